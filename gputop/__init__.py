@@ -1,0 +1,1 @@
+"""What a person runs and sees: command line, screen, statistics, demo."""

@@ -1,0 +1,1 @@
+"""Everything that observes the machine: eBPF, NVML, procfs; the event schema."""
