@@ -1,0 +1,151 @@
+"""The immutable frame: everything one screen, one ``--once`` or one JSON object shows.
+
+Frames are made by the engine from items (probes/source.py) and are equal for a live run and its
+replay. Units are in the names; ``None`` means it could not be known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """The calls of one API in one process that ended in the window."""
+
+    api: str
+    layer: str  # runtime | driver | nccl
+    nested: bool
+    count: int
+    errors: int
+    bytes: int
+    sum_ns: int
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+    max_ns: int
+    histogram: tuple[int, ...]
+    in_progress: int = 0  # calls that have not returned at the mark
+    in_progress_ns: int = 0  # age of the oldest of them
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a whole that somebody had: who occupied a CPU that others waited for."""
+
+    pid: int
+    tid: int
+    name: str
+    ns: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """One thread within the window; on_cpu + runnable + blocked = the time it lived in the window."""
+
+    tid: int
+    name: str
+    voluntary_switches: int
+    involuntary_switches: int
+    on_cpu_ns: int
+    runnable_ns: int
+    blocked_ns: int
+    state: str  # running | runnable | blocked | exited
+    cuda: bool  # made a traced call within the window
+    preempted_by: tuple[Share, ...] = ()  # occupants of its CPU while it was runnable, most first
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One watched process within the window."""
+
+    pid: int
+    parent_pid: int
+    name: str
+    command: str
+    user: str
+    start_ns: int
+    exited_ns: int | None  # CLOCK_MONOTONIC of its end
+    gpus: tuple[int, ...] | None  # indices NVML lists it on; None when NVML cannot tell
+    gpu_memory_bytes: int | None
+    calls_per_second: float  # outermost calls only
+    top_api: str  # the API with most time in outermost calls, "" without calls
+    top_api_ns_per_second: float
+    top_api_p99_ns: int
+    voluntary_per_second: float
+    involuntary_per_second: float
+    runnable_percent: float  # sum over its threads; 100 is one thread waiting for a CPU all the time
+    blocked_percent: float  # of the time of its CUDA threads (of all threads when none calls CUDA)
+    on_cpu_percent: float  # sum over its threads, as top shows it
+    calls: tuple[CallRow, ...]
+    threads: tuple[ThreadRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """A context-switch storm: at least 500 involuntary switches/s and runnable at least 20 %, over 2 s."""
+
+    pid: int
+    name: str
+    involuntary_per_second: float
+    runnable_percent: float
+    occupants: tuple[Share, ...]  # who had the CPUs its threads waited for; fractions sum to <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU as NVML shows it at the newest sample; ``None`` with the reason in ``unavailable``."""
+
+    index: int
+    uuid: str
+    name: str
+    utilization_percent: int | None
+    memory_utilization_percent: int | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    power_milliwatts: int | None
+    power_limit_milliwatts: int | None
+    temperature_celsius: int | None
+    fan_percent: int | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    pcie_tx_bytes_per_second: int | None
+    pcie_rx_bytes_per_second: int | None
+    unavailable: tuple[tuple[str, str], ...] = ()  # (key, reason in words)
+    utilization_history: tuple[int | None, ...] = ()  # one value a mark, oldest first, at most 240
+    age_ns: int = 0  # how old the sample is at the mark; grows when NVML hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Events that the probes could not deliver since the start, by kind (probes.schema.LOSS_KINDS)."""
+
+    events: int
+    by_kind: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One tick."""
+
+    number: int
+    time_ns: int  # the mark, CLOCK_MONOTONIC
+    wall_ns: int  # the same instant, ns since the epoch
+    start_ns: int  # CLOCK_MONOTONIC of the session's start
+    window_ns: int  # what rates and percentiles refer to
+    utc_offset_s: int
+    rate_hz: float
+    lost: Lost
+    own_cpu_percent: float
+    own_rss_bytes: int
+    events_per_second: float
+    calls_per_second: float
+    gpus: tuple[GpuRow, ...]
+    processes: tuple[ProcessRow, ...]
+    storms: tuple[Storm, ...]
+    problems: tuple[str, ...]  # what could not be observed, in sentences
+    notes: tuple[str, ...]  # the newest things that happened to the tracing itself
+    driver: str = ""  # driver version and NVML library, "" without NVML

@@ -1,0 +1,396 @@
+"""The table of traced CUDA runtime, CUDA driver and NCCL functions.
+
+Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
+then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
+64-bit cookie made here, so no program is specific to a function.
+
+Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
+
+REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+H2D, D2H, D2D = "1", "2", "3"  # cudaMemcpyKind
+
+_VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
+MAX_ROWS = 1024  # the cookie's row number has ten bits
+
+
+class ApiTableError(ValueError):
+    """A row's argument specification cannot be encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One traced function, all its variants together.
+
+    Attributes:
+        name: The symbol without its variant suffix.
+        layer: runtime, driver or nccl.
+        group: What it does: launch, copy, set, sync, query, alloc, free, host, event, stream, graph,
+            module, device, collective.
+        bytes: Where its size lies: ``rdx``; ``rdx<<2``; ``r8*r9``; ``rdi->128*3`` (product of three
+            u64 at that offset of a struct); ``nccl(rdx,rcx)`` (count times the size of a datatype).
+        kind: Copy direction: a register, ``[8]``, a constant, or ``rdi->152``.
+        stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant.
+        aux: A register whose value is kept: event handle or host address.
+        majors: Library major versions for which this row holds; empty: all.
+    """
+
+    name: str
+    layer: str
+    group: str
+    bytes: str = ""
+    kind: str = ""
+    stream: str = ""
+    aux: str = ""
+    majors: tuple[int, ...] = ()
+
+
+# groups whose records also carry the growth of run_delay, nvcsw and nivcsw
+COUNTED_GROUPS = frozenset({"copy", "set", "sync", "alloc", "free", "host", "graph", "module"})
+
+
+def _rows(layer: str, group: str, text: str) -> list[Api]:
+    """Parses lines of ``name key=value …``."""
+    rows = []
+    for line in text.strip().splitlines():
+        name, *pairs = line.split()
+        fields = dict(pair.split("=", 1) for pair in pairs)
+        majors = tuple(int(major) for major in fields.pop("majors", "").split(",") if major)
+        rows.append(Api(name, layer, group, majors=majors, **fields))
+    return rows
+
+
+_RUNTIME: dict[str, str] = {
+    "launch": """
+        cudaLaunchKernel stream=[16] aux=rdi
+        cudaLaunchKernelExC stream=rdi->32 aux=rsi
+        cudaLaunchCooperativeKernel stream=[16] aux=rdi
+        cudaLaunchHostFunc stream=rdi aux=rsi
+        cudaStreamAddCallback stream=rdi aux=rsi
+    """,
+    "copy": """
+        cudaMemcpy bytes=rdx kind=rcx aux=rsi
+        cudaMemcpyAsync bytes=rdx kind=rcx stream=r8 aux=rsi
+        cudaMemcpy2D bytes=r8*r9 kind=[8] aux=rdx
+        cudaMemcpy2DAsync bytes=r8*r9 kind=[8] stream=[16] aux=rdx
+        cudaMemcpy3D bytes=rdi->128*3 kind=rdi->152
+        cudaMemcpy3DAsync bytes=rdi->128*3 kind=rdi->152 stream=rsi
+        cudaMemcpyPeer bytes=r8 kind=3
+        cudaMemcpyPeerAsync bytes=r8 kind=3 stream=r9
+        cudaMemcpyToSymbol bytes=rdx kind=r8 aux=rsi
+        cudaMemcpyFromSymbol bytes=rdx kind=r8 aux=rdi
+        cudaMemcpyToSymbolAsync bytes=rdx kind=r8 stream=r9 aux=rsi
+        cudaMemcpyFromSymbolAsync bytes=rdx kind=r8 stream=r9 aux=rdi
+        cudaMemcpyBatchAsync stream=[24] majors=12
+        cudaMemcpyBatchAsync stream=[16] majors=13
+        cudaMemcpyWithAttributesAsync bytes=rdx stream=r8 aux=rsi
+        cudaMemPrefetchAsync bytes=rsi stream=rcx aux=rdi majors=11,12
+        cudaMemPrefetchAsync bytes=rsi stream=r8 aux=rdi majors=13
+    """,
+    "set": """
+        cudaMemset bytes=rdx
+        cudaMemsetAsync bytes=rdx stream=rcx
+        cudaMemset2D bytes=rcx*r8
+        cudaMemset2DAsync bytes=rcx*r8 stream=r9
+    """,
+    "sync": """
+        cudaDeviceSynchronize
+        cudaExecutionCtxSynchronize aux=rdi
+        cudaStreamSynchronize stream=rdi
+        cudaEventSynchronize aux=rdi
+    """,
+    "query": """
+        cudaStreamQuery stream=rdi
+        cudaEventQuery aux=rdi
+        cudaEventElapsedTime aux=rdx
+    """,
+    "event": """
+        cudaEventRecord stream=rsi aux=rdi
+        cudaEventRecordWithFlags stream=rsi aux=rdi
+        cudaStreamWaitEvent stream=rdi aux=rsi
+        cudaEventCreate
+        cudaEventCreateWithFlags aux=rsi
+        cudaEventDestroy aux=rdi
+    """,
+    "alloc": """
+        cudaMalloc bytes=rsi
+        cudaMallocManaged bytes=rsi
+        cudaMallocPitch bytes=rdx*rcx
+        cudaMallocAsync bytes=rsi stream=rdx
+        cudaMallocFromPoolAsync bytes=rsi stream=rcx
+    """,
+    "free": """
+        cudaFree aux=rdi
+        cudaFreeAsync stream=rsi aux=rdi
+    """,
+    "host": """
+        cudaMallocHost bytes=rsi aux=rdi
+        cudaHostAlloc bytes=rsi aux=rdi
+        cudaHostRegister bytes=rsi aux=rdi
+        cudaFreeHost aux=rdi
+        cudaHostUnregister aux=rdi
+    """,
+    "stream": """
+        cudaStreamCreate aux=rdi
+        cudaStreamCreateWithFlags aux=rsi
+        cudaStreamCreateWithPriority aux=rsi
+        cudaStreamDestroy stream=rdi
+        cudaStreamBeginCapture stream=rdi
+        cudaStreamBeginCaptureToGraph stream=rdi
+        cudaStreamBeginRecaptureToGraph stream=rdi
+        cudaStreamEndCapture stream=rdi aux=rsi
+    """,
+    "graph": """
+        cudaGraphLaunch stream=rsi aux=rdi
+        cudaGraphUpload stream=rsi aux=rdi
+        cudaGraphInstantiate aux=rsi
+        cudaGraphInstantiateWithFlags aux=rsi
+        cudaGraphInstantiateWithParams aux=rsi
+        cudaGraphExecUpdate aux=rdi
+    """,
+    "module": "cudaLibraryLoadData aux=rsi",
+    "device": """
+        cudaSetDevice aux=rdi
+        cudaSetDeviceFlags aux=rdi
+        cudaDeviceReset
+    """,
+}
+
+_DRIVER: dict[str, str] = {
+    "launch": """
+        cuLaunchKernel stream=[24] aux=rdi
+        cuLaunchKernelEx stream=rdi->32 aux=rsi
+        cuLaunchCooperativeKernel stream=[24] aux=rdi
+        cuLaunchHostFunc stream=rdi aux=rsi
+        cuStreamAddCallback stream=rdi aux=rsi
+    """,
+    "copy": """
+        cuMemcpy bytes=rdx kind=4 aux=rsi
+        cuMemcpyAsync bytes=rdx kind=4 stream=rcx aux=rsi
+        cuMemcpyHtoD bytes=rdx kind=1 aux=rsi
+        cuMemcpyDtoH bytes=rdx kind=2 aux=rdi
+        cuMemcpyDtoD bytes=rdx kind=3
+        cuMemcpyHtoDAsync bytes=rdx kind=1 stream=rcx aux=rsi
+        cuMemcpyDtoHAsync bytes=rdx kind=2 stream=rcx aux=rdi
+        cuMemcpyDtoDAsync bytes=rdx kind=3 stream=rcx
+        cuMemcpy2D bytes=rdi->112*2 kind=4
+        cuMemcpy2DUnaligned bytes=rdi->112*2 kind=4
+        cuMemcpy2DAsync bytes=rdi->112*2 kind=4 stream=rsi
+        cuMemcpy3D bytes=rdi->176*3 kind=4
+        cuMemcpy3DAsync bytes=rdi->176*3 kind=4 stream=rsi
+        cuMemcpyPeer bytes=r8 kind=3
+        cuMemcpyPeerAsync bytes=r8 kind=3 stream=r9
+        cuMemcpyBatchAsync
+    """,
+    "set": """
+        cuMemsetD8 bytes=rdx
+        cuMemsetD16 bytes=rdx<<1
+        cuMemsetD32 bytes=rdx<<2
+        cuMemsetD8Async bytes=rdx stream=rcx
+        cuMemsetD16Async bytes=rdx<<1 stream=rcx
+        cuMemsetD32Async bytes=rdx<<2 stream=rcx
+    """,
+    "sync": """
+        cuCtxSynchronize
+        cuStreamSynchronize stream=rdi
+        cuEventSynchronize aux=rdi
+    """,
+    "query": """
+        cuStreamQuery stream=rdi
+        cuEventQuery aux=rdi
+        cuEventElapsedTime aux=rdx
+    """,
+    "event": """
+        cuEventRecord stream=rsi aux=rdi
+        cuEventRecordWithFlags stream=rsi aux=rdi
+        cuStreamWaitEvent stream=rdi aux=rsi
+        cuStreamWaitValue32 stream=rdi aux=rsi
+        cuStreamWaitValue64 stream=rdi aux=rsi
+        cuStreamWriteValue32 stream=rdi aux=rsi
+        cuStreamWriteValue64 stream=rdi aux=rsi
+        cuStreamBatchMemOp stream=rdi
+    """,
+    "alloc": """
+        cuMemAlloc bytes=rsi
+        cuMemAllocManaged bytes=rsi
+        cuMemAllocPitch bytes=rdx*rcx
+        cuMemAllocAsync bytes=rsi stream=rdx
+        cuMemAllocFromPoolAsync bytes=rsi stream=rcx
+        cuMemCreate bytes=rsi
+        cuMemMap bytes=rsi
+        cuMemUnmap bytes=rsi
+        cuMemSetAccess bytes=rsi
+        cuMemRelease
+    """,
+    "free": """
+        cuMemFree aux=rdi
+        cuMemFreeAsync stream=rsi aux=rdi
+    """,
+    "host": """
+        cuMemAllocHost bytes=rsi aux=rdi
+        cuMemHostAlloc bytes=rsi aux=rdi
+        cuMemHostRegister bytes=rsi aux=rdi
+        cuMemFreeHost aux=rdi
+        cuMemHostUnregister aux=rdi
+    """,
+    "stream": """
+        cuStreamCreate aux=rsi
+        cuStreamCreateWithPriority aux=rsi
+        cuStreamDestroy stream=rdi
+        cuStreamBeginCapture stream=rdi
+        cuStreamEndCapture stream=rdi aux=rsi
+    """,
+    "graph": """
+        cuGraphLaunch stream=rsi aux=rdi
+        cuGraphUpload stream=rsi aux=rdi
+        cuGraphInstantiate aux=rsi
+        cuGraphInstantiateWithFlags aux=rsi
+        cuGraphInstantiateWithParams aux=rsi
+        cuGraphExecUpdate aux=rdi
+    """,
+    "module": """
+        cuModuleLoadData aux=rsi
+        cuModuleLoadDataEx aux=rsi
+        cuLibraryLoadData aux=rsi
+    """,
+}
+
+_NCCL: dict[str, str] = {
+    "collective": """
+        ncclAllReduce bytes=nccl(rdx,rcx) stream=[8] aux=r9
+        ncclReduceScatter bytes=nccl(rdx,rcx) stream=[8] aux=r9
+        ncclAllGather bytes=nccl(rdx,rcx) stream=r9 aux=r8
+        ncclAlltoAll bytes=nccl(rdx,rcx) stream=r9 aux=r8
+        ncclBroadcast bytes=nccl(rdx,rcx) stream=[8] aux=r9
+        ncclGather bytes=nccl(rdx,rcx) stream=[8] aux=r9
+        ncclScatter bytes=nccl(rdx,rcx) stream=[8] aux=r9
+        ncclBcast bytes=nccl(rsi,rdx) stream=r9 aux=r8
+        ncclReduce bytes=nccl(rdx,rcx) stream=[16]
+        ncclSend bytes=nccl(rsi,rdx) stream=r9 aux=r8
+        ncclRecv bytes=nccl(rsi,rdx) stream=r9 aux=r8
+        ncclGroupStart
+        ncclGroupEnd
+    """,
+}
+
+
+def _table() -> tuple[Api, ...]:
+    rows: list[Api] = []
+    for layer, groups in ((RUNTIME, _RUNTIME), (DRIVER, _DRIVER), (NCCL, _NCCL)):
+        for group, text in groups.items():
+            rows += _rows(layer, group, text)
+    return tuple(rows)
+
+
+TABLE: tuple[Api, ...] = _table()
+
+# One op number for each name; rows of one name that differ by library version share it.
+NAMES: tuple[str, ...] = tuple(dict.fromkeys(api.name for api in TABLE))
+OP_OF: dict[str, int] = {name: op for op, name in enumerate(NAMES)}
+BY_OP: tuple[Api, ...] = tuple(next(api for api in TABLE if api.name == name) for name in NAMES)
+assert len(NAMES) <= MAX_ROWS
+
+
+def base_name(symbol: str) -> str:
+    """``cuMemcpyHtoDAsync_v2_ptsz`` -> ``cuMemcpyHtoDAsync``; NCCL's ``pnccl…`` aliases -> ``nccl…``."""
+    stripped = _VARIANT.sub("", symbol)
+    return stripped[1:] if stripped.startswith("pnccl") else stripped
+
+
+def find(symbol: str, layer: str, major: int) -> Api | None:
+    """The row for an exported symbol of a library of ``layer`` and ``major`` version, if traced.
+
+    A major version that the table does not know (0, or newer) takes the row of the newest one.
+    """
+    name = base_name(symbol)
+    rows = [api for api in TABLE if api.name == name and api.layer == layer]
+    exact = [api for api in rows if not api.majors or major in api.majors]
+    return exact[0] if exact else (rows[-1] if rows else None)
+
+
+def is_per_thread(symbol: str) -> bool:
+    """Whether the variant takes the per-thread default stream where no stream is named."""
+    return symbol.endswith(("_ptsz", "_ptds"))
+
+
+# -- the cookie ---------------------------------------------------------------------------------
+# bits 0-9 op | 10 counters | 11-13 bytes mode | 14-16 a | 17-19 b | 20-25 offset/8
+# 26-28 kind mode | 29-31 value | 32-36 offset/8 | 37-39 stream mode | 40-42 value | 43-46 offset/8
+# 47 aux present | 48-50 register | 51 per-thread default stream
+BYTES_NONE, BYTES_REG, BYTES_PRODUCT, BYTES_STRUCT, BYTES_NCCL = range(5)
+ARG_NONE, ARG_REG, ARG_STACK, ARG_STRUCT, ARG_CONST = range(5)
+
+
+def _bytes_spec(spec: str) -> tuple[int, int, int, int]:
+    """(mode, a, b, offset): registers by number, shift or count in b, struct offset in eights."""
+    if not spec:
+        return BYTES_NONE, 0, 0, 0
+    if match := re.fullmatch(r"nccl\((\w+),(\w+)\)", spec):
+        return BYTES_NCCL, REGISTERS.index(match[1]), REGISTERS.index(match[2]), 0
+    if match := re.fullmatch(r"(\w+)->(\d+)\*(\d)", spec):
+        return BYTES_STRUCT, REGISTERS.index(match[1]), int(match[3]), int(match[2]) // 8
+    if match := re.fullmatch(r"(\w+)\*(\w+)", spec):
+        return BYTES_PRODUCT, REGISTERS.index(match[1]), REGISTERS.index(match[2]), 0
+    if match := re.fullmatch(r"(\w+)(?:<<(\d))?", spec):
+        return BYTES_REG, REGISTERS.index(match[1]), int(match[2] or 0), 0
+    raise ApiTableError(f"bytes={spec}")
+
+
+def _argument_spec(spec: str) -> tuple[int, int, int]:
+    """(mode, value, offset): register number, stack slot, or constant; struct offset in eights."""
+    if not spec:
+        return ARG_NONE, 0, 0
+    if spec in REGISTERS:
+        return ARG_REG, REGISTERS.index(spec), 0
+    if spec.isdigit():
+        return ARG_CONST, int(spec), 0
+    if match := re.fullmatch(r"\[(\d+)\]", spec):
+        return ARG_STACK, int(match[1]) // 8, 0
+    if match := re.fullmatch(r"(\w+)->(\d+)", spec):
+        return ARG_STRUCT, REGISTERS.index(match[1]), int(match[2]) // 8
+    raise ApiTableError(f"argument={spec}")
+
+
+def _pack(parts: Iterable[tuple[int, int]]) -> int:
+    """Packs (value, bits) pairs, first in the lowest bits."""
+    cookie = shift = 0
+    for value, bits in parts:
+        if not 0 <= value < 1 << bits:
+            raise ApiTableError(f"{value} does not fit {bits} bits")
+        cookie |= value << shift
+        shift += bits
+    return cookie
+
+
+def cookie(api: Api, symbol: str) -> int:
+    """The 64-bit BPF cookie from which the entry program decodes this symbol's arguments."""
+    mode, a, b, offset = _bytes_spec(api.bytes)
+    kind_mode, kind_value, kind_offset = _argument_spec(api.kind)
+    stream_mode, stream_value, stream_offset = _argument_spec(api.stream)
+    return _pack(
+        [
+            (OP_OF[api.name], 10),
+            (int(api.group in COUNTED_GROUPS), 1),
+            (mode, 3),
+            (a, 3),
+            (b, 3),
+            (offset, 6),
+            (kind_mode, 3),
+            (kind_value, 3),
+            (kind_offset, 5),
+            (stream_mode, 3),
+            (stream_value, 3),
+            (stream_offset, 4),
+            (int(bool(api.aux)), 1),
+            (REGISTERS.index(api.aux) if api.aux else 0, 3),
+            (int(is_per_thread(symbol)), 1),
+        ]
+    )

@@ -1,0 +1,138 @@
+"""The few commands of bpf(2) that bcc does not offer: multi-uprobe links, raw tracepoints, batch reads."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_NR_BPF = {"x86_64": 321, "aarch64": 280}
+_MAP_UPDATE, _MAP_DELETE, _RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 2, 3, 17, 24, 28
+_UPROBE_MULTI, _UPROBE_MULTI_RETURN = 48, 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
+    """bpf(2). Raises OSError."""
+    result: int = _libc.syscall(
+        _NR_BPF[platform.machine()], command, ctypes.byref(attribute), ctypes.sizeof(attribute)
+    )
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _attribute(*words: int) -> ctypes.Array[ctypes.c_uint64]:
+    array = (ctypes.c_uint64 * 16)()
+    array[: len(words)] = words
+    return array
+
+
+def attach_uprobes(
+    program: int, path: str, offsets: Sequence[int], cookies: Sequence[int], *, on_return: bool
+) -> int:
+    """One link that attaches ``program`` at file offsets of ``path``; each hit carries its cookie.
+
+    Returns:
+        The link's file descriptor; closing it detaches.
+
+    Raises:
+        OSError: EINVAL before kernel 6.6, EPERM without rights, ENOENT for the path.
+    """
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    where = (ctypes.c_uint64 * len(offsets))(*offsets)
+    which = (ctypes.c_uint64 * len(cookies))(*cookies)
+    flags = _UPROBE_MULTI_RETURN if on_return else 0
+    return _bpf(
+        _LINK_CREATE,
+        _attribute(
+            program,  # prog_fd, target_fd = 0
+            _UPROBE_MULTI,  # attach_type, flags = 0
+            ctypes.addressof(name),
+            ctypes.addressof(where),
+            0,
+            ctypes.addressof(which),
+            len(offsets) | flags << 32,
+            0,  # all processes
+        ),
+    )
+
+
+def attach_raw_tracepoint(program: int, name: str) -> int:
+    """Attaches a raw tracepoint program; closing the returned descriptor detaches. Raises OSError."""
+    text = ctypes.create_string_buffer(name.encode())
+    return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(ctypes.addressof(text), program))
+
+
+def update(map_fd: int, key: bytes, value: bytes) -> None:
+    """Sets one element of a map. Raises OSError: E2BIG when the map is full."""
+    key_buffer, value_buffer = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
+    _bpf(_MAP_UPDATE, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value_buffer), 0))
+
+
+def delete(map_fd: int, key: bytes) -> None:
+    """Removes one element of a map. Raises OSError: ENOENT."""
+    buffer = ctypes.create_string_buffer(key)
+    _bpf(_MAP_DELETE, _attribute(map_fd, ctypes.addressof(buffer)))
+
+
+class BatchReader:
+    """Reads all elements of a hash or array map with few system calls.
+
+    Args:
+        map_fd: The map.
+        key_bytes: Size of a key.
+        value: numpy type of one value, its size being the map's value size.
+        capacity: Elements per system call; grows when a bucket does not fit.
+    """
+
+    def __init__(self, map_fd: int, key_bytes: int, value: np.dtype[np.void], capacity: int = 512) -> None:
+        self._fd = map_fd
+        self._key_bytes = key_bytes
+        self._value = value
+        self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._keys = np.zeros(capacity * self._key_bytes, np.uint8)
+        self._values = np.zeros(capacity, self._value)
+
+    def read(self) -> npt.NDArray[np.void]:
+        """A copy of all values. Elements that change meanwhile may be missing or doubled.
+
+        Raises:
+            OSError: The kernel has no batch reads (before 5.6).
+        """
+        cursors = [(ctypes.c_uint64 * 4)(), (ctypes.c_uint64 * 4)()]
+        parts: list[npt.NDArray[np.void]] = []
+        first, finished = True, False
+        while not finished:
+            attribute = _attribute(
+                0 if first else ctypes.addressof(cursors[0]),
+                ctypes.addressof(cursors[1]),
+                self._keys.ctypes.data,
+                self._values.ctypes.data,
+                self._capacity | self._fd << 32,
+                0,
+                0,
+            )
+            try:
+                _bpf(_MAP_LOOKUP_BATCH, attribute)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:  # a hash bucket holds more than fits
+                    self._allocate(2 * self._capacity)
+                    continue
+                if error.errno != errno.ENOENT:
+                    raise
+                finished = True
+            parts.append(self._values[: int(attribute[4]) & 0xFFFFFFFF].copy())
+            cursors.reverse()
+            first = False
+        return np.concatenate(parts)

@@ -1,0 +1,108 @@
+"""Offsets of kernel structure members, read from the kernel's own type information (BTF).
+
+Needs no kernel headers. The format is documented in the kernel's Documentation/bpf/btf.rst.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+VMLINUX = Path("/sys/kernel/btf/vmlinux")
+
+_KIND_ARRAY, _KIND_STRUCT, _KIND_UNION, _KIND_ENUM = 3, 4, 5, 6
+_KIND_FUNC_PROTO, _KIND_VAR, _KIND_DATASEC, _KIND_DECL_TAG, _KIND_ENUM64 = 13, 14, 15, 17, 19
+_KIND_INT = 1
+
+# structure -> members whose offsets the BPF programs use
+WANTED: dict[str, tuple[str, ...]] = {
+    "task_struct": (
+        "thread_info", "flags", "pid", "tgid", "comm", "nvcsw", "nivcsw", "sched_info",
+        "in_iowait", "exit_code", "signal", "__state",
+    ),
+    "thread_info": ("cpu",),
+    "sched_info": ("run_delay",),
+    "signal_struct": ("live",),
+}  # fmt: skip
+
+
+class BtfError(Exception):
+    """The kernel's type information is missing or lacks a member."""
+
+
+def _extra_bytes(kind: int, count: int) -> int:
+    """Bytes that follow the 12-byte header of a type of ``kind`` with ``count`` members."""
+    if kind in (_KIND_STRUCT, _KIND_UNION, _KIND_ARRAY, _KIND_DATASEC, _KIND_ENUM64):
+        return 12 * (1 if kind == _KIND_ARRAY else count)
+    if kind in (_KIND_ENUM, _KIND_FUNC_PROTO):
+        return 8 * count
+    return 4 if kind in (_KIND_INT, _KIND_VAR, _KIND_DECL_TAG) else 0
+
+
+class _Types:
+    """The type section: where each type starts, and names on demand."""
+
+    def __init__(self, blob: bytes) -> None:
+        magic, _version, _flags, header = struct.unpack_from("<HBBI", blob)
+        if magic != 0xEB9F:
+            raise BtfError("the kernel's BTF has an unknown format")
+        type_off, type_len, str_off, _str_len = struct.unpack_from("<IIII", blob, 8)
+        self.blob = blob
+        self.strings = header + str_off
+        self.starts = [0]
+        self.structs: dict[int, list[int]] = {}  # name offset -> positions
+        position, end = header + type_off, header + type_off + type_len
+        unpack = struct.Struct("<II").unpack_from
+        while position < end:
+            name, info = unpack(blob, position)
+            kind, count = info >> 24 & 0x1F, info & 0xFFFF
+            self.starts.append(position)
+            if kind == _KIND_STRUCT and name:
+                self.structs.setdefault(name, []).append(position)
+            position += 12 + _extra_bytes(kind, count)
+
+    def name(self, offset: int) -> str:
+        start = self.strings + offset
+        return self.blob[start : self.blob.index(b"\0", start)].decode()
+
+    def members(self, position: int, base: int = 0) -> dict[str, int]:
+        """Bit offsets of all members by name, those of anonymous structures included."""
+        info = struct.unpack_from("<I", self.blob, position + 4)[0]
+        found: dict[str, int] = {}
+        for row in range(info & 0xFFFF):
+            name, type_id, offset = struct.unpack_from("<III", self.blob, position + 12 + 12 * row)
+            bits = base + (offset & 0xFFFFFF if info >> 31 else offset)
+            if name:
+                found[self.name(name)] = bits
+            else:
+                found |= self.members(self.starts[type_id], bits)
+        return found
+
+
+def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> dict[str, int]:
+    """Bit offsets as ``{"task_struct.pid": 12345, …}``.
+
+    Takes 0.07 s, so nothing is cached.
+
+    Raises:
+        BtfError: No BTF, or a structure or member is not in it.
+    """
+    try:
+        types = _Types(path.read_bytes())
+    except OSError as error:
+        raise BtfError(
+            f"the kernel's type information {path} cannot be read ({error.strerror}): "
+            "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF"
+        ) from error
+    by_name = {types.name(offset): positions for offset, positions in types.structs.items()}
+    offsets: dict[str, int] = {}
+    for structure, members in wanted.items():
+        layouts = [types.members(position) for position in by_name.get(structure, [])]
+        layout = max(layouts, key=len, default={})
+        for member in members:
+            if member not in layout:
+                raise BtfError(f"the kernel's type information has no {structure}.{member}")
+            offsets[f"{structure}.{member}"] = layout[member]
+    return offsets
+

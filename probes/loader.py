@@ -1,0 +1,197 @@
+"""Loads the BPF programs through bcc, which is looked for where distributions put it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from probes import btf, schema
+
+_HERE = Path(__file__).resolve().parent
+SHIM = _HERE / "shim"
+SOURCE = _HERE / "bpf" / "gputop.c"
+
+# where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
+BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
+UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
+
+MAX_THREADS = 16384
+MAX_PROCS = 4096
+MAX_DEPTH = 8  # a power of two
+
+_X86_64 = {
+    **{f"REG_{row}": f"ctx->{name}" for row, name in enumerate(("di", "si", "dx", "cx", "r8", "r9"))},
+    "REG_SP": "ctx->sp",
+    "REG_RETURN": "ctx->ax",
+    "STACK_ARGUMENTS": "0",  # [8] is the first one: the return address lies at [0]
+    "RETURN_POPS": "8",
+    "TRAMPOLINE_MIN": "0x7fffffff0000ULL",
+    "SYSCALL_OFFSET": "120",  # pt_regs.orig_ax
+}
+
+
+class ProbeError(Exception):
+    """Live tracing cannot start; the message says why and what to do."""
+
+
+def import_bcc() -> ModuleType:
+    """The distribution's bcc module, also for an interpreter that is not the distribution's.
+
+    PyPI's ``bcc`` is an unrelated package, so a module without ``BPF`` does not count.
+
+    Raises:
+        ProbeError: Not installed, or its library cannot be loaded.
+    """
+    loaded = sys.modules.get("bcc")
+    if loaded is not None and hasattr(loaded, "BPF"):
+        return loaded
+    reason = "it is not installed"
+    for folder in (*BCC_FOLDERS, *sorted(map(str, Path("/usr/lib").glob("python3.*/site-packages")))):
+        init = Path(folder) / "bcc" / "__init__.py"
+        if not init.exists():
+            continue
+        spec = importlib.util.spec_from_file_location(
+            "bcc", init, submodule_search_locations=[str(init.parent)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["bcc"] = module
+        try:
+            spec.loader.exec_module(module)
+        except (ImportError, OSError) as error:
+            del sys.modules["bcc"]
+            reason = f"{init.parent} does not load: {error}"
+            continue
+        return module
+    raise ProbeError(
+        f"live tracing needs bcc, and {reason}: apt-get install python3-bpfcc "
+        "(the package named bcc on PyPI is something else)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the programs are compiled for.
+
+    Attributes:
+        watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
+        ring_bytes: Size of the ring buffer, a power of two of pages.
+        own_pid: gputop itself, never watched.
+    """
+
+    watch_all: bool
+    ring_bytes: int
+    own_pid: int
+
+
+def max_cpus() -> int:
+    """One more than the highest CPU number that can ever appear."""
+    try:
+        text = Path("/sys/devices/system/cpu/possible").read_text()
+        return int(text.strip().replace(",", "-").split("-")[-1]) + 1
+    except (OSError, ValueError):
+        return os.cpu_count() or 1
+
+
+def _defines(options: Options, offsets: Mapping[str, int]) -> dict[str, str]:
+    task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
+    defines = {
+        "TASK_PID": task["pid"],
+        "TASK_COMM": task["comm"],
+        "TASK_FLAGS": task["flags"],
+        "TASK_NVCSW": task["nvcsw"],
+        "TASK_NIVCSW": task["nivcsw"],
+        "TASK_RUN_DELAY": task["sched_info"] + offsets["sched_info.run_delay"],
+        "TASK_IN_IOWAIT": task["in_iowait"],
+        "TASK_EXIT_CODE": task["exit_code"],
+        "TASK_SIGNAL": task["signal"],
+        "TASK_THREAD_INFO": task["thread_info"],
+        "THREAD_INFO_CPU": offsets["thread_info.cpu"],
+        "SIGNAL_LIVE": offsets["signal_struct.live"],
+        "WATCH_ALL": int(options.watch_all),
+        "OWN_PID": options.own_pid,
+        "RING_PAGES": options.ring_bytes // os.sysconf("SC_PAGE_SIZE"),
+        "MAX_THREADS": MAX_THREADS,
+        "MAX_PROCS": MAX_PROCS,
+        "MAX_DEPTH": MAX_DEPTH,
+        "MAX_CPUS": max_cpus(),
+    }
+    return {name: str(value) for name, value in defines.items()}
+
+
+def source_text(options: Options) -> str:
+    """The complete program text: record layout, offsets and limits, then probes/bpf/gputop.c.
+
+    Raises:
+        ProbeError: An architecture whose registers are not described here.
+    """
+    if platform.machine() != "x86_64":
+        raise ProbeError(f"live tracing works on x86-64, this machine is {platform.machine()}")
+    defines = _X86_64 | _defines(options, btf.read_offsets())
+    lines = [f"#define {name} {value}" for name, value in defines.items()]
+    return "\n".join(["#include <linux/types.h>", "#include <linux/compiler.h>", *lines, schema.c_header(), SOURCE.read_text()])
+
+
+TRACEPOINTS: dict[str, str] = {
+    "sched_switch": "on_switch",
+    "sched_waking": "on_waking",
+    "sched_wakeup": "on_wakeup",
+    "sched_wakeup_new": "on_wakeup_new",
+    "sched_migrate_task": "on_migrate",
+    "sched_process_fork": "on_fork",
+    "sched_process_exec": "on_exec",
+    "sched_process_exit": "on_exit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive."""
+
+    module: Any
+    entry: int
+    on_return: int
+    tracepoints: dict[str, int]
+    maps: dict[str, int]
+
+
+def load(options: Options) -> Programs:
+    """Compiles and loads everything; attaches nothing.
+
+    Raises:
+        ProbeError: bcc is missing, the kernel refuses a program, or rights are missing.
+    """
+    bcc = import_bcc()
+    os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
+    try:
+        module = bcc.BPF(text=source_text(options), cflags=["-Wno-macro-redefined"])
+        functions = {
+            name: module.load_func(name, bcc.BPF.KPROBE, attach_type=UPROBE_MULTI).fd
+            for name in ("on_entry", "on_return")
+        }
+        points = {
+            point: module.load_func(name, bcc.BPF.RAW_TRACEPOINT).fd for point, name in TRACEPOINTS.items()
+        }
+        maps = {name: module[name].map_fd for name in ("events", "threads", "procs", "cpus", "named")}
+    except btf.BtfError as error:
+        raise ProbeError(str(error)) from error
+    except Exception as error:  # bcc raises plain Exception
+        raise ProbeError(f"the kernel did not take the probes: {error}") from error
+    finally:
+        _return_memory()
+    return Programs(module, functions["on_entry"], functions["on_return"], points, maps)
+
+
+def _return_memory() -> None:
+    """Gives the compiler's freed memory back to the system: about 20 MB (docs/probes.md)."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)

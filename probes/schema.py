@@ -1,0 +1,168 @@
+"""The one place where the event record's layout lives: C header and numpy dtype come from it.
+
+Every event is one record of ``PAYLOAD_BYTES`` bytes in the BPF ring buffer, whatever its kind. Some
+columns mean something else in other kinds; those names are aliases at the same offset (``ALIASES``).
+All times are CLOCK_MONOTONIC nanoseconds; all pids and tids those of the initial pid namespace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+import numpy as np
+import numpy.typing as npt
+
+Records = npt.NDArray[np.void]
+
+RING_HEADER_BYTES = 8
+
+
+class Kind(IntEnum):
+    """What a record tells."""
+
+    CALL = 1  # one finished call of a traced function
+    OFFCPU = 2  # one thread left its CPU and is back: exactly one context switch
+    OCCUPANT = 3  # somebody ran on a CPU on which a watched thread was queued
+    MIGRATE = 4  # a queued watched thread was moved to another CPU
+    FORK = 5  # a watched process made a thread or a child (pid, tid: the new one)
+    EXEC = 6  # a watched process replaced its program
+    EXIT = 7  # a watched thread ended
+    JOIN = 8  # a thread is watched from here on, its birth was not seen
+    NAME = 9  # the name of a thread that other records mention
+
+
+class CallFlag(IntFlag):
+    """Bits of ``flags`` in CALL records; the copy direction lies above ``COPY_SHIFT``."""
+
+    NESTED = 1  # made inside another traced call of the same thread
+    ABANDONED = 2  # never returned (longjmp, exception, exit): duration up to the discovery
+    COUNTERS = 4  # run_delay, nvcsw, nivcsw are filled
+
+
+COPY_SHIFT = 8  # flags >> 8 is cudaMemcpyKind: 0 H2H, 1 H2D, 2 D2H, 3 D2D, 4 default
+
+
+class OffFlag(IntFlag):
+    """Bits of ``flags`` in OFFCPU records."""
+
+    INVOLUNTARY = 1  # the kernel counted the switch in nivcsw
+    IOWAIT = 2  # in_iowait was set when it left
+    QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait
+    MIGRATED = 8  # moved to another CPU while queued; see the MIGRATE records
+    WAKER_IRQ = 16  # woken from the idle task: by an interrupt or a timer
+    BIRTH = 32  # the first time on a CPU of a new thread: no context switch of its own
+    WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
+
+
+class ExitFlag(IntFlag):
+    """Bits of ``flags`` in EXIT records."""
+
+    GROUP_DEAD = 1  # the last thread of its process
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of the record: C type, numpy type and what it holds."""
+
+    name: str
+    c_type: str
+    dtype: str
+    meaning: str
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("t_end", "u64", "<u8", "when it ended; for instants, when it happened"),
+    Field("duration", "u64", "<u8", "nanoseconds before t_end; 0 for instants"),
+    Field("pid", "u32", "<u4", "thread group id"),
+    Field("tid", "u32", "<u4", "thread id"),
+    Field("seq", "u32", "<u4", "per-CPU number of the record; counts lost ones too"),
+    Field("cpu", "u16", "<u2", "CPU that wrote the record"),
+    Field("op", "u16", "<u2", "CALL: API row; OFFCPU: system call number, 65535 none"),
+    Field("kind", "u8", "|u1", "Kind"),
+    Field("depth", "u8", "|u1", "CALL: 0 is outermost"),
+    Field("flags", "u16", "<u2", "CallFlag, OffFlag or ExitFlag"),
+    Field("ret", "s32", "<i4", "CALL: return code; OFFCPU: task state at the switch; EXIT: exit code"),
+    Field("bytes", "u64", "<u8", "CALL: bytes moved, set or allocated"),
+    Field("stream", "u64", "<u8", "CALL: stream handle, 0 legacy default"),
+    Field("aux", "u64", "<u8", "CALL: event handle or host address, by API row"),
+    Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated"),
+    Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
+    Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
+)
+
+# alias -> (field at whose offset it starts, bytes past it, numpy type)
+ALIASES: dict[str, tuple[str, int, str]] = {
+    "runnable": ("bytes", 0, "<u8"),  # OFFCPU: the part of duration spent in a run queue, its end
+    "waker_pid": ("stream", 0, "<u4"),  # OFFCPU: 0 and WAKER_IRQ for interrupts
+    "waker_tid": ("stream", 4, "<u4"),
+    "next_pid": ("aux", 0, "<u4"),  # OFFCPU: who took the CPU; FORK: the parent
+    "next_tid": ("aux", 4, "<u4"),
+    "queue_cpu": ("nvcsw", 0, "<u2"),  # OFFCPU: CPU where it was queued first; MIGRATE: the new CPU
+    "comm": ("bytes", 0, "S16"),  # NAME, JOIN, FORK, EXEC: the thread's name (bytes and stream)
+}
+
+
+def _sizes() -> dict[str, int]:
+    return {field.name: np.dtype(field.dtype).itemsize for field in FIELDS}
+
+
+def _offsets() -> dict[str, int]:
+    offsets: dict[str, int] = {}
+    position = 0
+    for field in FIELDS:
+        size = np.dtype(field.dtype).itemsize
+        if position % size:
+            raise AssertionError(f"field {field.name} is not naturally aligned")
+        offsets[field.name] = position
+        position += size
+    return offsets
+
+
+OFFSETS: dict[str, int] = _offsets()
+PAYLOAD_BYTES: int = sum(_sizes().values())
+STRIDE_BYTES: int = PAYLOAD_BYTES + RING_HEADER_BYTES
+
+# The plain columns: no overlap, every byte of the payload once. This is what is stored.
+RECORD: np.dtype[np.void] = np.dtype([(field.name, field.dtype) for field in FIELDS])
+
+# The same bytes with the aliases as extra names; ``records.view(ALIASED)`` costs nothing.
+ALIASED: np.dtype[np.void] = np.dtype(
+    {
+        "names": [field.name for field in FIELDS] + list(ALIASES),
+        "formats": [field.dtype for field in FIELDS] + [alias[2] for alias in ALIASES.values()],
+        "offsets": [OFFSETS[field.name] for field in FIELDS]
+        + [OFFSETS[base] + extra for base, extra, _ in ALIASES.values()],
+        "itemsize": PAYLOAD_BYTES,
+    }
+)
+
+NO_SYSCALL = 0xFFFF
+
+# Where events can be lost, in the order of the kernel's loss counters.
+LOSS_KINDS: tuple[str, ...] = (
+    "calls",  # ring buffer full while a call ended
+    "slices",  # ring buffer full while a thread came back to a CPU
+    "others",  # ring buffer full for any other record
+    "threads",  # no room in the thread table: everything of that thread is unknown
+    "nesting",  # calls nested deeper than the probes keep
+)
+
+
+def c_header() -> str:
+    """The C declaration of the record, its kinds and flags, for the BPF programs."""
+    lines = ["struct record {"]
+    lines += [f"\t{field.c_type} {field.name};" for field in FIELDS]
+    lines += ["};"]
+    lines += [f"#define KIND_{kind.name} {int(kind)}" for kind in Kind]
+    for prefix, flags in (("CALL", CallFlag), ("OFF", OffFlag), ("EXIT", ExitFlag)):
+        lines += [f"#define {prefix}_{flag.name} {int(flag)}" for flag in flags]
+    lines += [f"#define COPY_SHIFT {COPY_SHIFT}", f"#define NO_SYSCALL {NO_SYSCALL}"]
+    lines += [f"#define LOST_{name.upper()} {row}" for row, name in enumerate(LOSS_KINDS)]
+    lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}"]
+    return "\n".join(lines) + "\n"
+
+
+def empty(count: int = 0) -> Records:
+    """``count`` zeroed records."""
+    return np.zeros(count, dtype=RECORD)

@@ -1,0 +1,1 @@
+/* Included by bcc, used by no program of ours. */

@@ -1,0 +1,56 @@
+"""What observes the machine hands over, live or from a file: record batches and samples, in order.
+
+A *source* yields items. The engine cannot tell a live source from a session file, and recording is
+a tee on the items. Within one source a ``Mark`` sample closes a tick: everything that belongs to the
+frame of that tick has been yielded before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from probes.schema import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A slow observation: plain data (str, int, float, bool, None, list, dict) of one kind.
+
+    Kinds and their ``data`` keys are listed in docs/session-format.md; unknown kinds are ignored.
+    """
+
+    kind: str
+    time_ns: int
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Item = Records | Sample
+
+# kinds of samples
+MARK = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
+GPUS = "gpus"  # what NVML said of each GPU
+PROCESS = "process"  # facts of a process: name, command, user, start
+NAMES = "names"  # thread names by tid
+OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
+APIS = "apis"  # rows of the API table: number -> name, layer
+PROBLEM = "problem"  # something that could not be observed, in one sentence
+NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
+
+
+class Source(Protocol):
+    """Where items come from."""
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Facts that hold for the whole session: machine, clock pair, probes, GPUs."""
+        ...
+
+    def items(self) -> Iterator[Item]:
+        """The items in order. A live source blocks between ticks and ends when it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Stop observing; ``items`` ends after what was already seen."""
+        ...
