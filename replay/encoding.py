@@ -1,0 +1,238 @@
+"""Columns of records as small trees of coded bytes, and back: what a chunk of records holds.
+
+Every column is a *node*, a msgpack list that starts with the name of a coding. A node stands for ``n``
+unsigned 64-bit numbers and may hold other nodes:
+
+====================================  ==============================================================
+``["const", value]``                  ``value``, n times
+``["raw", dtype, bytes]``             the numbers as they are
+``["z", dtype, bytes]``               the same, compressed with zlib
+``["planes", [node, ...]]``           one node per byte of the numbers, lowest byte first
+``["sparse", k, mask, node]``         zeros, but the k rows whose bit is set in ``mask`` hold ``node``
+``["dict", k, ids, values]``          ``values`` (k numbers), looked up by ``ids``
+``["add", base, node]``               ``base`` added to each number
+``["delta", first, node]``            ``first`` plus the running sum
+``["by", name, node]``                ``node`` holds the rows in the stable order of column ``name``
+``name``                              a column that was decoded earlier
+====================================  ==============================================================
+
+All sums are modulo 2**64. The data is noise in the low bytes (durations) and nearly constant elsewhere:
+noise goes to the file as it is, since compressing it costs time and gains nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+import numpy as np
+import numpy.typing as npt
+
+from probes.schema import RECORD, Records
+
+Numbers = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Node = Any
+
+_RECORD_WORDS: Final = RECORD.itemsize // 8
+_SLOT_BITS: Final = 21
+_MULTIPLIERS: Final = tuple(
+    np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
+)
+_ENTROPY_SAMPLE: Final = 1024
+_RAW_BITS: Final = 7.3  # above it a plane is noise: Huffman codes would gain less than a tenth
+_PATTERN_BITS: Final = 1.5  # below it runs and repeats are worth searching for
+_SMALL: Final = 64  # fewer bytes than this do not pay for a zlib header
+
+# Columns that take few different values are coded together: one number per row for the whole tuple.
+_TUPLES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("#who", ("pid", "tid", "cpu")),
+    ("#what", ("op", "kind", "depth", "flags", "ret")),
+)
+
+
+class Encoder:
+    """Codes batches of records; keeps scratch memory only, so every batch stands alone."""
+
+    def __init__(self) -> None:
+        self._slots: npt.NDArray[np.int32] = np.empty(1 << _SLOT_BITS, np.int32)
+
+    def encode(self, records: Records) -> bytes:
+        """The body of a chunk.
+
+        Args:
+            records: at least one record, contiguous, of dtype ``RECORD``.
+
+        Returns:
+            A msgpack list of ``[name, dtype, node]``, to be decoded in that order.
+        """
+        columns: list[list[Any]] = []
+        words = np.ascontiguousarray(records.view("<u8").reshape(-1, _RECORD_WORDS).T)
+        pid_tid, place, what = words[2], words[3] >> np.uint64(32), words[4]
+        cpu = (place & np.uint64(0xFFFF)).astype(np.uint16)
+        # The op shares a word with the cpu but belongs to what was done, not to who did it.
+        who_keys = (pid_tid, cpu)
+        what_keys = (what, (place >> np.uint64(16)).astype(np.uint16))
+        for (helper, names), keys in zip(_TUPLES, (who_keys, what_keys), strict=True):
+            columns += self._tuple(records, helper, names, keys)
+        columns.append(["t_end", "<u8", _delta(words[0])])
+        columns.append(["duration", "<u8", self._numbers(words[1])])
+        seq = np.ascontiguousarray(records["seq"])
+        columns.append(["seq", "<u4", _sequence(seq, cpu)])
+        for name, word in (("bytes", 5), ("stream", 6), ("aux", 7)):
+            columns.append([name, "<u8", self._numbers(words[word], repeats=True)])
+        for name in ("run_delay", "nvcsw", "nivcsw"):
+            column = records[name].astype(np.uint64)
+            columns.append([name, RECORD[name].str, self._numbers(column)])
+        # A column of records that is missing is zero; helper columns are referred to and stay.
+        packed: bytes = msgpack.packb([c for c in columns if c[0][0] == "#" or c[2] != ["const", 0]])
+        return packed
+
+    def _tuple(
+        self, records: Records, helper: str, names: Sequence[str], keys: Sequence[npt.NDArray[Any]]
+    ) -> list[list[Any]]:
+        found = self._dictionary(keys)
+        if found is None:
+            return [[name, RECORD[name].str, self._numbers(_unsigned(records[name]))] for name in names]
+        ids, rows = found
+        dictionary = records[rows]
+        columns: list[list[Any]] = [[helper, ids.dtype.str, _plain_bytes(ids)]]
+        for name in names:
+            node = _table(np.ascontiguousarray(dictionary[name]))
+            columns.append([name, RECORD[name].str, ["dict", len(rows), helper, node]])
+        return columns
+
+    def _numbers(self, values: Numbers, repeats: bool = False) -> Node:
+        """The shortest node for numbers of which nothing is known; ``repeats`` tries a dictionary."""
+        low, high = int(values.min()), int(values.max())
+        if low == high:
+            return ["const", low]
+        filled = int(np.count_nonzero(values))
+        if filled * 4 <= len(values):
+            mask = values != 0
+            return ["sparse", filled, _byte_node(np.packbits(mask)), self._numbers(values[mask], repeats)]
+        found = self._dictionary((values,)) if repeats else None
+        if found is not None:
+            ids, rows = found
+            return ["dict", len(rows), _plain_bytes(ids), _table(values[rows])]
+        return _planes(values, high)
+
+    def _dictionary(
+        self, keys: Sequence[npt.NDArray[Any]]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]] | None:
+        """Number the different tuples without sorting: each hashes to a slot, the slot names a row.
+
+        Returns:
+            Per row the number of its tuple, and per number one row that holds it; None when there are
+            too many different ones (or, once in a while, no hash tells them all apart).
+        """
+        count = len(keys[0])
+        rows = np.arange(count, dtype=np.int32)
+        for attempt in range(3):
+            mixed = keys[0] * _MULTIPLIERS[attempt]
+            for position, key in enumerate(keys[1:], 1):
+                mixed += (key + np.uint64(1)) * _MULTIPLIERS[(attempt + position) % 4]
+            # The top bits of a product depend on all bits of the key.
+            slot = ((mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIERS[3] >> np.uint64(64 - _SLOT_BITS)).view(
+                np.int64
+            )
+            self._slots[slot] = rows
+            chosen = self._slots[slot]
+            owners = np.flatnonzero(chosen == rows)
+            if len(owners) * 4 > count or len(owners) > 1 << 16:
+                return None
+            if all(bool((key[chosen] == key).all()) for key in keys):
+                break
+        else:
+            return None
+        self._slots[slot[owners]] = np.arange(len(owners), dtype=np.int32)
+        ids = self._slots[slot]
+        return ids.astype(np.uint8 if len(owners) <= 256 else "<u2"), owners
+
+
+def _unsigned(column: npt.NDArray[Any]) -> Numbers:
+    return column.astype(f"<u{column.dtype.itemsize}").astype(np.uint64)
+
+
+def _delta(values: Numbers) -> Node:
+    """Differences, lifted by the smallest so that none is negative."""
+    steps = np.zeros(len(values), np.uint64)
+    np.subtract(values[1:], values[:-1], out=steps[1:])
+    base = int(steps.view(np.int64).min())
+    if base:
+        steps -= np.uint64(base % 2**64)
+    node = _planes(steps, int(steps.max()))
+    if base:
+        node = ["add", base % 2**64, node]
+    return ["delta", int(values[0]), node]
+
+
+def _sequence(seq: npt.NDArray[np.uint32], cpu: npt.NDArray[np.uint16]) -> Node:
+    """Per CPU the number grows by one; in the order of the CPUs only losses and borders differ."""
+    ordered = seq[np.argsort(cpu, kind="stable")]
+    steps = np.ones(len(seq), np.uint32)
+    np.subtract(ordered[1:], ordered[:-1], out=steps[1:])
+    steps -= np.uint32(1)
+    mask = steps != 0
+    filled = int(np.count_nonzero(mask))
+    node: Node = ["const", 0]
+    if filled * 4 <= len(seq):
+        if filled:
+            node = ["sparse", filled, _byte_node(np.packbits(mask)), _table(steps[mask])]
+    else:
+        node = _planes(steps.astype(np.uint64), int(steps.max()))
+    # The first step is zero by construction: take back the one that "add" gives it.
+    return ["by", "cpu", ["delta", (int(ordered[0]) - 1) % 2**64, ["add", 1, node]]]
+
+
+def _planes(values: Numbers, high: int) -> Node:
+    """One node per byte that is used at all."""
+    width = max(1, (high.bit_length() + 7) // 8)
+    matrix = values.view(np.uint8).reshape(-1, 8)
+    return ["planes", [_byte_node(np.ascontiguousarray(matrix[:, byte])) for byte in range(width)]]
+
+
+def _plain_bytes(ids: npt.NDArray[Any]) -> Node:
+    if ids.dtype == np.uint8:
+        return _byte_node(ids)
+    return _planes(ids.astype(np.uint64), int(ids.max()))
+
+
+def _table(values: npt.NDArray[Any]) -> Node:
+    """A short array: compressed when that helps, whatever it holds."""
+    raw = values.tobytes()
+    dtype = f"<u{values.dtype.itemsize}" if values.dtype.itemsize > 1 else "|u1"
+    if len(raw) > _SMALL:
+        squeezed = zlib.compress(raw, 1)
+        if len(squeezed) < len(raw):
+            return ["z", dtype, squeezed]
+    return ["raw", dtype, raw]
+
+
+def _byte_node(plane: Bytes) -> Node:
+    """One byte per row, by how much order a sample of it shows."""
+    low = int(plane[0])
+    if not (plane != low).any():
+        return ["const", low]
+    raw = plane.tobytes()
+    if len(raw) <= _SMALL:
+        return ["raw", "|u1", raw]
+    bits = _entropy(plane)
+    if bits > _RAW_BITS:
+        return ["raw", "|u1", raw]
+    strategy = zlib.Z_DEFAULT_STRATEGY if bits < _PATTERN_BITS else zlib.Z_HUFFMAN_ONLY
+    packer = zlib.compressobj(1, zlib.DEFLATED, 15, 8, strategy)
+    squeezed = packer.compress(raw) + packer.flush()
+    if len(squeezed) >= len(raw):
+        return ["raw", "|u1", raw]
+    return ["z", "|u1", squeezed]
+
+
+def _entropy(plane: Bytes) -> float:
+    """Bits per byte, neighbours ignored."""
+    sample = plane[:: max(1, len(plane) // _ENTROPY_SAMPLE)]
+    counts = np.bincount(sample, minlength=256)
+    shares = counts[counts > 0] / len(sample)
+    return float(-(shares * np.log2(shares)).sum())

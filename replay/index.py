@@ -1,0 +1,100 @@
+"""The index of a session file: which chunk lies where; written on close, or rebuilt by scanning."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from replay.format import inflate, pack, unpack
+
+_ROW_BYTES: Final = 2 + 8 + 8 + 8
+
+
+class Entries:
+    """Grows by one row per chunk; in columns, since a long session has many."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.kind: array[int] = array("q")
+        self.t_first: array[int] = array("q")
+        self.t_last: array[int] = array("q")
+        self.offset: array[int] = array("q")
+        self._number: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def add(self, kind: str, t_first: int, t_last: int, offset: int) -> None:
+        """Remember a chunk; times in nanoseconds, offset in bytes."""
+        if kind not in self._number:
+            self._number[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        self.kind.append(self._number[kind])
+        self.t_first.append(t_first)
+        self.t_last.append(t_last)
+        self.offset.append(offset)
+
+    def span(self) -> tuple[int, int]:
+        """Earliest and latest time of all chunks; zeros when there is none."""
+        return min(self.t_first, default=0), max(self.t_last, default=0)
+
+    def pack(self) -> bytes:
+        """Body of the index chunk: offsets and times as differences, which compress well."""
+        columns = {
+            "kinds": self.kinds,
+            "kind": np.array(self.kind, "<u2").tobytes(),
+            "t_first": _steps(self.t_first),
+            "t_last": _steps(self.t_last),
+            "offset": _steps(self.offset),
+        }
+        return zlib.compress(pack(columns), 1)
+
+
+def unpack_entries(body: bytes, count: int, index_offset: int) -> Entries:
+    """The index of a closed file, not to be trusted: offsets are checked here, chunks when they are read.
+
+    Args:
+        body: of the index chunk.
+        count: rows it says it has.
+        index_offset: where the index chunk lies; all chunks lie before it.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    columns = unpack(inflate(body, count * _ROW_BYTES + (1 << 20)))
+    if not isinstance(columns, dict):
+        raise ValueError("the index is no map")
+    kinds, kind = columns.get("kinds"), columns.get("kind")
+    if not isinstance(kinds, list) or not all(isinstance(name, str) for name in kinds):
+        raise ValueError("the index has no kinds")
+    if not isinstance(kind, bytes) or len(kind) != 2 * count:
+        raise ValueError("the index has another length")
+    entries = Entries()
+    entries.kinds = kinds
+    entries.kind = array("q", np.frombuffer(kind, "<u2").astype(np.int64).tobytes())
+    entries.t_first = _sums(columns.get("t_first"), count)
+    entries.t_last = _sums(columns.get("t_last"), count)
+    entries.offset = _sums(columns.get("offset"), count)
+    if count:
+        offsets = np.array(entries.offset)
+        if max(entries.kind) >= len(kinds) or offsets[0] <= 0 or offsets[-1] >= index_offset:
+            raise ValueError("the index points outside of the file")
+        if not (offsets[1:] > offsets[:-1]).all():
+            raise ValueError("the index is out of order")
+    return entries
+
+
+def _steps(values: Sequence[int]) -> bytes:
+    column: npt.NDArray[np.int64] = np.array(values, "<i8")
+    return np.diff(column, prepend=np.zeros(1, np.int64)).astype("<i8").tobytes()
+
+
+def _sums(data: object, count: int) -> array[int]:
+    if not isinstance(data, bytes) or len(data) != 8 * count:
+        raise ValueError("the index has another length")
+    return array("q", np.cumsum(np.frombuffer(data, "<i8")).tobytes())

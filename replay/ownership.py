@@ -1,0 +1,144 @@
+"""Opening a session file for writing, also as root in a directory that belongs to somebody else.
+
+``sudo gputop record`` writes where the caller may write, and as the caller: for the moment of opening, the
+file-system identity of this one thread (not of the process) is that of the user behind sudo. A symbolic or
+hard link planted there thus gives away nothing that the user could not write anyway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+
+from replay.format import FORMAT_NAME, SessionError
+
+_HEAD_BYTES = 64  # the format's name is the first thing in the header
+
+
+def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
+    """Create the file, or empty an old session file.
+
+    Args:
+        path: where the file is to lie.
+        owner: user and group id behind sudo; None leaves the file to whoever runs this.
+        overwrite: an old session file may be replaced; any other file never is.
+
+    Returns:
+        A locked descriptor of an empty regular file with mode 0600.
+
+    Raises:
+        SessionError: it cannot be created, or something else is in its place.
+    """
+    try:
+        try:
+            with _identity(owner):
+                descriptor = _open(path, owner, overwrite)
+        except PermissionError:
+            # Where only root may write, the file is root's, and no link on the way is followed.
+            if os.geteuid() != 0 or owner is None or not _straight(path):
+                raise
+            descriptor = _open(path, None, overwrite)
+    except OSError as error:
+        raise SessionError(_reason(path, error)) from error
+    return descriptor
+
+
+def _open(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
+    # O_NONBLOCK: opening a FIFO must fail, not wait for its reader.
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        fresh = True
+    except FileExistsError:
+        descriptor = os.open(path, flags)
+        fresh = False
+    try:
+        _claim(descriptor, path, owner, fresh, overwrite)
+    except BaseException:
+        os.close(descriptor)
+        if fresh:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
+    return descriptor
+
+
+def _claim(descriptor: int, path: str, owner: tuple[int, int] | None, fresh: bool, overwrite: bool) -> None:
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        raise SessionError(f"{path} is not a regular file: choose another name for the recording")
+    if not fresh:
+        if facts.st_nlink != 1:
+            raise SessionError(f"{path} has several names (hard links): choose another for the recording")
+        mine = {os.geteuid(), owner[0] if owner else os.geteuid()}
+        if facts.st_uid not in mine:
+            raise SessionError(f"{path} belongs to another user: choose another name for the recording")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SessionError(
+            f"another gputop is recording to {path}: stop it or choose another name"
+        ) from error
+    except OSError as error:
+        # Some network file systems have no locks; a recording without one is better than none.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+            raise
+    if not fresh and facts.st_size:
+        if not is_session(os.pread(descriptor, _HEAD_BYTES, 0)):
+            raise SessionError(
+                f"{path} exists and is not a gputop session: remove it or choose another name"
+            )
+        if not overwrite:
+            raise SessionError(f"{path} exists already: remove it or choose another name")
+        os.ftruncate(descriptor, 0)
+    os.fchmod(descriptor, 0o600)
+    if owner is not None and os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner[0]:
+        os.fchown(descriptor, *owner)
+
+
+def is_session(head: bytes) -> bool:
+    """Whether a file that starts like this (at least 64 bytes, or all) is a session file."""
+    if not head or not (0x80 <= head[0] <= 0x8F or head[0] == 0xDE):
+        return False
+    start: bytes = msgpack.packb("format") + msgpack.packb(FORMAT_NAME)
+    return head[1:].startswith(start) or head[3:].startswith(start)
+
+
+def _straight(path: str) -> bool:
+    directory = os.path.dirname(os.path.abspath(path))
+    return os.path.realpath(directory) == directory
+
+
+@contextmanager
+def _identity(owner: tuple[int, int] | None) -> Iterator[None]:
+    """Let this thread touch files as ``owner``; does nothing unless root acts for somebody else."""
+    if owner is None or os.geteuid() != 0 or owner[0] == 0:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    group, user = libc.setfsgid(owner[1]), libc.setfsuid(owner[0])
+    try:
+        yield
+    finally:
+        libc.setfsuid(user)
+        libc.setfsgid(group)
+
+
+def _reason(path: str, error: OSError) -> str:
+    directory = os.path.dirname(os.path.abspath(path))
+    if error.errno == errno.ELOOP:
+        return f"{path} is a symbolic link: choose another name for the recording"
+    if error.errno in (errno.ENXIO, errno.EISDIR):
+        return f"{path} is not a regular file: choose another name for the recording"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return f"there is no directory {directory} for the recording: create it or choose another one"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{path} cannot be written ({error.strerror}): choose a directory that you may write to"
+    return f"{path} cannot be written ({error.strerror}): choose another place for the recording"

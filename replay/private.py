@@ -1,0 +1,198 @@
+"""Names for a recording that is shown to others: who is not watched becomes ``other-1``, ``other-2``, …
+
+A process is watched when the probes reported a birth, an exec, a call or a switch of it, or when a
+``process`` sample says so. Everybody else is known in the file by number only: no thread or command name,
+no user, no path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from probes.schema import ALIASED, ExitFlag, Kind, Records
+from probes.source import MARK, NOTE, PROBLEM, PROCESS, Sample
+
+_PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
+_EVIDENCE: Final = np.zeros(256, bool)
+_EVIDENCE[[Kind.FORK, Kind.EXEC, Kind.JOIN, Kind.CALL, Kind.OFFCPU]] = True
+
+# Text about a process that says nothing about whose it is or what it does.
+_HARMLESS: Final = frozenset({"type", "kind", "state", "gpu", "uuid", "layer", "mode"})
+# Keys whose text becomes the new name; all other text of a process that is not watched is emptied.
+_NAME_KEYS: Final = frozenset({"name", "comm", "process", "process_name", "thread", "label"})
+_USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
+_NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
+_HOME: Final = re.compile(r"/(home|Users)/[^/\s]+|/root\b")
+_HEADER_SECRETS: Final = re.compile(
+    r"(host|node)_?name|host|node|domain|fqdn|(sudo_?)?user(_?name)?|login|owner|argv?|args|cmdline"
+    r"|command(_?line)?|cwd|home|path|directory|machine_?id|boot_?id|serial|env(ironment)?|ip|address",
+    re.IGNORECASE,
+)
+
+
+def private_header(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The header without the host's and the user's name and the command line, at any depth."""
+    cleaned: dict[str, Any] = _without_secrets(header)
+    cleaned["private"] = True
+    return cleaned
+
+
+def _without_homes(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_homes(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_homes(inner) for inner in value]
+    return _HOME.sub("~", value) if isinstance(value, str) else value
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _without_secrets(inner)
+            for key, inner in value.items()
+            if not (isinstance(key, str) and _HEADER_SECRETS.fullmatch(key))
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner) for inner in value]
+    return value
+
+
+class Disguise:
+    """Replaces names in items; the same process has the same new name throughout one file."""
+
+    def __init__(self) -> None:
+        self._watched = np.zeros(_PIDS, bool)
+        self._names: dict[int, str] = {}
+        self._process_of = np.zeros(_PIDS, np.int32)  # by thread id
+        self._ended: set[int] = set()  # watched until the next mark, for samples that are on their way
+
+    def records(self, records: Records) -> Records:
+        """The batch with other names in NAME records of processes that are not watched.
+
+        Args:
+            records: dtype RECORD; not changed.
+
+        Returns:
+            ``records`` itself when nothing had to be replaced, else a copy.
+        """
+        if not len(records):
+            return records
+        self._learn(records)
+        rows = np.flatnonzero(records["kind"] == Kind.NAME)
+        if not len(rows):
+            return records
+        copy = records.copy()
+        names = copy.view(ALIASED)["comm"]
+        for row in rows.tolist():
+            pid = int(records["pid"][row])
+            if not self.is_watched(pid):
+                names[row] = self.name(pid).encode()
+        return copy
+
+    def sample(self, sample: Sample) -> Sample:
+        """The sample with other names, and no other text, for processes that are not watched."""
+        if sample.kind == PROCESS:
+            self._learn_processes(sample.data)
+        elif sample.kind == MARK:
+            self._bury()
+        data = self._clean(sample.data, None)
+        if sample.kind in (NOTE, PROBLEM):
+            data = _without_homes(data)
+        return Sample(sample.kind, sample.time_ns, data)
+
+    def is_watched(self, pid: int) -> bool:
+        """Whether this process is watched as far as is known by now."""
+        return bool(self._watched[pid]) if 0 <= pid < _PIDS else False
+
+    def name(self, pid: int) -> str:
+        """What a process that is not watched is called in the file."""
+        return self._names.setdefault(pid, f"other-{len(self._names) + 1}")
+
+    def _learn(self, records: Records) -> None:
+        kinds, pids, tids = records["kind"], records["pid"], records["tid"]
+        inside = (pids < _PIDS) & (tids < _PIDS)
+        evidence = _EVIDENCE[kinds] & inside
+        known = evidence | ((kinds == Kind.NAME) & inside)
+        self._process_of[tids[known]] = pids[known]
+        self._watched[pids[evidence]] = True
+        # The number of a process that ended may be given to a stranger.
+        if self._ended:
+            self._ended -= set(np.unique(pids[evidence]).tolist())
+        gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0) & inside
+        last_exit = {int(pids[row]): row for row in np.flatnonzero(gone).tolist()}
+        for pid, row in last_exit.items():
+            if not (evidence[row:] & (pids[row:] == pid)).any():
+                self._ended.add(pid)
+
+    def _bury(self) -> None:
+        for pid in self._ended:
+            self._watched[pid] = False
+        self._ended.clear()
+
+    def _learn_processes(self, data: Any) -> None:
+        if isinstance(data, Mapping):
+            pid = _number(data.get("pid"))
+            if data.get("watched") is True and pid is not None and 0 <= pid < _PIDS:
+                self._watched[pid] = True
+            for key, inner in data.items():
+                number = _number(key)
+                if isinstance(inner, Mapping) and number is not None and "pid" not in inner:
+                    self._learn_processes({"pid": number, "watched": inner.get("watched")})
+                else:
+                    self._learn_processes(inner)
+        elif isinstance(data, list | tuple):
+            for inner in data:
+                self._learn_processes(inner)
+
+    def _clean(self, value: Any, stranger: int | None) -> Any:
+        """Copy of plain data; ``stranger`` is the unwatched process it is about, if it is about one."""
+        if isinstance(value, Mapping):
+            return self._clean_map(value, stranger)
+        if isinstance(value, list | tuple):
+            return [self._clean(inner, stranger) for inner in value]
+        if isinstance(value, str | bytes) and stranger is not None:
+            return type(value)()
+        return value
+
+    def _clean_map(self, value: Mapping[Any, Any], stranger: int | None) -> dict[Any, Any]:
+        about = self._whom(value.get("pid"), value.get("tid"), stranger)
+        result: dict[Any, Any] = {}
+        for key, inner in value.items():
+            if isinstance(inner, str):
+                # A map from thread or process numbers to names: the key says whom it is about.
+                whom = about if _number(key) is None else self._whom(None, key, about)
+                result[key] = self._text(key, inner, whom)
+            elif _number(key) is not None and isinstance(inner, Mapping | list | tuple):
+                result[key] = self._clean(inner, self._whom(None, key, about))
+            elif key in _USER_KEYS and about is not None:
+                result[key] = None
+            else:
+                result[key] = self._clean(inner, about)
+        return result
+
+    def _text(self, key: Any, text: str, stranger: int | None) -> str:
+        if stranger is None or key in _HARMLESS:
+            return text
+        return self.name(stranger) if key in _NAME_KEYS or _number(key) is not None else ""
+
+    def _whom(self, pid: Any, tid: Any, otherwise: int | None) -> int | None:
+        """The unwatched process that these numbers name; None for a watched one."""
+        number, thread = _number(pid), _number(tid)
+        if number is None and thread is not None:
+            number = int(self._process_of[thread]) if 0 <= thread < _PIDS else 0
+            number = number or thread
+        if number is None:
+            return otherwise
+        return None if self.is_watched(number) else number
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _NUMBER.match(value):
+        return int(value)
+    return None

@@ -1,0 +1,273 @@
+"""Writing a session file while the session runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from probes.schema import PAYLOAD_BYTES, RECORD, Records, empty
+from probes.source import MARK, PROBLEM, Item, Sample
+from replay import format as fmt
+from replay.encoding import Encoder
+from replay.format import SessionError
+from replay.index import Entries
+from replay.ownership import open_for_writing
+from replay.private import Disguise, private_header
+
+CHUNK_RECORDS: Final = 16384  # more would save 2 % of the bytes and fall out of the cache
+FLUSH_NS: Final = 500_000_000
+SYNC_NS: Final = 5_000_000_000
+
+
+class SessionWriter:
+    """Appends items to a session file.
+
+    Records are gathered into chunks; a chunk ends when it is full, when a sample follows (so that the order
+    of everything is kept), and when it is half a second old. What ``flush`` or a mark has passed is in the
+    kernel's hands and survives the death of this process; every five seconds it is sent to the disk.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: Mapping[str, Any],
+        *,
+        owner: tuple[int, int] | None = None,
+        private: bool = False,
+        overwrite: bool = True,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Create the file and write its header.
+
+        Args:
+            path: the final name of the file.
+            header: plain facts of the session; ``format``, ``major`` and ``minor`` are added.
+            owner: user and group id behind sudo.
+            private: give processes that are not watched other names, and leave out who recorded where.
+            overwrite: an old session file at ``path`` may be replaced.
+            clock: nanoseconds that only grow, for the age of a chunk.
+
+        Raises:
+            SessionError: the file cannot be written there, or the header is no plain data.
+        """
+        self.path = os.fspath(path)
+        self._clock = clock
+        self._disguise = Disguise() if private else None
+        start = {"format": fmt.FORMAT_NAME, "major": fmt.MAJOR, "minor": fmt.MINOR}
+        facts = private_header(header) if private else header
+        data = _packed({**start, **{key: value for key, value in facts.items() if key not in start}})
+        if len(data) > fmt.MAX_HEADER_BYTES:
+            raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
+        self._encoder = Encoder()
+        self._buffer = empty(CHUNK_RECORDS)
+        self._filled = 0
+        self._entries = Entries()
+        self._size = 0
+        self._events = 0
+        self._failure: str | None = None
+        self._closed = False
+        self._descriptor = open_for_writing(self.path, owner, overwrite)
+        self._disk = _DiskSync(self._descriptor)
+        self._flushed_ns = self._synced_ns = clock()
+        try:
+            self._append(data)
+        except SessionError:
+            self._closed = True
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the file so far."""
+        return self._size
+
+    @property
+    def events(self) -> int:
+        """Records taken so far, those still gathered in memory included."""
+        return self._events
+
+    def write(self, item: Item) -> None:
+        """Take one item; an array may be reused by the caller afterwards.
+
+        Raises:
+            SessionError: the file could not be written (disk full, size limit); it stays readable up to
+                the last complete chunk, and every later call fails with the same sentence.
+        """
+        self._check()
+        if isinstance(item, Sample):
+            self._write_sample(item)
+        else:
+            self._write_records(item)
+        if self._clock() - self._flushed_ns >= FLUSH_NS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything taken so far to the kernel.
+
+        Raises:
+            SessionError: see ``write``.
+        """
+        self._check()
+        self._flush_records()
+        now = self._flushed_ns = self._clock()
+        if now - self._synced_ns >= SYNC_NS:
+            self._synced_ns = now
+            if error := self._disk.start():
+                self._fail(error)
+
+    def close(self) -> None:
+        """Write what is left and the index; later calls do nothing.
+
+        Raises:
+            SessionError: the end could not be written; the file is readable without it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._failure is None:
+                self._flush_records()
+                self._write_footer()
+        finally:
+            # Closing waits for a sync under way: its descriptor must not be reused meanwhile.
+            self._disk.finish()
+            os.close(self._descriptor)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise SessionError(f"the recording {self.path} is closed already")
+        if self._failure is not None:
+            raise SessionError(self._failure)
+
+    def _write_records(self, records: Records) -> None:
+        records = _plain(records)
+        if self._disguise is not None:
+            records = self._disguise.records(records)
+        self._events += len(records)
+        start = 0
+        while start < len(records):
+            taken = min(len(records) - start, CHUNK_RECORDS - self._filled)
+            self._buffer[self._filled : self._filled + taken] = records[start : start + taken]
+            self._filled += taken
+            start += taken
+            if self._filled == CHUNK_RECORDS:
+                self._flush_records()
+
+    def _flush_records(self) -> None:
+        if not self._filled:
+            return
+        records = self._buffer[: self._filled]
+        self._filled = 0
+        times = records["t_end"]
+        first, last = (min(int(t), fmt.MAX_TIME) for t in (times.min(), times.max()))
+        self._append_chunk(fmt.RECORDS, first, last, len(records), self._encoder.encode(records))
+
+    def _write_sample(self, sample: Sample) -> None:
+        self._flush_records()
+        if self._disguise is not None:
+            sample = self._disguise.sample(sample)
+        body = _packed(sample.data)
+        kind = sample.kind
+        if len(body) > fmt.MAX_SAMPLE_BYTES or kind in (fmt.RECORDS, fmt.INDEX):
+            text = f"a sample of kind {kind!r} ({len(body)} bytes) could not be stored in the session file"
+            kind, body = PROBLEM, _packed({"text": text})
+        when = max(-fmt.MAX_TIME, min(sample.time_ns, fmt.MAX_TIME))
+        self._append_chunk(kind, when, when, 1, zlib.compress(body, 1))
+        if kind == MARK:
+            self.flush()
+
+    def _append_chunk(self, kind: str, first: int, last: int, count: int, body: bytes) -> None:
+        offset = self._size
+        self._append(fmt.pack_chunk(kind, first, last, count, body))
+        self._entries.add(kind, first, last, offset)
+
+    def _append(self, data: bytes) -> None:
+        """All of ``data`` or nothing of it: a torn end is taken back."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self._fail(error)
+        self._size += len(data)
+
+    def _write_footer(self) -> None:
+        body = self._entries.pack()
+        if len(body) <= fmt.MAX_BODY_BYTES:  # else readers scan; that takes weeks of recording
+            chunk = fmt.pack_chunk(fmt.INDEX, *self._entries.span(), len(self._entries), body)
+            self._append(chunk + fmt.pack_trailer(self._size))
+
+    def _fail(self, error: OSError) -> None:
+        safe = self._size
+        try:
+            os.ftruncate(self._descriptor, safe)
+            os.lseek(self._descriptor, safe, os.SEEK_SET)
+        except OSError:
+            # The reader finds the torn end by its checksum.
+            pass
+        causes = {
+            errno.ENOSPC: "the disk is full",
+            errno.EDQUOT: "the disk quota is used up",
+            errno.EFBIG: "the file has reached the size limit (ulimit -f)",
+        }
+        cause = causes.get(error.errno or 0, error.strerror or str(error))
+        self._failure = (
+            f"recording to {self.path} stopped: {cause}; "
+            f"the {safe / 1e6:.1f} MB written before are safe and can be replayed"
+        )
+        raise SessionError(self._failure) from error
+
+
+class _DiskSync:
+    """fdatasync in the background: it may take longer than a tick and must not delay the observer."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def start(self) -> OSError | None:
+        """Begin unless one is under way; returns what went wrong with an earlier one."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="session-sync", daemon=True)
+            self._thread.start()
+        return self._error
+
+    def finish(self) -> None:
+        """Wait for the one under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            # Pipes and some file systems cannot sync; that loses nothing that was promised.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                self._error = error
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        return fmt.pack(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SessionError(f"only plain data can be stored in a session file: {error}") from error
+
+
+def _plain(records: Records) -> Records:
+    """The same records with dtype RECORD, whatever aliases or padding they came with."""
+    if records.dtype == RECORD:
+        return records
+    if records.dtype.itemsize == PAYLOAD_BYTES:
+        return records.view(RECORD)
+    plain = empty(len(records))
+    for name in RECORD.names or ():
+        plain[name] = np.asarray(records[name])
+    return plain
