@@ -1,0 +1,207 @@
+"""Numbers and names as a person reads them: pure functions, the only place where units become text.
+
+Every number fits into six columns, so that a table can give each figure a fixed width. ``None`` is
+``-``: a figure that cannot be known is never shown as zero.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rich.cells import cell_len
+
+NS_PER_S = 1_000_000_000
+SPARKS = " ▁▂▃▄▅▆▇█"
+SPARKS_ASCII = " .:-=+*#@"
+# Invisible, unassigned, or able to move, hide or combine what stands beside them: shown as escapes.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me", "Mc"})
+_TIME_UNITS = ((1_000, 1, "ns"), (1_000_000, 1_000, "us"), (NS_PER_S, 1_000_000, "ms"), (1_000 * NS_PER_S, NS_PER_S, "s"))
+_LONG_TIME_UNITS = (("m", 60), ("h", 3_600), ("d", 86_400))
+
+
+def _three_digits(value: float) -> str:
+    """The value (< 1000) with about three significant digits and at most one decimal."""
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def format_ns(ns: float | None) -> str:
+    """A duration in at most six columns: ``999ns``, ``5.0us``, ``41.0ms``, ``1.25s``, ``17m``.
+
+    Args:
+        ns: The duration in nanoseconds, ``None`` when it is not known.
+    """
+    if ns is None or not math.isfinite(ns):
+        return "-"
+    if ns < 1_000:
+        return f"{max(ns, 0):.0f}ns" if round(ns) < 1_000 else "1.0us"
+    for limit, unit, suffix in _TIME_UNITS[1:]:
+        text = f"{ns / unit:.2f}" if suffix == "s" and ns / unit < 9.995 else _three_digits(ns / unit)
+        if ns < limit and text != "1000":
+            return text + suffix
+    seconds = ns / NS_PER_S
+    for suffix, unit_s in reversed(_LONG_TIME_UNITS):
+        if seconds >= unit_s and (suffix == "m" or seconds >= 2 * unit_s):
+            return f"{min(seconds // unit_s, 99_999):.0f}{suffix}"
+    return f"{seconds:.0f}s"
+
+
+def format_count(count: float | None) -> str:
+    """A count or a rate in at most five columns: ``0``, ``3.2``, ``999``, ``8.1k``, ``402k``, ``1.2M``."""
+    if count is None or not math.isfinite(count):
+        return "-"
+    if count < 999.5:
+        return f"{count:.1f}" if 0 < count < 9.95 and count != int(count) else f"{count:.0f}"
+    for suffix in "kMGTP":
+        count /= 1_000
+        if count < 999.5:
+            return _three_digits(count) + suffix
+    return "999P+"
+
+
+def format_bytes(size: float | None) -> str:
+    """A size in at most six columns, units of 1024: ``512B``, ``1.5K``, ``61.0G``."""
+    if size is None or not math.isfinite(size):
+        return "-"
+    if size < 1_000:
+        return f"{size:.0f}B"
+    for suffix in "KMGTP":
+        size /= 1_024
+        if size < 999.5:
+            return _three_digits(size) + suffix
+    return "999P+"
+
+
+def format_percent(percent: float | None) -> str:
+    """A percentage without its sign, in at most five columns: ``0``, ``0.4``, ``12``, ``1600``."""
+    if percent is None or not math.isfinite(percent):
+        return "-"
+    if percent < 0.05:
+        return "0"
+    return f"{percent:.1f}" if percent < 0.95 else f"{min(percent, 99_999):.0f}"
+
+
+def format_watts(milliwatts: int | None) -> str:
+    """Power: ``212W``."""
+    return "-" if milliwatts is None else f"{milliwatts / 1_000:.0f}W"
+
+
+def format_duration(ns: int) -> str:
+    """A position in time: ``02:11``, ``1:02:11``."""
+    seconds = max(ns, 0) // NS_PER_S
+    hours, rest = divmod(seconds, 3_600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60:02d}:{rest % 60:02d}"
+
+
+def format_clock(wall_ns: int, utc_offset_s: int, *, millis: bool = False) -> str:
+    """The time of day of an instant in the zone of the machine that was observed: ``14:02:31.250``."""
+    total_ms = wall_ns // 1_000_000 + utc_offset_s * 1_000
+    seconds = total_ms // 1_000 % 86_400
+    text = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{total_ms % 1_000:03d}" if millis else text
+
+
+@lru_cache(maxsize=8_192)
+def escape_text(text: str, *, ascii_only: bool = False) -> str:
+    """Text from outside, harmless to a terminal: one line, nothing invisible, no control characters.
+
+    Args:
+        text: A process name, a command line, the name of a GPU, a line of output.
+        ascii_only: Whether everything beyond ASCII becomes ``?`` too.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape_char(char, ascii_only) for char in unicodedata.normalize("NFC", text))
+
+
+def _escape_char(char: str, ascii_only: bool) -> str:
+    code = ord(char)
+    if code < 0x7F:
+        return char if code >= 0x20 else f"\\x{code:02x}"
+    if ascii_only:
+        return "?"
+    if unicodedata.category(char) in _HIDDEN or cell_len(char) < 1:
+        return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return " " if unicodedata.category(char) == "Zs" else char
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal the (escaped) text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def clip(text: str, width: int, ellipsis: str = "…") -> str:
+    """The text cut to ``width`` columns; what was cut is marked by the ellipsis."""
+    if width <= 0:
+        return ""
+    if width_of(text) <= width:
+        return text
+    room = width - len(ellipsis)
+    if room <= 0:
+        return ellipsis[:width]
+    if text.isascii():
+        return text[:room] + ellipsis
+    taken: list[str] = []
+    for char in text:
+        room -= cell_len(char)
+        if room < 0:
+            break
+        taken.append(char)
+    return "".join(taken) + ellipsis
+
+
+def fit(text: str, width: int, *, right: bool = False, ellipsis: str = "…") -> str:
+    """The text in exactly ``width`` columns: cut or padded on the side away from its alignment."""
+    text = clip(text, width, ellipsis)
+    padding = " " * (width - width_of(text))
+    return padding + text if right else text + padding
+
+
+def sparkline(values: Sequence[int | None], width: int, *, top: float = 100, ascii_only: bool = False) -> str:
+    """The newest ``width`` values on the fixed scale 0 to ``top``, oldest left; a gap (``None``) is ``·``."""
+    glyphs, gap = (SPARKS_ASCII, "?") if ascii_only else (SPARKS, "·")
+    newest = values[-width:] if width > 0 else ()
+    last = len(glyphs) - 1
+    text = "".join(
+        # The lowest bar for zero: an idle GPU differs from one of which nothing is known.
+        gap if value is None else glyphs[max(1, min(last, math.ceil(value / top * last)))]
+        for value in newest
+    )
+    return text.rjust(max(width, 0))
+
+
+def bar(fraction: float | None, width: int, *, ascii_only: bool = False) -> str:
+    """A bar of ``width`` columns, filled to ``fraction``."""
+    full, empty = ("#", ".") if ascii_only else ("█", "░")
+    filled = 0 if fraction is None else round(min(max(fraction, 0.0), 1.0) * width)
+    return full * filled + empty * (width - filled)
+
+
+def used_range(histograms: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """The first bucket used and the first one after the last used, over all histograms; (0, 0) when empty."""
+    used = [index for histogram in histograms for index, count in enumerate(histogram) if count]
+    return (min(used), max(used) + 1) if used else (0, 0)
+
+
+def histogram_bars(
+    histogram: Sequence[int], used: tuple[int, int], width: int, *, ascii_only: bool = False
+) -> str:
+    """One glyph for each bucket in ``used``, as high as its share of the fullest.
+
+    Args:
+        histogram: Counts by power-of-two bucket.
+        used: The buckets shown, the same for all rows of a table so that they line up.
+        width: The columns there are; neighbouring buckets are added up when there are more buckets.
+        ascii_only: Whether to draw with ASCII.
+    """
+    first, end = used
+    if end <= first or width <= 0:
+        return ""
+    group = math.ceil((end - first) / width)
+    sums = [sum(histogram[start : min(start + group, end)]) for start in range(first, end, group)]
+    highest = max(sums)
+    glyphs, none = (SPARKS_ASCII, " ") if ascii_only else (SPARKS, " ")
+    last = len(glyphs) - 1
+    return "".join(glyphs[max(1, math.ceil(count / highest * last))] if count else none for count in sums)

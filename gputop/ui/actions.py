@@ -1,0 +1,70 @@
+"""The one table of actions: key bindings, footer and help are made from it and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LIVE, REPLAY = "live", "replay"
+_BOTH = frozenset({LIVE, REPLAY})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a key does.
+
+    Attributes:
+        name: The method ``do_NAME`` of the presenter or of the app.
+        keys: Textual's names of the keys.
+        shown: The keys as a person reads them.
+        footer: Keys and a word for the footer (``, .|sort``), "" keeps it out of the footer.
+        help: What it does, for the help screen.
+        group: The heading in the help screen.
+        contexts: Where it works: live, replay.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    shown: str
+    footer: str
+    help: str
+    group: str
+    contexts: frozenset[str] = _BOTH
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("open", ("enter",), "Enter", "Enter|open", "go from a process to its calls; again: zoom", "Move"),
+    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the processes", "Move"),
+    Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
+    Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
+    Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),
+    Action("page_down", ("pagedown",), "PgDn", "", "one page down", "Move"),
+    Action("home", ("home",), "Home", "", "first row", "Move"),
+    Action("end", ("end",), "End", "", "last row", "Move"),
+    Action("next_pane", ("tab",), "Tab", "Tab|pane", "next pane: processes, calls, threads, GPUs", "Move"),
+    Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
+    Action("zoom", ("z",), "z", "z|zoom", "give the focused pane the whole screen, or take it back", "Move"),
+    Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),
+    Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table"),
+    Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table"),
+    Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table"),
+    Action("pause", ("space",), "space", "space|pause", "pause or go on; live data is still collected", "Time"),
+    Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", frozenset({REPLAY})),
+    Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", frozenset({REPLAY})),
+    Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", frozenset({REPLAY})),
+    Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed, up to 64", "Time", frozenset({REPLAY})),
+    Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
+    Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session"),
+    Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
+    Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
+    Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
+    Action("quit_now", ("ctrl+c", "ctrl+q"), "^C", "", "quit", "Session"),
+)
+
+
+def actions_of(mode: str) -> tuple[Action, ...]:
+    """The actions that work live or in a replay.
+
+    Args:
+        mode: ``live`` or ``replay``.
+    """
+    return tuple(action for action in ACTIONS if mode in action.contexts)

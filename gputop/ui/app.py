@@ -1,0 +1,232 @@
+"""The Textual program: polls the feed, hands frames and actions to the presenter, shows its lines."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+
+from gputop.frame import Frame
+from gputop.ui.actions import ACTIONS, actions_of
+from gputop.ui.canvas import Canvas
+from gputop.ui.feed import Feed
+from gputop.ui.model.header import TransportView
+from gputop.ui.model.presenter import Presenter
+from gputop.ui.native_log import NativeLog
+from gputop.ui.theme import BACKGROUND
+
+SPEEDS = (0.25, 64.0)
+
+
+class GputopApp(App[int]):
+    """The screen of gputop."""
+
+    CSS = f"Screen {{ background: {BACKGROUND}; }}"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(action.keys), f"act('{action.name}')", action.help, show=False, priority=True)
+        for action in ACTIONS
+    ]
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        rate_hz: float = 4.0,
+        mode: str = "live",
+        ascii: bool = False,
+        selected_pid: int | None = None,
+        title: str = "",
+        native_log: NativeLog | None = None,
+    ) -> None:
+        """Make the program.
+
+        Args:
+            feed: Where frames come from.
+            rate_hz: How often the newest frame is looked for.
+            mode: ``live`` or ``replay``.
+            ascii: Whether to draw with ASCII only.
+            selected_pid: The process selected at first.
+            title: What is watched, for the header.
+            native_log: What native libraries wrote to the terminal's descriptors.
+        """
+        super().__init__()
+        self.feed = feed
+        self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
+        self.crash: Exception | None = None
+        self._rate_hz = rate_hz
+        self._native_log = native_log
+        self._allowed = {action.name for action in actions_of(mode)}
+        self._log_index = 0
+        self._shown_number: int | None = None
+        self._chrome: tuple[Any, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """One widget."""
+        yield Canvas()
+
+    def on_mount(self) -> None:
+        """Start to poll."""
+        self.poll()
+        self.set_interval(1 / self._rate_hz, self.poll)
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                # Textual leaves the terminal raw when such a signal ends the process.
+                loop.add_signal_handler(number, self._ended_by, number)
+
+    def _ended_by(self, number: int) -> None:
+        self.exit(128 + number, return_code=128 + number)
+
+    def poll(self) -> None:
+        """Look for a newer frame and paint when there is something new to see."""
+        presenter = self.presenter
+        frame = self.feed.latest()
+        fresh = False
+        if frame is not None and frame.number != self._shown_number:
+            if presenter.paused and presenter.frame is not None:
+                presenter.behind_ns = max(frame.time_ns - presenter.frame.time_ns, 0)
+            else:
+                self._show(frame)
+                fresh = True
+        chrome = self._poll_chrome()
+        if fresh or chrome != self._chrome:
+            self._chrome = chrome
+            self.paint()
+
+    def _show(self, frame: Frame) -> None:
+        self.presenter.behind_ns = 0
+        self.presenter.show(frame)
+        self._shown_number = frame.number
+
+    def _poll_chrome(self) -> tuple[Any, ...]:
+        """Take what changes without a frame; the result differs when the screen has to."""
+        presenter, feed = self.presenter, self.feed
+        presenter.failure = feed.failure()
+        presenter.recording = state = feed.recording()
+        if self._native_log is not None:
+            presenter.native_lines = self._native_log.count()
+        self._log_index, lines = feed.log_lines(self._log_index)
+        if lines:
+            presenter.add_log(lines)
+        presenter.transport = self._transport_view()
+        # Whole seconds: the screen is never painted for a clock alone.
+        elapsed = int(state.elapsed_s) if state else -1
+        log = self._log_index if presenter.log_shown else 0
+        behind = presenter.behind_ns // 1_000_000_000
+        return (presenter.failure, elapsed, presenter.native_lines, log, presenter.transport, behind)
+
+    def _transport_view(self) -> TransportView | None:
+        transport = self.feed.transport
+        if transport is None:
+            return None
+        return TransportView(
+            transport.playing, transport.speed, transport.position_ns, transport.start_ns, transport.end_ns
+        )
+
+    def paint(self) -> None:
+        """Show what the presenter has to say in the size of now."""
+        width, height = self.size
+        if width and height and self._running:
+            self.query_one(Canvas).set_lines(self.presenter.paint(width, height))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The terminal has another size."""
+        self.paint()
+
+    def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
+        """A click."""
+        self.presenter.click(event.x, event.y)
+        self.paint()
+
+    def on_canvas_wheel_turned(self, event: Canvas.WheelTurned) -> None:
+        """The wheel."""
+        self.presenter.wheel(event.x, event.y, event.by)
+        self.paint()
+
+    def action_act(self, name: str) -> None:
+        """Do an action of the table.
+
+        Args:
+            name: The action's name.
+        """
+        if name not in self._allowed:
+            return
+        own = getattr(self, f"do_{name}", None)
+        if own is not None:
+            own()
+            self._chrome = self._poll_chrome()
+        else:
+            self.presenter.act(name)
+        self.paint()
+
+    def do_quit(self) -> None:
+        """Close the page that is open, else quit."""
+        if self.presenter.overlay:
+            self.presenter.act("back")
+        else:
+            self.exit(0)
+
+    def do_quit_now(self) -> None:
+        """Quit."""
+        self.exit(0)
+
+    def do_pause(self) -> None:
+        """Hold the frame (live) or time (replay), or let them go."""
+        if self.feed.transport is not None:
+            self.feed.transport.toggle()
+            return
+        self.presenter.paused = not self.presenter.paused
+        if not self.presenter.paused:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        frame = self.feed.latest()
+        if frame is not None:
+            self._show(frame)
+
+    def do_newest(self) -> None:
+        """To the newest frame."""
+        transport = self.feed.transport
+        if transport is not None:
+            transport.seek(transport.end_ns)
+        self.presenter.paused = False
+        self._catch_up()
+
+    def do_step(self) -> None:
+        """One mark forward."""
+        self._step(1)
+
+    def do_step_back(self) -> None:
+        """One mark back."""
+        self._step(-1)
+
+    def _step(self, marks: int) -> None:
+        if self.feed.transport is not None:
+            self.feed.transport.step(marks)
+            self._catch_up()
+
+    def do_slower(self) -> None:
+        """Half the speed."""
+        self._scale_speed(0.5)
+
+    def do_faster(self) -> None:
+        """Twice the speed."""
+        self._scale_speed(2.0)
+
+    def _scale_speed(self, factor: float) -> None:
+        transport = self.feed.transport
+        if transport is not None:
+            transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crash = self.crash or error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # Textual would print a traceback over the user's terminal; run_app says one sentence instead.
+        self._close_messages_no_wait()

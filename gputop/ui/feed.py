@@ -1,0 +1,80 @@
+"""What the screen polls: implemented by the live engine and by the player of recordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gputop.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingState:
+    """The session file being written."""
+
+    path: str
+    bytes: int
+    elapsed_s: float
+
+
+class Transport(Protocol):
+    """The time controls of a replay. All calls return at once."""
+
+    @property
+    def playing(self) -> bool:
+        """Whether time runs."""
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording in one second."""
+
+    @property
+    def position_ns(self) -> int:
+        """Where the replay stands, CLOCK_MONOTONIC of the recording."""
+
+    @property
+    def start_ns(self) -> int:
+        """The first instant recorded."""
+
+    @property
+    def end_ns(self) -> int:
+        """The last instant recorded."""
+
+    def toggle(self) -> None:
+        """Play or pause."""
+
+    def step(self, marks: int) -> None:
+        """Pause and go this many marks forward (backward when negative)."""
+
+    def seek(self, time_ns: int) -> None:
+        """Go to an instant."""
+
+    def set_speed(self, speed: float) -> None:
+        """Play this many times as fast as it happened."""
+
+
+class Feed(Protocol):
+    """A latest-value slot of frames: the screen never waits for it and never queues."""
+
+    @property
+    def transport(self) -> Transport | None:
+        """The time controls; ``None`` when live."""
+
+    def latest(self) -> Frame | None:
+        """The newest frame, ``None`` before the first."""
+
+    def failure(self) -> str | None:
+        """A sentence when the source died."""
+
+    def recording(self) -> RecordingState | None:
+        """The recording under way."""
+
+    def log_lines(self, after: int) -> tuple[int, list[str]]:
+        """Lines of output of the started command.
+
+        Args:
+            after: The index returned by the last call, 0 at first.
+
+        Returns:
+            The next index, and the lines since ``after``.
+        """

@@ -1,0 +1,157 @@
+"""The calls and the threads of one process."""
+
+from __future__ import annotations
+
+from gputop.format import (
+    escape_text,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    histogram_bars,
+    used_range,
+)
+from gputop.frame import CallRow, Frame, ProcessRow, Share, ThreadRow
+from gputop.ui.model.look import Glyphs, Span
+from gputop.ui.model.processes import short_api
+from gputop.ui.model.table import Column, Context, Table
+
+FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
+LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
+
+
+def _api(row: CallRow, context: Context, width: int) -> Span:
+    indent = "  " if row.nested else ""
+    return indent + escape_text(short_api(row.api, width - len(indent))), ""
+
+
+def _layer(row: CallRow, context: Context, width: int) -> Span:
+    return row.layer + (" nested" if row.nested else ""), "dim"
+
+
+def _layer_letter(row: CallRow, context: Context, width: int) -> Span:
+    return LAYERS.get(row.layer, "?"), "dim"
+
+
+def _percentile(ns: int, row: CallRow, few: bool) -> Span:
+    if not row.count:
+        return "-", "unknown"
+    # "~": too few calls for this percentile to be more than one of them.
+    return ("~" + format_ns(ns), "unsure") if few and row.count < FEW else (format_ns(ns), "")
+
+
+def _errors(row: CallRow, context: Context, width: int) -> Span:
+    return (format_count(row.errors), "alert") if row.errors else (context.glyphs.dot, "dim")
+
+
+def _pending(row: CallRow, context: Context, width: int) -> Span:
+    if not row.in_progress:
+        return "", ""
+    many = f"{row.in_progress}x" if row.in_progress > 1 else ""
+    return f"{context.glyphs.pending}{many}{format_ns(row.in_progress_ns)}", "pending"
+
+
+def _histogram(row: CallRow, context: Context, width: int) -> Span:
+    return histogram_bars(row.histogram, context.used_buckets, width, ascii_only=context.glyphs.ascii), "busy"
+
+
+CALL_COLUMNS: tuple[Column[CallRow], ...] = (
+    Column("api", "CALL", 14, _api, lambda r: r.api.lower(), right=False, keep=100, grow=34, descending=False),
+    Column("layer", "LAYER", 14, _layer, lambda r: r.layer, right=False, keep=15, descending=False),
+    Column("letter", "L", 1, _layer_letter, lambda r: r.layer, right=False, keep=40, descending=False),
+    Column("count", "n/s", 5, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count, keep=90),
+    Column("time", "TIME/s", 6, lambda r, c, w: (format_ns(r.sum_ns / c.window_s), ""), lambda r: r.sum_ns, keep=20),
+    Column("p50", "p50", 6, lambda r, c, w: _percentile(r.p50_ns, r, False), lambda r: r.p50_ns, keep=80),
+    Column("p95", "p95", 7, lambda r, c, w: _percentile(r.p95_ns, r, True), lambda r: r.p95_ns, keep=60),
+    Column("p99", "p99", 7, lambda r, c, w: _percentile(r.p99_ns, r, True), lambda r: r.p99_ns, keep=85),
+    Column("max", "MAX", 6, lambda r, c, w: _percentile(r.max_ns, r, False), lambda r: r.max_ns, keep=65),
+    Column("errors", "ERR", 4, _errors, lambda r: r.errors, keep=50),
+    Column("pending", "NOW", 7, _pending, lambda r: r.in_progress_ns, keep=70, grow=10),
+    Column("bytes", "BYTES", 6, lambda r, c, w: (format_bytes(r.bytes) if r.bytes else c.glyphs.dot, "dim"),
+           lambda r: r.bytes, keep=5),
+    Column("histogram", "HISTOGRAM", 9, _histogram, lambda r: r.sum_ns, right=False, keep=75, grow=40),
+)  # fmt: skip
+
+
+def call_table() -> Table[CallRow]:
+    """An empty table of calls, most time first."""
+    return Table(CALL_COLUMNS, lambda row: (row.layer, row.api, row.nested), "time")
+
+
+def call_context(frame: Frame, process: ProcessRow | None, glyphs: Glyphs) -> Context:
+    """The context of the calls: all histograms share one range of buckets so that they line up."""
+    used = used_range([call.histogram for call in process.calls]) if process else (0, 0)
+    return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, used_buckets=used)
+
+
+def histogram_scale(context: Context) -> str:
+    """From when to when the histograms reach: ``2.0us to 67.1ms``, "" without calls."""
+    first, end = context.used_buckets
+    return f"histogram {format_ns(2**first)} to {format_ns(2**end)}" if end > first else ""
+
+
+def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str:
+    """Who had the CPU: ``stress-ng 61% · python 22%``.
+
+    Args:
+        shares: The occupants, in any order.
+        glyphs: The signs used.
+        most: How many are named; the rest is one number.
+    """
+    ordered = sorted(shares, key=lambda share: -share.fraction)
+    parts = [
+        f"{escape_text(share.name, ascii_only=glyphs.ascii)} {format_percent(share.fraction * 100)}%"
+        for share in ordered[:most]
+    ]
+    rest = sum(share.fraction for share in ordered[most:])
+    if rest > 0:
+        parts.append(f"{len(ordered) - most} more {format_percent(rest * 100)}%")
+    return f" {glyphs.dot} ".join(parts)
+
+
+STATES = {"running": "R run", "runnable": "Q runq", "blocked": "B block", "exited": "X exit"}
+
+
+def _state(row: ThreadRow, context: Context, width: int) -> Span:
+    text = STATES.get(row.state, escape_text(row.state))
+    token = {"runnable": "host", "exited": "exited"}.get(row.state, "dim")
+    return (text if width >= 7 else text[:1]), token
+
+
+def _share_of_window(ns: int, context: Context) -> str:
+    return format_percent(ns / (context.window_s * 1e7))
+
+
+def _runnable(row: ThreadRow, context: Context, width: int) -> Span:
+    share = row.runnable_ns / (context.window_s * 1e9)
+    return _share_of_window(row.runnable_ns, context), "host" if share >= 0.2 else ""
+
+
+THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
+    Column("tid", "TID", 7, lambda r, c, w: (str(r.tid), ""), lambda r: r.tid, keep=100, descending=False),
+    Column("name", "THREAD", 9, lambda r, c, w: (escape_text(r.name, ascii_only=c.glyphs.ascii), ""),
+           lambda r: r.name.lower(), right=False, keep=95, grow=16, descending=False),
+    Column("cuda", "C", 1, lambda r, c, w: ("C" if r.cuda else c.glyphs.dot, "busy" if r.cuda else "dim"),
+           lambda r: r.cuda, right=False, keep=30),
+    Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, descending=False),
+    Column("voluntary", "VOL/s", 5, lambda r, c, w: (format_count(r.voluntary_switches / c.window_s), ""),
+           lambda r: r.voluntary_switches, keep=50),
+    Column("involuntary", "INV/s", 5, lambda r, c, w: (format_count(r.involuntary_switches / c.window_s), ""),
+           lambda r: r.involuntary_switches, keep=90),
+    Column("on_cpu", "CPU%", 5, lambda r, c, w: (_share_of_window(r.on_cpu_ns, c), ""), lambda r: r.on_cpu_ns, keep=70),
+    Column("runnable", "RUNQ%", 5, _runnable, lambda r: r.runnable_ns, keep=85),
+    Column("blocked", "BLK%", 5, lambda r, c, w: (_share_of_window(r.blocked_ns, c), ""), lambda r: r.blocked_ns,
+           keep=65),
+    Column("preempted", "PREEMPTED BY", 14, lambda r, c, w: (shares_text(r.preempted_by, c.glyphs, 3), ""),
+           lambda r: r.runnable_ns, right=False, keep=55, grow=60),
+)  # fmt: skip
+
+
+def thread_table() -> Table[ThreadRow]:
+    """An empty table of threads, those that were driven off their CPU most often first."""
+    return Table(THREAD_COLUMNS, lambda row: row.tid, "involuntary")
+
+
+def thread_token(row: ThreadRow) -> str:
+    """The token of a thread's cells."""
+    return "exited" if row.state == "exited" else ""

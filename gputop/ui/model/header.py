@@ -1,0 +1,184 @@
+"""The lines of chrome: header, banner, storms, transport, footer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gputop.format import (
+    NS_PER_S,
+    clip,
+    escape_text,
+    format_bytes,
+    format_clock,
+    format_count,
+    format_duration,
+    format_percent,
+)
+from gputop.frame import Frame, Storm
+from gputop.ui.actions import actions_of
+from gputop.ui.feed import RecordingState
+from gputop.ui.model.details import shares_text
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the header shows beside the frame."""
+
+    mode: str
+    paused: bool = False
+    behind_ns: int = 0
+    title: str = ""
+    failure: str | None = None
+    recording: RecordingState | None = None
+    native_lines: int = 0
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransportView:
+    """Where a replay stands."""
+
+    playing: bool
+    speed: float
+    position_ns: int
+    start_ns: int
+    end_ns: int
+
+
+def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
+    """The first line: what one sees, when, and how far it can be trusted."""
+    left = _badge(status)
+    right = _recording(status.recording, width, glyphs)
+    facts = _facts(frame, status, width, glyphs) if frame else [[(escape_text(status.title), "dim")]]
+    # Facts come in order of importance; those that do not fit are left out whole, not cut.
+    for fact in facts:
+        wanted = [("  ", "")] + fact
+        if line_width(left) + line_width(wanted) + line_width(right) < width and line_width(fact):
+            left += wanted
+    return merged(spread(left, right, width))
+
+
+def _badge(status: Status) -> list[Span]:
+    if status.mode == "replay":
+        return [(" REPLAY ", "badge.replay")]
+    if not status.paused:
+        return [(" LIVE ", "badge.live")]
+    return [
+        (" PAUSED ", "badge.paused"),
+        (f" -{format_duration(status.behind_ns)} behind live", "chrome"),
+        ("  [L] go live", "key"),
+    ]
+
+
+def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[list[Span]]:
+    clock = format_clock(frame.wall_ns, frame.utc_offset_s, millis=width >= 100)
+    lost = frame.lost.events
+    facts: list[list[Span]] = [
+        [(clock, "value")],
+        [(f"{glyphs.warning} lost {format_count(lost)}", "alert") if lost else ("lost 0", "dim")],
+        [(f"{frame.rate_hz:g}Hz", "dim")],
+        [("gputop ", "dim"), (f"{frame.own_cpu_percent:.1f}%", "")],
+    ]
+    if status.frozen:
+        facts.append([("order frozen [o]", "chrome")])
+    if frame.problems:
+        count = len(frame.problems)
+        facts.append([(f"{glyphs.warning} {count} problem{'s' if count > 1 else ''} [!]", "warn")])
+    facts.append([(format_count(frame.events_per_second), ""), (" events/s", "dim")])
+    facts.append([(format_count(frame.calls_per_second), ""), (" calls/s", "dim")])
+    if width >= 100:
+        facts.append([(f"{format_bytes(frame.own_rss_bytes)} rss", "dim")])
+    if status.native_lines:
+        facts.append([(f"native log {format_count(status.native_lines)}", "unknown")])
+    facts.append([(clip(escape_text(status.title, ascii_only=glyphs.ascii), max(width // 4, 8), glyphs.ellipsis), "dim")])
+    return facts
+
+
+def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list[Span]:
+    if state is None:
+        return []
+    name = escape_text(state.path.rsplit("/", 1)[-1], ascii_only=glyphs.ascii)
+    size, elapsed = format_bytes(state.bytes), format_duration(int(state.elapsed_s * NS_PER_S))
+    text = f" {glyphs.record} REC "
+    if width >= 100:
+        text += clip(name, 24, glyphs.ellipsis) + " "
+    if width >= 60:
+        text += f"{size} "
+    return [(text + elapsed + " ", "badge.record")]
+
+
+def banner_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
+    """One line for what is wrong: the source died, or something cannot be observed."""
+    if status.failure:
+        spans = [(f"{glyphs.exited} {escape_text(status.failure)}", "alert")]
+        return fit_line(spans, width, ellipsis=glyphs.ellipsis)
+    problems = frame.problems if frame else ()
+    if not problems:
+        return fit_line((), width)
+    hint = f"  [!] {'all ' + str(len(problems)) if len(problems) > 1 else 'full text'}"
+    text = clip(f"{glyphs.warning} {escape_text(problems[0])}", width - len(hint), glyphs.ellipsis)
+    return spread([(text, "warn")], [(hint, "key")], width)
+
+
+def storm_spans(storm: Storm, glyphs: Glyphs) -> list[Span]:
+    """A storm in words: who suffers, how much, and who had its CPU."""
+    name = escape_text(storm.name, ascii_only=glyphs.ascii)
+    occupants = shares_text(storm.occupants, glyphs) or "unknown"
+    return [
+        (f"{glyphs.storm} storm ", "host"),
+        (f"{storm.pid} {name} ", "value"),
+        (f" {format_count(storm.involuntary_per_second)} inv/s", "host"),
+        (f"  runnable {format_percent(storm.runnable_percent)}%", "host"),
+        ("  CPU had by ", "dim"),
+        (occupants, ""),
+    ]
+
+
+def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """The storms under way, the last line says how many there is no room for."""
+    if not storms:
+        text = f"{glyphs.dot} no context-switch storm (from 500 involuntary switches/s and 20% runnable over 2 s)"
+        return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
+    lines = []
+    hidden = len(storms) - height
+    for index, storm in enumerate(storms[:height]):
+        more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
+        body = fit_line(storm_spans(storm, glyphs), width - len(more), ellipsis=glyphs.ellipsis)
+        lines.append(merged((*body, (more, "more"))))
+    return lines
+
+
+def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
+    """The time controls of a replay: ``▶ 4x  ├───●────┤ 07:12/10:00``."""
+    sign = glyphs.play if view.playing else glyphs.pause
+    word = "playing" if view.playing else "paused "
+    total = max(view.end_ns - view.start_ns, 0)
+    at = min(max(view.position_ns - view.start_ns, 0), total)
+    left = f" {sign} {word} {view.speed:g}x ".ljust(17)
+    right = f" {format_duration(at)}/{format_duration(total)} "
+    length = max(width - len(left) - len(right), 3)
+    place = round(at / total * (length - 1)) if total else 0
+    spans = [
+        (left, "chrome"),
+        (glyphs.track * place, "chrome"),
+        (glyphs.position, "value"),
+        (glyphs.track * (length - 1 - place), "rule"),
+        (right, "chrome"),
+    ]
+    return fit_line(spans, width)
+
+
+def footer_line(mode: str, width: int, *, has_log: bool) -> Line:
+    """The keys that matter most, from the table of actions; ``?`` and ``q`` are always among them."""
+    entries = [action for action in actions_of(mode) if action.footer and (has_log or action.name != "log")]
+    always = [action for action in entries if action.name in ("help", "quit")]
+    others = [action for action in entries if action not in always]
+    while others and sum(len(action.footer) + 2 for action in others + always) > width:
+        others.pop()
+    spans: list[Span] = []
+    for action in others + always:
+        keys, word = action.footer.split("|")
+        spans += [(" " + keys, "key"), (f" {word} ", "dim")]
+    return fit_line(spans, width)

@@ -1,0 +1,125 @@
+"""Where each pane stands: a pure function of the size, tested never to overlap or leave the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_WIDTH, MIN_HEIGHT = 40, 10
+BESIDE_WIDTH = 160  # calls and threads side by side
+STACK_ROWS = 26  # processes, calls and threads under each other
+TABS_ROWS = 11  # processes, and either calls or threads
+PANES = ("processes", "calls", "threads", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pane in its rectangle."""
+
+    pane: str
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What decides over the layout beside the size.
+
+    Attributes:
+        gpu_lines: Lines the GPU pane wants.
+        storms: Storms to be listed.
+        processes: Rows of the process table.
+        banner: Whether something could not be observed.
+        transport: Whether there is a transport line.
+        log: Whether the output of the command is shown.
+        focus: The pane the keys go to.
+        detail: Which of calls and threads is shown where there is room for one.
+        zoomed: Whether the focused pane has the screen.
+        overlay: Whether a page (help, problems) covers the body.
+    """
+
+    gpu_lines: int = 1
+    storms: int = 0
+    processes: int = 0
+    banner: bool = False
+    transport: bool = False
+    log: bool = False
+    focus: str = "processes"
+    detail: str = "calls"
+    zoomed: bool = False
+    overlay: bool = False
+
+
+def too_small(width: int, height: int) -> bool:
+    """Whether a screen of this size cannot show anything useful."""
+    return width < MIN_WIDTH or height < MIN_HEIGHT
+
+
+def gpu_room(height: int) -> int:
+    """The most lines the GPU pane may have."""
+    return max(1, height // 5 if height < 30 else height // 4)
+
+
+def plan(width: int, height: int, needs: Needs) -> tuple[Placed, ...]:
+    """The panes of a screen, from the top.
+
+    Args:
+        width: Columns of the terminal, at least 40.
+        height: Lines of the terminal, at least 10.
+        needs: What is to be shown.
+    """
+    out = [Placed("header", 0, 0, width, 1)]
+    top, bottom = 1, height - 1
+    if needs.banner:
+        out.append(Placed("banner", 0, top, width, 1))
+        top += 1
+    tail = [Placed("footer", 0, bottom, width, 1)]
+    if needs.transport:
+        bottom -= 1
+        tail.insert(0, Placed("transport", 0, bottom, width, 1))
+    if needs.overlay or needs.zoomed:
+        pane = "overlay" if needs.overlay else needs.focus
+        return (*out, Placed(pane, 0, top, width, bottom - top), *tail)
+    out.append(Placed("gpus", 0, top, width, _gpu_height(height, needs)))
+    top += out[-1].height
+    storms = min(needs.storms, 1 if height < 16 else 2 if height < 30 else 4)
+    if height >= 20:
+        storms = max(storms, 1)  # the line stays when a storm ends: nothing below it jumps
+    if storms:
+        out.append(Placed("storms", 0, top, width, storms))
+        top += storms
+    if needs.log and bottom - top >= 8:
+        lines = max(4, (bottom - top) // 4)
+        bottom -= lines
+        tail.insert(0, Placed("log", 0, bottom, width, lines))
+    return (*out, *_body(width, top, bottom, needs), *tail)
+
+
+def _gpu_height(height: int, needs: Needs) -> int:
+    lines = min(needs.gpu_lines, gpu_room(height))
+    return lines + 1 if height >= 30 else lines  # a title where there is room for it
+
+
+def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
+    rows = bottom - top
+    if rows < TABS_ROWS:
+        pane = needs.focus if needs.focus != "gpus" else "processes"
+        return [Placed(pane, 0, top, width, rows)]
+    # The process table takes what it needs and no more than half; the details have the rest.
+    share = 0.36 if rows >= STACK_ROWS and width < BESIDE_WIDTH else 0.5
+    table = max(5, min(needs.processes + 2, int(rows * share)))
+    out = [Placed("processes", 0, top, width, table)]
+    top += table
+    rows -= table
+    if width >= BESIDE_WIDTH:
+        left = (width - 1) * 11 // 20
+        return [
+            *out,
+            Placed("calls", 0, top, left, rows),
+            Placed("threads", left + 1, top, width - left - 1, rows),
+        ]
+    if rows + table >= STACK_ROWS:
+        calls = rows // 2
+        return [*out, Placed("calls", 0, top, width, calls), Placed("threads", 0, top + calls, width, rows - calls)]
+    return [*out, Placed(needs.detail, 0, top, width, rows)]

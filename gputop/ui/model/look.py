@@ -1,0 +1,119 @@
+"""Lines of text with style tokens, and the two sets of glyphs.
+
+A token names a meaning (``alert``), not a colour; ``gputop.ui.theme`` gives it one. Tokens may be
+joined with ``+``: ``alert+select`` is an alert within the selected row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gputop.format import clip, width_of
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs that stand beside each colour."""
+
+    cursor: str
+    storm: str
+    exited: str
+    warning: str
+    dot: str
+    rule: str
+    ellipsis: str
+    ascending: str
+    descending: str
+    play: str
+    pause: str
+    record: str
+    position: str
+    track: str
+    pending: str
+    separator: str
+    ascii: bool = False
+
+
+UNICODE = Glyphs(
+    cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
+    descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
+)  # fmt: skip
+ASCII = Glyphs(
+    cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
+    descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
+    ascii=True,
+)  # fmt: skip
+
+
+def line_width(line: Sequence[Span]) -> int:
+    """The columns a line takes."""
+    return sum(width_of(text) for text, _ in line)
+
+
+def fit_line(line: Sequence[Span], width: int, *, token: str = "", ellipsis: str = "…") -> Line:
+    """The line in exactly ``width`` columns, cut with an ellipsis or padded with ``token``."""
+    taken: list[Span] = []
+    room = width
+    for text, style in line:
+        columns = width_of(text)
+        if columns > room:
+            taken.append((_fill(clip(text, room, ellipsis), room), style))
+            return tuple(taken)
+        if columns:
+            taken.append((text, style))
+        room -= columns
+    if room:
+        taken.append((" " * room, token))
+    return tuple(taken)
+
+
+def _fill(text: str, width: int) -> str:
+    # A wide character that did not fit leaves one column over.
+    return text + " " * (width - width_of(text))
+
+
+def merged(line: Sequence[Span]) -> Line:
+    """The line with neighbours of the same token joined: each span costs time when it is painted."""
+    out: list[Span] = []
+    for text, token in line:
+        if out and out[-1][1] == token:
+            out[-1] = (out[-1][0] + text, token)
+        elif text:
+            out.append((text, token))
+    return tuple(out)
+
+
+def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
+    """Left part, filler, right part, in exactly ``width`` columns; the right part goes first when it is tight."""
+    gap = width - line_width(left) - line_width(right)
+    if gap < 1:
+        return fit_line(left, width)
+    return (*left, (fill[0] * gap, fill[1]), *right)
+
+
+def plain(line: Sequence[Span]) -> str:
+    """The text of a line."""
+    return "".join(text for text, _ in line)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most ``width`` columns, broken at spaces where possible."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split(" "):
+        candidate = f"{current} {word}" if current else word
+        if width_of(candidate) <= width:
+            current = candidate
+            continue
+        if current:
+            lines.append(current)
+        while width_of(word) > width:
+            head = clip(word, width, "") or word[:1]
+            lines.append(head)
+            word = word[len(head) :]
+        current = word
+    return [*lines, current] if current or not lines else lines

@@ -1,0 +1,79 @@
+"""Pages that cover the body: help, and everything that could not be observed."""
+
+from __future__ import annotations
+
+from gputop.format import escape_text
+from gputop.frame import Frame
+from gputop.ui.actions import actions_of
+from gputop.ui.model.look import Glyphs, Line, Span, wrap
+
+COLUMNS_HELP = (
+    ("CALL/s", "outermost CUDA calls a second"),
+    ("TOP CALL, p99", "the API with most time, 99 % of its calls are faster than p99"),
+    ("INV/s, VOL/s", "involuntary switches (driven off the CPU) and voluntary ones (waiting) a second"),
+    ("RUNQ%", "time its threads were ready to run and had no CPU; 100 is one thread all the time"),
+    ("BLK%", "time its CUDA threads waited for something else"),
+    ("~41.0ms", "fewer than 100 calls: the percentile is one of the slowest calls"),
+    ("NOW", "calls that have not returned yet, and the age of the oldest"),
+    ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
+    ("C", "the thread made a CUDA call"),
+    ("-  n/a", "could not be known; never shown as 0"),
+)
+
+
+def help_page(mode: str, width: int, glyphs: Glyphs) -> list[Line]:
+    """All actions that work in this mode, then what the columns mean."""
+    out: list[Line] = []
+    group = ""
+    for action in actions_of(mode):
+        if action.group != group:
+            group = action.group
+            out += [((("" if not out else " "), ""),), ((f" {group}", "head"),)]
+        out += _entry(action.shown, action.help, 10, width, "key")
+    out += [((" ", ""),), ((" Mouse", "head"),)]
+    out += _entry("click", "a heading sorts by it, again reverses; a row is selected", 10, width, "key")
+    out += _entry("wheel", "scrolls the pane under the pointer", 10, width, "key")
+    out += [((" ", ""),), ((" Columns", "head"),)]
+    for name, text in COLUMNS_HELP:
+        out += _entry(name, text, 15, width, "value")
+    storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
+    out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
+    return [line for line in out if line[0][0]]
+
+
+def _entry(name: str, text: str, column: int, width: int, token: str) -> list[Line]:
+    lines = wrap(text, max(width - column - 4, 8))
+    first: Line = ((f"   {name:<{column}}", token), (lines[0], ""))
+    return [first, *(((" " * (column + 3) + line, ""),) for line in lines[1:])]
+
+
+def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs) -> list[Line]:
+    """Every problem in full, the reasons of figures that are not there, and what happened to the tracing."""
+    out: list[Line] = []
+    if failure:
+        out += _paragraphs("The source failed", [failure], width, "alert", glyphs)
+    if frame is None:
+        return out or [((" nothing has been observed yet", "dim"),)]
+    problems = list(frame.problems) or ["nothing: all probes work"]
+    out += _paragraphs("Not observed", problems, width, "warn" if frame.problems else "dim", glyphs)
+    if frame.lost.events:
+        kinds = [f"{count} {kind}" for kind, count in frame.lost.by_kind] or [f"{frame.lost.events} events"]
+        out += _paragraphs("Lost since the start", kinds, width, "alert", glyphs)
+    reasons = [f"GPU {gpu.index} {key}: {reason}" for gpu in frame.gpus for key, reason in gpu.unavailable]
+    if reasons:
+        out += _paragraphs("n/a of the GPUs", reasons, width, "unknown", glyphs)
+    if frame.notes:
+        out += _paragraphs("Newest notes", list(frame.notes), width, "dim", glyphs)
+    if frame.driver:
+        out += _paragraphs("Driver", [frame.driver], width, "dim", glyphs)
+    return out
+
+
+def _paragraphs(title: str, texts: list[str], width: int, token: str, glyphs: Glyphs) -> list[Line]:
+    out: list[Line] = [((f" {title}", "head"),)]
+    for text in texts:
+        lines = wrap(escape_text(text, ascii_only=glyphs.ascii), max(width - 6, 8))
+        for place, line in enumerate(lines):
+            lead: Span = (f"   {glyphs.dot} " if place == 0 else "     ", token)
+            out.append((lead, (line, token)))
+    return [*out, ((" ", ""),)]

@@ -1,0 +1,115 @@
+"""The panes that list things: tables with their titles, the GPUs, the output of the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gputop.format import clip, escape_text
+from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
+from gputop.ui.model import details, gpus, processes
+from gputop.ui.model.layout import Placed
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
+from gputop.ui.model.table import Context, Table, title_line
+
+TITLED_GPUS = 30  # lines of a screen from which on the GPU pane has a title
+
+
+class Panes:
+    """The three tables and the lines of their panes."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        """Make empty tables.
+
+        Args:
+            glyphs: The signs to draw with.
+        """
+        self.glyphs = glyphs
+        self.processes: Table[ProcessRow] = processes.process_table()
+        self.calls: Table[CallRow] = details.call_table()
+        self.threads: Table[ThreadRow] = details.thread_table()
+
+    def table(self, pane: str) -> Table[Any] | None:
+        """The table of a pane, ``None`` for panes without one."""
+        tables: dict[str, Table[Any]] = {"processes": self.processes, "calls": self.calls, "threads": self.threads}
+        return tables.get(pane)
+
+    def title(self, text: str, right: str, width: int, *, focused: bool) -> Line:
+        """The rule above a pane."""
+        token = "title.focus" if focused else "title"
+        return title_line([(text, token)], right, width, self.glyphs, focused=focused)
+
+    def table_pane(self, placed: Placed, frame: Frame, *, focused: bool) -> list[Line]:
+        """Title, heading and rows of the processes, the calls or the threads."""
+        row = self.processes.selected_row
+        if placed.pane == "processes":
+            context = processes.context_of(frame, self.glyphs)
+            title: list[Span] = [("Processes", self._token(focused)), (f" {len(frame.processes)}", "dim")]
+            empty = processes.WAITING
+            return self._listed(self.processes, placed, context, title, empty, processes.row_token, focused)
+        who = f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}" if row else "no process selected"
+        if placed.pane == "calls":
+            context = details.call_context(frame, row, self.glyphs)
+            title = [("Calls", self._token(focused)), (f" of {who}", "dim")]
+            scale = details.histogram_scale(context)
+            if scale and placed.width >= 72:
+                title.append((f"  {scale}", "faint"))
+            empty = ("No CUDA call ended in the last window.",) if row else ("Select a process to see its calls.",)
+            return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
+        context = details.call_context(frame, None, self.glyphs)
+        count = f" {len(row.threads)}" if row else ""
+        title = [("Threads", self._token(focused)), (f"{count} of {who}", "dim")]
+        empty = ("No thread was seen in the last window.",) if row else ("Select a process to see its threads.",)
+        return self._listed(self.threads, placed, context, title, empty, details.thread_token, focused)
+
+    @staticmethod
+    def _token(focused: bool) -> str:
+        return "title.focus" if focused else "title"
+
+    def _listed(
+        self,
+        table: Table[Any],
+        placed: Placed,
+        context: Context,
+        title: list[Span],
+        empty: tuple[str, ...],
+        token: Callable[[Any], str],
+        focused: bool,
+    ) -> list[Line]:
+        width, height = placed.width, placed.height
+        more = table.more(height - 2)
+        if table.frozen:
+            more = f"{more}  frozen".strip()
+        head = title_line(title, more, width, self.glyphs, focused=focused)
+        if not table.rows:
+            lines = [line for text in empty for line in wrap(text, max(width - 2, 1))]
+            return [head, *(fit_line([(f" {line}", "dim")], width) for line in lines)]
+        mark = table is self.processes
+        return [head, *table.lines(context, width, height - 1, focused=focused, mark=mark, row_token=token)]
+
+    def gpu_pane(self, placed: Placed, frame: Frame, screen_height: int, *, focused: bool) -> list[Line]:
+        """The GPUs, with a title on high screens."""
+        titled = screen_height >= TITLED_GPUS
+        lines, hidden = gpus.gpu_lines(frame, placed.width, placed.height - titled, self.glyphs)
+        if titled:
+            title: list[Span] = [("GPUs", self._token(focused)), (f" {len(frame.gpus)}", "dim")]
+            if frame.driver:
+                title.append((f"  {escape_text(frame.driver)}", "faint"))
+            return [title_line(title, hidden, placed.width, self.glyphs, focused=focused), *lines]
+        if hidden:
+            room = placed.width - len(hidden) - 1
+            lines[-1] = (*fit_line(lines[-1], room), (f" {hidden}", "more"))
+        if focused and lines:
+            lines[0] = tuple((text, "title.focus" if token == "head" else token) for text, token in lines[0])
+        return lines
+
+    def log_pane(self, log: list[str], placed: Placed) -> list[Line]:
+        """The newest lines of output of the started command."""
+        head = self.title("Output of the command", "[l] hide", placed.width, focused=False)
+        room = placed.height - 1
+        texts = log[-room:] if log else ["No output yet."]
+        shown = [
+            clip(escape_text(text.expandtabs(4), ascii_only=self.glyphs.ascii), placed.width - 1, self.glyphs.ellipsis)
+            for text in texts
+        ]
+        return [head, *(fit_line([(f" {text}", "" if log else "dim")], placed.width) for text in shown)]

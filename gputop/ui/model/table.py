@@ -1,0 +1,296 @@
+"""A table whose rows come and go: selection by key, calm sorting, columns that fit the width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from gputop.format import NS_PER_S, fit, width_of
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, spread
+
+T = TypeVar("T")
+SORT_PERIOD_NS = NS_PER_S  # order is looked at again once a second, whatever the rate of values
+DEAD_BAND = 0.1  # a value has to move by a tenth before it may move its row
+GAP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What cells need to know beside their row."""
+
+    glyphs: Glyphs
+    window_s: float
+    time_ns: int
+    storms: dict[int, str] = field(default_factory=dict)
+    used_buckets: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column.
+
+    Attributes:
+        key: Its name in the program.
+        title: Its heading.
+        width: Its columns on the terminal, the least when it may grow.
+        cell: Text and token of a row; the text may be longer than the width.
+        sort: The value it is sorted by.
+        right: Whether it is aligned right, as numbers are.
+        keep: Columns with the lowest go first when the terminal is narrow.
+        grow: How wide it may become.
+        descending: Whether the biggest come first at first.
+    """
+
+    key: str
+    title: str
+    width: int
+    cell: Callable[[T, Context, int], Span]
+    sort: Callable[[T], float | str]
+    right: bool = True
+    keep: int = 5
+    grow: int = 0
+    descending: bool = True
+
+
+def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
+    """The columns that fit, with their widths.
+
+    Args:
+        columns: All of them in the order shown.
+        width: The columns of the terminal there are for them and the gaps between them.
+    """
+    shown = list(columns)
+    while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
+        least = min(column.keep for column in shown)
+        # Of equals the rightmost goes: what stands left is what names the row.
+        shown.remove([column for column in shown if column.keep == least][-1])
+    spare = width - sum(column.width + GAP for column in shown) + GAP
+    widths = {column.key: min(column.width, width) for column in shown}
+    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: -column.keep)
+    for place, column in enumerate(growing):
+        more = min(column.grow - column.width, max(spare, 0) // (len(growing) - place))
+        widths[column.key] += more
+        spare -= more
+    return [(column, widths[column.key]) for column in shown]
+
+
+class Table(Generic[T]):
+    """Rows, their order, the selected one and which are in sight.
+
+    The order is found anew once a second; a row moves only when its value has changed by a tenth since
+    it was last placed. Rows that appear in between come last, so nothing jumps under the reader's eye.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column[T]], key: Callable[[T], Hashable], sort_key: str, *, cursor: bool = True
+    ) -> None:
+        """Make an empty table.
+
+        Args:
+            columns: All columns it can show.
+            key: What stays the same about a row.
+            sort_key: The column it is sorted by at first.
+            cursor: Whether a row can be selected.
+        """
+        self.columns = tuple(columns)
+        self.cursor = cursor
+        self.selected: Hashable | None = None
+        self.frozen = False
+        self.top = 0
+        self.rows: list[T] = []
+        self._key = key
+        self._order: list[Hashable] = []
+        self._placed_by: dict[Hashable, float | str] = {}
+        self._sorted_at: int | None = None
+        self._spans: list[tuple[int, int, Column[T]]] = []
+        self._page = 1
+        self.sort_by(sort_key)
+
+    def sort_by(self, key: str) -> None:
+        """Sort by a column in its usual direction."""
+        self.sort_column = next(column for column in self.columns if column.key == key)
+        self.descending = self.sort_column.descending
+        self._forget_order()
+
+    def shift_sort(self, by: int) -> None:
+        """Sort by a neighbour among the columns in sight."""
+        shown = [column for _, _, column in self._spans] or list(self.columns)
+        keys = [column.key for column in shown]
+        here = keys.index(self.sort_column.key) if self.sort_column.key in keys else 0
+        self.sort_by(keys[(here + by) % len(keys)])
+
+    def reverse(self) -> None:
+        """Turn the order around."""
+        self.descending = not self.descending
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        self._sorted_at = None
+        self._placed_by.clear()
+
+    def reset(self) -> None:
+        """Forget rows, order and place: the table will show something else."""
+        self._forget_order()
+        self._order = []
+        self.top = 0
+        self.selected = None
+
+    def update(self, rows: Sequence[T], time_ns: int) -> None:
+        """Take the rows of a new frame.
+
+        Args:
+            rows: All rows, in any order.
+            time_ns: The frame's time; the order is looked at again when a second has passed.
+        """
+        by_key = {self._key(row): row for row in rows}
+        due = self._sorted_at is None or abs(time_ns - self._sorted_at) >= SORT_PERIOD_NS
+        if self._sorted_at is None or (due and not self.frozen):
+            self._order = self._sorted(by_key)
+            self._sorted_at = time_ns
+        else:
+            known = set(self._order)
+            self._order = [k for k in self._order if k in by_key] + [k for k in by_key if k not in known]
+        index = self.index
+        in_sight = self.top <= index < self.top + self._page
+        self.rows = [by_key[key] for key in self._order]
+        if self.selected not in by_key and self.rows and self.cursor:
+            self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
+        if in_sight:
+            self._follow()  # a row that was read stays in sight when its place changes
+
+    def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
+        place = {key: index for index, key in enumerate(self._order)}
+        placed: dict[Hashable, float | str] = {}
+        for key, row in by_key.items():
+            value, before = self.sort_column.sort(row), self._placed_by.get(key)
+            if isinstance(value, float | int) and isinstance(before, float | int):
+                value = before if abs(value - before) <= DEAD_BAND * abs(before) else value
+            placed[key] = value
+        self._placed_by = placed
+        keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
+        # reverse=True keeps equals in their order, so rows with the same value do not swap.
+        return sorted(keys, key=lambda key: placed[key], reverse=self.descending)
+
+    @property
+    def index(self) -> int:
+        """Where the selected row stands, -1 when there is none."""
+        return next((i for i, row in enumerate(self.rows) if self._key(row) == self.selected), -1)
+
+    @property
+    def selected_row(self) -> T | None:
+        """The selected row."""
+        return self.rows[self.index] if self.index >= 0 else None
+
+    def move(self, by: int) -> None:
+        """Move the cursor by rows; a table without cursor scrolls."""
+        if not self.cursor:
+            self.scroll(by)
+        elif self.rows:
+            self.selected = self._key(self.rows[min(max(self.index + by, 0), len(self.rows) - 1)])
+            self._follow()
+
+    def page(self, by: int) -> None:
+        """Move by pages."""
+        self.move(by * max(self._page - 1, 1))
+
+    def scroll(self, by: int) -> None:
+        """Move what is in sight, the cursor stays on its row."""
+        self.top = min(max(self.top + by, 0), max(len(self.rows) - self._page, 0))
+
+    def _follow(self) -> None:
+        index = self.index
+        if index >= 0:
+            self.top = max(min(self.top, index), index - self._page + 1, 0)
+
+    def click(self, x: int, y: int) -> None:
+        """A click in the body of the pane: line 0 is the heading, then come the rows.
+
+        Args:
+            x: Columns from the left edge of the pane.
+            y: Lines below the title.
+        """
+        if y == 0:
+            for start, end, column in self._spans:
+                if start <= x < end:
+                    if column is self.sort_column:
+                        self.reverse()
+                    else:
+                        self.sort_by(column.key)
+        elif self.cursor and 0 < y <= self._page and self.top + y - 1 < len(self.rows):
+            self.selected = self._key(self.rows[self.top + y - 1])
+
+    def more(self, height: int) -> str:
+        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
+        hidden = len(self.rows) - max(height, 0)
+        return f"+{hidden} row{'s' if hidden > 1 else ''}" if hidden > 0 else ""
+
+    def lines(
+        self,
+        context: Context,
+        width: int,
+        height: int,
+        *,
+        focused: bool,
+        mark: bool,
+        row_token: Callable[[T], str],
+    ) -> list[Line]:
+        """The heading and the rows in sight, exactly ``height`` lines of ``width`` columns.
+
+        Args:
+            context: What cells need.
+            width: Columns of the terminal.
+            height: Lines, the heading among them.
+            focused: Whether the keys go here.
+            mark: Whether the selected row is marked when they do not.
+            row_token: The token of cells that have none of their own.
+        """
+        lead = 1 if self.cursor else 0  # the column of the cursor sign
+        chosen = choose_columns(self.columns, width - lead)
+        self._spans = self._place(chosen, lead)
+        resized = self._page != max(height - 1, 1)
+        self._page = max(height - 1, 1)
+        self.scroll(0)
+        if resized and focused:
+            self._follow()
+        out = [self._heading(chosen, context.glyphs, lead, width)]
+        ellipsis = context.glyphs.ellipsis
+        for row in self.rows[self.top : self.top + self._page]:
+            selected = self.cursor and (focused or mark) and self._key(row) == self.selected
+            token = row_token(row)
+            suffix = ("+select" if focused else "+mark") if selected else ""
+            spans: list[Span] = [(context.glyphs.cursor if selected else " ", "cursor" + suffix)] if lead else []
+            for place, (column, columns) in enumerate(chosen):
+                text, own = column.cell(row, context, columns)
+                text = fit(text, columns, right=column.right, ellipsis=ellipsis)
+                spans.append((text if place == 0 else " " + text, (own or token) + suffix))
+            out.append(merged(fit_line(spans, width, token=token + suffix)))
+        blank: Line = ((" " * width, ""),)
+        return (out + [blank] * (height - len(out)))[:height]
+
+    def _place(self, chosen: list[tuple[Column[T], int]], lead: int) -> list[tuple[int, int, Column[T]]]:
+        spans, x = [], lead
+        for column, columns in chosen:
+            spans.append((x, x + columns + GAP, column))
+            x += columns + GAP
+        return spans
+
+    def _heading(self, chosen: list[tuple[Column[T], int]], glyphs: Glyphs, lead: int, width: int) -> Line:
+        spans: list[Span] = [(" " * lead, "head")]
+        for column, columns in chosen:
+            title = column.title
+            if column is self.sort_column:
+                arrow = glyphs.descending if self.descending else glyphs.ascending
+                title = fit(title, min(width_of(title), columns - 1), ellipsis="") + arrow
+            token = "head.sort" if column is self.sort_column else "head"
+            spans.append((fit(title, columns, right=column.right, ellipsis=""), token))
+            spans.append((" ", "head"))
+        return merged(fit_line(spans[:-1], width, token="head"))
+
+
+def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
+    """The rule above a pane with its title, and what is out of sight at its right end."""
+    rule = "rule.focus" if focused else "rule"
+    left = [(glyphs.rule, rule), (" ", rule), *title, (" ", rule)]
+    end = [(f" {right} ", "more"), (glyphs.rule, rule)] if right else [(glyphs.rule, rule)]
+    return fit_line(merged(spread(left, end, width, fill=(glyphs.rule, rule))), width)

@@ -1,0 +1,86 @@
+"""Runs the screen on a terminal, and gives the terminal back whatever happens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from gputop.format import escape_text
+from gputop.ui.feed import Feed
+
+NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
+SHOWN_LINES = 20
+
+
+def run_app(
+    feed: Feed,
+    *,
+    rate_hz: float = 4.0,
+    mode: str = "live",
+    ascii: bool = False,
+    selected_pid: int | None = None,
+    title: str = "",
+) -> int:
+    """Show the screen until the user quits.
+
+    Args:
+        feed: Where frames come from.
+        rate_hz: How often the newest frame is looked for.
+        mode: ``live`` or ``replay``.
+        ascii: Whether to draw with ASCII only.
+        selected_pid: The process selected at first.
+        title: What is watched, for the header.
+
+    Returns:
+        The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
+    """
+    if not (_is_terminal(0) and _is_terminal(1)):
+        sys.stderr.write(NO_TERMINAL + "\n")
+        return 1
+    # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
+    from gputop.ui.app import GputopApp
+    from gputop.ui.native_log import NativeLog
+
+    log = NativeLog()
+    crash: BaseException | None = None
+    status: int | None = None
+    with log:
+        app = GputopApp(
+            feed,
+            rate_hz=rate_hz,
+            mode=mode,
+            ascii=ascii,
+            selected_pid=selected_pid,
+            title=title,
+            native_log=log,
+        )
+        try:
+            status = app.run()
+        except KeyboardInterrupt:
+            status = 0
+        except Exception as error:
+            crash = error
+    crash = app.crash or crash
+    _tell(log.lines(), crash)
+    return 1 if crash else status if status is not None else (app.return_code or 0)
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def _tell(lines: list[str], crash: BaseException | None) -> None:
+    """Say after the screen what could not be said on it."""
+    if lines:
+        sys.stderr.write(f"gputop: held back {len(lines)} lines that libraries wrote during the run:\n")
+        sys.stderr.writelines(f"  {escape_text(line)}\n" for line in lines[-SHOWN_LINES:])
+    if crash is None:
+        return
+    if os.environ.get("GPUTOP_TRACEBACK"):
+        sys.stderr.writelines(traceback.format_exception(crash))
+    reason = escape_text(f"{type(crash).__name__}: {crash}")
+    sys.stderr.write(f"gputop: the screen failed: {reason} (GPUTOP_TRACEBACK=1 shows where)\n")
