@@ -18,7 +18,12 @@ SPARKS = " ▁▂▃▄▅▆▇█"
 SPARKS_ASCII = " .:-=+*#@"
 # Invisible, unassigned, or able to move, hide or combine what stands beside them: shown as escapes.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me", "Mc"})
-_TIME_UNITS = ((1_000, 1, "ns"), (1_000_000, 1_000, "us"), (NS_PER_S, 1_000_000, "ms"), (1_000 * NS_PER_S, NS_PER_S, "s"))
+_TIME_UNITS = (
+    (1_000, 1, "ns"),
+    (1_000_000, 1_000, "us"),
+    (NS_PER_S, 1_000_000, "ms"),
+    (1_000 * NS_PER_S, NS_PER_S, "s"),
+)
 _LONG_TIME_UNITS = (("m", 60), ("h", 3_600), ("d", 86_400))
 
 

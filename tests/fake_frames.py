@@ -10,11 +10,17 @@ from gputop.ui.feed import RecordingState
 S = 1_000_000_000
 WALL = 1_764_770_551_250_000_000
 APIS = (
-    ("cudaLaunchKernel", "runtime"), ("cudaMemcpyAsync", "runtime"), ("cudaStreamSynchronize", "runtime"),
-    ("cuLaunchKernel", "driver"), ("cudaMalloc", "runtime"), ("ncclAllReduce", "nccl"),
-    ("cudaEventRecord", "runtime"), ("cuMemcpyHtoDAsync_v2", "driver"), ("cudaFree", "runtime"),
+    ("cudaLaunchKernel", "runtime"),
+    ("cudaMemcpyAsync", "runtime"),
+    ("cudaStreamSynchronize", "runtime"),
+    ("cuLaunchKernel", "driver"),
+    ("cudaMalloc", "runtime"),
+    ("ncclAllReduce", "nccl"),
+    ("cudaEventRecord", "runtime"),
+    ("cuMemcpyHtoDAsync_v2", "driver"),
+    ("cudaFree", "runtime"),
     ("cudaEventSynchronize", "runtime"),
-)  # fmt: skip
+)
 
 
 def wobble(seed: int, low: int, high: int) -> int:
@@ -40,11 +46,19 @@ def call(index: int, tick: int = 0, **changes: object) -> CallRow:
     seed = index * 977 + tick * 31
     p50 = wobble(seed, 2_000, 90_000) * (1 + index)
     row = CallRow(
-        api=api, layer=layer, nested=layer == "driver", count=wobble(seed + 1, 20, 8_000), errors=0,
-        bytes=wobble(seed + 2, 0, 1 << 30) if "Memcpy" in api else 0, sum_ns=wobble(seed + 3, S // 100, S // 2),
-        p50_ns=p50, p95_ns=p50 * 8, p99_ns=p50 * 40, max_ns=p50 * 90,
+        api=api,
+        layer=layer,
+        nested=layer == "driver",
+        count=wobble(seed + 1, 20, 8_000),
+        errors=0,
+        bytes=wobble(seed + 2, 0, 1 << 30) if "Memcpy" in api else 0,
+        sum_ns=wobble(seed + 3, S // 100, S // 2),
+        p50_ns=p50,
+        p95_ns=p50 * 8,
+        p99_ns=p50 * 40,
+        max_ns=p50 * 90,
         histogram=histogram(seed, 10 + index % 4, 12 + index % 3),
-    )  # fmt: skip
+    )
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
@@ -53,14 +67,20 @@ def thread(pid: int, index: int, tick: int = 0, **changes: object) -> ThreadRow:
     seed = pid * 131 + index * 17 + tick
     on_cpu, runnable = wobble(seed, 0, S // 2), wobble(seed + 1, 0, S // 4)
     row = ThreadRow(
-        tid=pid + index, name="python" if index == 0 else f"pt_data_{index}",
-        voluntary_switches=wobble(seed + 2, 0, 900), involuntary_switches=wobble(seed + 3, 0, 400),
-        on_cpu_ns=on_cpu, runnable_ns=runnable, blocked_ns=S - on_cpu - runnable,
-        state=("running", "runnable", "blocked")[wobble(seed + 4, 0, 3)], cuda=index == 0,
+        tid=pid + index,
+        name="python" if index == 0 else f"pt_data_{index}",
+        voluntary_switches=wobble(seed + 2, 0, 900),
+        involuntary_switches=wobble(seed + 3, 0, 400),
+        on_cpu_ns=on_cpu,
+        runnable_ns=runnable,
+        blocked_ns=S - on_cpu - runnable,
+        state=("running", "runnable", "blocked")[wobble(seed + 4, 0, 3)],
+        cuda=index == 0,
         preempted_by=(
-            Share(9001, 9001, "stress-ng", runnable * 6 // 10, 0.6), Share(77, 77, "kcompactd0", runnable // 5, 0.2),
+            Share(9001, 9001, "stress-ng", runnable * 6 // 10, 0.6),
+            Share(77, 77, "kcompactd0", runnable // 5, 0.2),
         ),
-    )  # fmt: skip
+    )
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
@@ -70,36 +90,66 @@ def process(index: int, tick: int = 0, *, threads: int = 8, calls: int = 7, **ch
     seed = index * 7_919 + tick * 13
     names = ("python", "python3.11", "train_ddp", "triton_server", "nccl-tests")
     row = ProcessRow(
-        pid=pid, parent_pid=1, name=names[index % len(names)], command=f"python train.py --rank {index} --epochs 90",
-        user="alice", start_ns=S, exited_ns=None, gpus=(index % 8,), gpu_memory_bytes=wobble(seed, 1, 70) << 30,
-        calls_per_second=wobble(seed + 1, 0, 30_000), top_api=APIS[index % 3][0],
-        top_api_ns_per_second=wobble(seed + 2, 0, S), top_api_p99_ns=wobble(seed + 3, 5_000, 80_000_000),
-        voluntary_per_second=wobble(seed + 4, 0, 4_000), involuntary_per_second=wobble(seed + 5, 0, 490),
-        runnable_percent=wobble(seed + 6, 0, 190) / 10, blocked_percent=wobble(seed + 7, 0, 100),
+        pid=pid,
+        parent_pid=1,
+        name=names[index % len(names)],
+        command=f"python train.py --rank {index} --epochs 90",
+        user="alice",
+        start_ns=S,
+        exited_ns=None,
+        gpus=(index % 8,),
+        gpu_memory_bytes=wobble(seed, 1, 70) << 30,
+        calls_per_second=wobble(seed + 1, 0, 30_000),
+        top_api=APIS[index % 3][0],
+        top_api_ns_per_second=wobble(seed + 2, 0, S),
+        top_api_p99_ns=wobble(seed + 3, 5_000, 80_000_000),
+        voluntary_per_second=wobble(seed + 4, 0, 4_000),
+        involuntary_per_second=wobble(seed + 5, 0, 490),
+        runnable_percent=wobble(seed + 6, 0, 190) / 10,
+        blocked_percent=wobble(seed + 7, 0, 100),
         on_cpu_percent=wobble(seed + 8, 0, 380),
-        calls=tuple(call(i, tick) for i in range(calls)), threads=tuple(thread(pid, i, tick) for i in range(threads)),
-    )  # fmt: skip
+        calls=tuple(call(i, tick) for i in range(calls)),
+        threads=tuple(thread(pid, i, tick) for i in range(threads)),
+    )
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
 def gpu(index: int, tick: int = 0, **changes: object) -> GpuRow:
     """A GPU at work."""
     seed = index * 101 + tick
-    history = tuple(wobble(index * 101 + max(tick - 239 + i, 0), 10, 101) for i in range(240))
+    history = tuple(wobble(index * 1_009 + (tick - 239 + i) // 2, 10, 101) for i in range(240))
     row = GpuRow(
-        index=index, uuid=f"GPU-5f0c{index:04d}", name="NVIDIA H100 80GB HBM3", utilization_percent=history[-1],
-        memory_utilization_percent=wobble(seed + 1, 0, 100), memory_used_bytes=wobble(seed + 2, 10, 80) << 30,
-        memory_total_bytes=80 << 30, power_milliwatts=wobble(seed + 3, 90_000, 700_000),
-        power_limit_milliwatts=700_000, temperature_celsius=wobble(seed + 4, 30, 80), fan_percent=None,
-        sm_clock_mhz=wobble(seed + 5, 1_200, 1_980), memory_clock_mhz=2_619, pcie_tx_bytes_per_second=1 << 30,
-        pcie_rx_bytes_per_second=1 << 29, unavailable=(("fan_percent", "this GPU has no fan"),),
-        utilization_history=history, age_ns=80_000_000,
-    )  # fmt: skip
+        index=index,
+        uuid=f"GPU-5f0c{index:04d}",
+        name="NVIDIA H100 80GB HBM3",
+        utilization_percent=history[-1],
+        memory_utilization_percent=wobble(seed + 1, 0, 100),
+        memory_used_bytes=wobble(seed + 2, 10, 80) << 30,
+        memory_total_bytes=80 << 30,
+        power_milliwatts=wobble(seed + 3, 90_000, 700_000),
+        power_limit_milliwatts=700_000,
+        temperature_celsius=wobble(seed + 4, 30, 80),
+        fan_percent=None,
+        sm_clock_mhz=wobble(seed + 5, 1_200, 1_980),
+        memory_clock_mhz=2_619,
+        pcie_tx_bytes_per_second=1 << 30,
+        pcie_rx_bytes_per_second=1 << 29,
+        unavailable=(("fan_percent", "this GPU has no fan"),),
+        utilization_history=history,
+        age_ns=80_000_000,
+    )
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
 def frame(
-    tick: int = 0, *, processes: int = 4, gpus: int = 2, threads: int = 8, calls: int = 7, storm: bool = True, **changes: object
+    tick: int = 0,
+    *,
+    processes: int = 4,
+    gpus: int = 2,
+    threads: int = 8,
+    calls: int = 7,
+    storm: bool = True,
+    **changes: object,
 ) -> Frame:
     """A frame of a machine at work; the first process is in a storm."""
     rows = [process(i, tick, threads=threads, calls=calls) for i in range(processes)]
@@ -109,12 +159,25 @@ def frame(
         occupants = (Share(9001, 9001, "stress-ng", S, 0.61), Share(4249, 4249, "python", S // 3, 0.22))
         storms = (Storm(rows[0].pid, rows[0].name, rows[0].involuntary_per_second, 61.0, occupants),)
     made = Frame(
-        number=tick, time_ns=100 * S + tick * S // 4, wall_ns=WALL + tick * S // 4, start_ns=S, window_ns=S,
-        utc_offset_s=7_200, rate_hz=4.0, lost=Lost(0), own_cpu_percent=0.9, own_rss_bytes=61 << 20,
-        events_per_second=12_345.0 + tick, calls_per_second=8_100.0 + tick, gpus=tuple(gpu(i, tick) for i in range(gpus)),
-        processes=tuple(rows), storms=storms, problems=(), notes=("attached 272 probes to libcudart.so.12",),
+        number=tick,
+        time_ns=100 * S + tick * S // 4,
+        wall_ns=WALL + tick * S // 4,
+        start_ns=S,
+        window_ns=S,
+        utc_offset_s=7_200,
+        rate_hz=4.0,
+        lost=Lost(0),
+        own_cpu_percent=0.9,
+        own_rss_bytes=61 << 20,
+        events_per_second=12_345.0 + tick,
+        calls_per_second=8_100.0 + tick,
+        gpus=tuple(gpu(i, tick) for i in range(gpus)),
+        processes=tuple(rows),
+        storms=storms,
+        problems=(),
+        notes=("attached 272 probes to libcudart.so.12",),
         driver="driver 550.54, libnvidia-ml.so.1",
-    )  # fmt: skip
+    )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

@@ -47,11 +47,23 @@ ACTIONS: tuple[Action, ...] = (
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table"),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table"),
     Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table"),
-    Action("pause", ("space",), "space", "space|pause", "pause or go on; live data is still collected", "Time"),
+    Action(
+        "pause", ("space",), "space", "space|pause", "pause or go on; live data is still collected", "Time"
+    ),
     Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", frozenset({REPLAY})),
-    Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", frozenset({REPLAY})),
+    Action(
+        "step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", frozenset({REPLAY})
+    ),
     Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", frozenset({REPLAY})),
-    Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed, up to 64", "Time", frozenset({REPLAY})),
+    Action(
+        "faster",
+        ("equals_sign", "plus"),
+        "=",
+        "- =|speed",
+        "twice the speed, up to 64",
+        "Time",
+        frozenset({REPLAY}),
+    ),
     Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session"),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),

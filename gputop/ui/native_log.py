@@ -37,14 +37,14 @@ class NativeLog:
         for fd in (1, 2):
             os.dup2(self._file.fileno(), fd)
         # Textual draws on sys.__stderr__ and asks sys.__stdout__ for the size of the terminal.
-        sys.__stdout__ = sys.__stderr__ = self._terminal  # type: ignore[misc,assignment]
+        sys.__stdout__ = sys.__stderr__ = self._terminal  # type: ignore[misc]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the descriptors back, whatever happened."""
-        sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc,assignment]
+        sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
         for fd, saved in self._saved:
             os.dup2(saved, fd)
             os.close(saved)

@@ -21,12 +21,12 @@ LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
 def _api(row: CallRow, context: Context, width: int) -> Span:
-    indent = "  " if row.nested else ""
+    indent = f"{context.glyphs.nested} " if row.nested else ""
     return indent + escape_text(short_api(row.api, width - len(indent))), ""
 
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
-    return row.layer + (" nested" if row.nested else ""), "dim"
+    return row.layer, "dim"
 
 
 def _layer_letter(row: CallRow, context: Context, width: int) -> Span:
@@ -56,11 +56,15 @@ def _histogram(row: CallRow, context: Context, width: int) -> Span:
 
 
 CALL_COLUMNS: tuple[Column[CallRow], ...] = (
-    Column("api", "CALL", 14, _api, lambda r: r.api.lower(), right=False, keep=100, grow=34, descending=False),
-    Column("layer", "LAYER", 14, _layer, lambda r: r.layer, right=False, keep=15, descending=False),
-    Column("letter", "L", 1, _layer_letter, lambda r: r.layer, right=False, keep=40, descending=False),
-    Column("count", "n/s", 5, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count, keep=90),
-    Column("time", "TIME/s", 6, lambda r, c, w: (format_ns(r.sum_ns / c.window_s), ""), lambda r: r.sum_ns, keep=20),
+    Column("api", "CALL", 14, _api, lambda r: r.api.lower(), right=False, keep=100, grow=34,
+           descending=False),
+    Column("layer", "LAYER", 7, _layer, lambda r: r.layer, right=False, keep=15, descending=False),
+    Column("letter", "L", 1, _layer_letter, lambda r: r.layer, right=False, keep=40, descending=False,
+           unless="layer"),
+    Column("count", "n/s", 5, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count,
+           keep=90),
+    Column("time", "TIME/s", 6, lambda r, c, w: (format_ns(r.sum_ns / c.window_s), ""), lambda r: r.sum_ns,
+           keep=20),
     Column("p50", "p50", 6, lambda r, c, w: _percentile(r.p50_ns, r, False), lambda r: r.p50_ns, keep=80),
     Column("p95", "p95", 7, lambda r, c, w: _percentile(r.p95_ns, r, True), lambda r: r.p95_ns, keep=60),
     Column("p99", "p99", 7, lambda r, c, w: _percentile(r.p99_ns, r, True), lambda r: r.p99_ns, keep=85),
@@ -138,10 +142,11 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
            lambda r: r.voluntary_switches, keep=50),
     Column("involuntary", "INV/s", 5, lambda r, c, w: (format_count(r.involuntary_switches / c.window_s), ""),
            lambda r: r.involuntary_switches, keep=90),
-    Column("on_cpu", "CPU%", 5, lambda r, c, w: (_share_of_window(r.on_cpu_ns, c), ""), lambda r: r.on_cpu_ns, keep=70),
+    Column("on_cpu", "CPU%", 5, lambda r, c, w: (_share_of_window(r.on_cpu_ns, c), ""), lambda r: r.on_cpu_ns,
+           keep=70),
     Column("runnable", "RUNQ%", 5, _runnable, lambda r: r.runnable_ns, keep=85),
-    Column("blocked", "BLK%", 5, lambda r, c, w: (_share_of_window(r.blocked_ns, c), ""), lambda r: r.blocked_ns,
-           keep=65),
+    Column("blocked", "BLK%", 5, lambda r, c, w: (_share_of_window(r.blocked_ns, c), ""),
+           lambda r: r.blocked_ns, keep=65),
     Column("preempted", "PREEMPTED BY", 14, lambda r, c, w: (shares_text(r.preempted_by, c.glyphs, 3), ""),
            lambda r: r.runnable_ns, right=False, keep=55, grow=60),
 )  # fmt: skip

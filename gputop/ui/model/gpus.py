@@ -26,8 +26,8 @@ def no_gpu_sentence(frame: Frame) -> str:
         if "NVML" in problem or "GPU" in problem.split(":")[0]:
             return f"No GPU shown: {escape_text(problem)}"
     if frame.driver:
-        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. CUDA calls and switches are still traced."
-    return "No GPU shown: NVML could not be loaded (no NVIDIA driver). CUDA calls and switches are still traced."
+        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. CUDA calls are still traced."
+    return "No GPU shown: NVML could not be loaded (no NVIDIA driver). CUDA calls are still traced."
 
 
 def _value(value: int | None, unit: str) -> str:
@@ -81,7 +81,7 @@ def heading(frame: Frame, width: int, glyphs: Glyphs) -> Line:
     spans: list[Span] = [("GPU ", "head")]
     if name:
         spans.append((fit("NAME", name + 1), "head"))
-    spans.append((" SM% ", "head"))
+    spans.append(("UTIL ", "head"))
     if meter:
         spans.append((fit("", meter + 1), "head"))
     spans += [
@@ -164,9 +164,13 @@ def gpu_lines(frame: Frame, width: int, height: int, glyphs: Glyphs) -> tuple[li
     for line in range(min(count, height)):
         spans: list[Span] = []
         for gpu in frame.gpus[line::count][:per_line]:  # columns read downwards
-            spans += ([(f" {glyphs.separator} ", "rule")] if spans else []) + list(short_cell(gpu, cell, glyphs))
+            spans += ([(f" {glyphs.separator} ", "rule")] if spans else []) + list(
+                short_cell(gpu, cell, glyphs)
+            )
         lines.append(merged(fit_line(spans, width)))
-    hidden = len(frame.gpus) - sum(len(frame.gpus[line::count][:per_line]) for line in range(min(count, height)))
+    hidden = len(frame.gpus) - sum(
+        len(frame.gpus[line::count][:per_line]) for line in range(min(count, height))
+    )
     return lines, f"+{hidden} GPU{'s' if hidden > 1 else ''}" if hidden > 0 else ""
 
 
@@ -183,11 +187,12 @@ def detail_lines(frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
             f"PCIe tx {_rate(gpu.pcie_tx_bytes_per_second)} rx {_rate(gpu.pcie_rx_bytes_per_second)}",
             f"sample {format_ns(gpu.age_ns)} old",
         ]
-        for text in wrap(f"  {glyphs.dot}  ".join(facts), max(width - 4, 1)):
-            out.append(fit_line([("    " + text, "dim")], width))
+        room = max(width - 4, 1)
+        texts = [(text, "dim") for text in wrap(f"  {glyphs.dot}  ".join(facts), room)]
         for key, reason in gpu.unavailable:
-            for text in wrap(f"{NA}: {escape_text(key)}: {escape_text(reason)}", max(width - 4, 1)):
-                out.append(fit_line([("    " + text, "unknown")], width))
+            sentence = f"{NA}: {escape_text(key)}: {escape_text(reason)}"
+            texts += [(text, "unknown") for text in wrap(sentence, room)]
+        out += [fit_line([("    " + text, token)], width) for text, token in texts]
     return out or gpu_lines(frame, width, 1, glyphs)[0]
 
 

@@ -54,7 +54,7 @@ def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs)
     facts = _facts(frame, status, width, glyphs) if frame else [[(escape_text(status.title), "dim")]]
     # Facts come in order of importance; those that do not fit are left out whole, not cut.
     for fact in facts:
-        wanted = [("  ", "")] + fact
+        wanted = [("  ", ""), *fact]
         if line_width(left) + line_width(wanted) + line_width(right) < width and line_width(fact):
             left += wanted
     return merged(spread(left, right, width))
@@ -92,7 +92,8 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
         facts.append([(f"{format_bytes(frame.own_rss_bytes)} rss", "dim")])
     if status.native_lines:
         facts.append([(f"native log {format_count(status.native_lines)}", "unknown")])
-    facts.append([(clip(escape_text(status.title, ascii_only=glyphs.ascii), max(width // 4, 8), glyphs.ellipsis), "dim")])
+    title = escape_text(status.title, ascii_only=glyphs.ascii)
+    facts.append([(clip(title, max(width // 4, 8), glyphs.ellipsis), "dim")])
     return facts
 
 
@@ -139,7 +140,7 @@ def storm_spans(storm: Storm, glyphs: Glyphs) -> list[Span]:
 def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The storms under way, the last line says how many there is no room for."""
     if not storms:
-        text = f"{glyphs.dot} no context-switch storm (from 500 involuntary switches/s and 20% runnable over 2 s)"
+        text = f"{glyphs.dot} no storm of switches (500 involuntary switches/s and 20% runnable over 2 s)"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
     lines = []
     hidden = len(storms) - height

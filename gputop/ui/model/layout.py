@@ -121,5 +121,9 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
         ]
     if rows + table >= STACK_ROWS:
         calls = rows // 2
-        return [*out, Placed("calls", 0, top, width, calls), Placed("threads", 0, top + calls, width, rows - calls)]
+        return [
+            *out,
+            Placed("calls", 0, top, width, calls),
+            Placed("threads", 0, top + calls, width, rows - calls),
+        ]
     return [*out, Placed(needs.detail, 0, top, width, rows)]

@@ -35,16 +35,19 @@ class Glyphs:
     track: str
     pending: str
     separator: str
+    nested: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
+    nested="└",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
+    nested="`",
     ascii=True,
 )  # fmt: skip
 
@@ -88,7 +91,7 @@ def merged(line: Sequence[Span]) -> Line:
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
-    """Left part, filler, right part, in exactly ``width`` columns; the right part goes first when it is tight."""
+    """Left part, filler, right part in exactly ``width`` columns; without room the right part is left out."""
     gap = width - line_width(left) - line_width(right)
     if gap < 1:
         return fit_line(left, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gputop.format import clip, escape_text
@@ -31,7 +31,11 @@ class Panes:
 
     def table(self, pane: str) -> Table[Any] | None:
         """The table of a pane, ``None`` for panes without one."""
-        tables: dict[str, Table[Any]] = {"processes": self.processes, "calls": self.calls, "threads": self.threads}
+        tables: dict[str, Table[Any]] = {
+            "processes": self.processes,
+            "calls": self.calls,
+            "threads": self.threads,
+        }
         return tables.get(pane)
 
     def title(self, text: str, right: str, width: int, *, focused: bool) -> Line:
@@ -45,21 +49,32 @@ class Panes:
         if placed.pane == "processes":
             context = processes.context_of(frame, self.glyphs)
             title: list[Span] = [("Processes", self._token(focused)), (f" {len(frame.processes)}", "dim")]
-            empty = processes.WAITING
-            return self._listed(self.processes, placed, context, title, empty, processes.row_token, focused)
-        who = f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}" if row else "no process selected"
+            return self._listed(
+                self.processes, placed, context, title, processes.WAITING, processes.row_token, focused
+            )
+        who = (
+            f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}"
+            if row
+            else "no process selected"
+        )
         if placed.pane == "calls":
             context = details.call_context(frame, row, self.glyphs)
             title = [("Calls", self._token(focused)), (f" of {who}", "dim")]
             scale = details.histogram_scale(context)
             if scale and placed.width >= 72:
                 title.append((f"  {scale}", "faint"))
-            empty = ("No CUDA call ended in the last window.",) if row else ("Select a process to see its calls.",)
+            empty = (
+                ("No CUDA call ended in the last window.",)
+                if row
+                else ("Select a process to see its calls.",)
+            )
             return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
         context = details.call_context(frame, None, self.glyphs)
         count = f" {len(row.threads)}" if row else ""
         title = [("Threads", self._token(focused)), (f"{count} of {who}", "dim")]
-        empty = ("No thread was seen in the last window.",) if row else ("Select a process to see its threads.",)
+        empty = (
+            ("No thread was seen in the last window.",) if row else ("Select a process to see its threads.",)
+        )
         return self._listed(self.threads, placed, context, title, empty, details.thread_token, focused)
 
     @staticmethod
@@ -71,7 +86,7 @@ class Panes:
         table: Table[Any],
         placed: Placed,
         context: Context,
-        title: list[Span],
+        title: Sequence[Span],
         empty: tuple[str, ...],
         token: Callable[[Any], str],
         focused: bool,
@@ -82,10 +97,14 @@ class Panes:
             more = f"{more}  frozen".strip()
         head = title_line(title, more, width, self.glyphs, focused=focused)
         if not table.rows:
-            lines = [line for text in empty for line in wrap(text, max(width - 2, 1))]
-            return [head, *(fit_line([(f" {line}", "dim")], width) for line in lines)]
+            texts = [line for text in empty for line in wrap(text, max(width - 2, 1))]
+            return [head, *(fit_line([(f" {text}", "dim")], width) for text in texts)]
         mark = table is self.processes
-        return [head, *table.lines(context, width, height - 1, focused=focused, mark=mark, row_token=token)]
+        lines = table.lines(context, width, height - 1, focused=focused, mark=mark, row_token=token)
+        order = table.hidden_sort(self.glyphs)
+        if order:
+            head = title_line([*title, (f"  {order}", "faint")], more, width, self.glyphs, focused=focused)
+        return [head, *lines]
 
     def gpu_pane(self, placed: Placed, frame: Frame, screen_height: int, *, focused: bool) -> list[Line]:
         """The GPUs, with a title on high screens."""
@@ -109,7 +128,11 @@ class Panes:
         room = placed.height - 1
         texts = log[-room:] if log else ["No output yet."]
         shown = [
-            clip(escape_text(text.expandtabs(4), ascii_only=self.glyphs.ascii), placed.width - 1, self.glyphs.ellipsis)
+            clip(
+                escape_text(text.expandtabs(4), ascii_only=self.glyphs.ascii),
+                placed.width - 1,
+                self.glyphs.ellipsis,
+            )
             for text in texts
         ]
         return [head, *(fit_line([(f" {text}", "" if log else "dim")], placed.width) for text in shown)]

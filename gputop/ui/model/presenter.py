@@ -1,276 +1,16 @@
-"""The screen without a terminal: takes frames and actions, gives lines. Owns every bit of view state."""
+"""The screen without a terminal: takes frames and actions (see controls), gives lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from gputop.format import clip, escape_text
-from gputop.frame import Frame, ProcessRow
-from gputop.ui.feed import RecordingState
-from gputop.ui.model import details, gpus, header, pages, processes
+from gputop.frame import Frame
+from gputop.ui.model import gpus, header, pages
+from gputop.ui.model.controls import Controls
 from gputop.ui.model.layout import MIN_HEIGHT, MIN_WIDTH, Needs, Placed, gpu_room, plan, too_small
-from gputop.ui.model.look import ASCII, UNICODE, Line, fit_line, merged, wrap
-from gputop.ui.model.panes import Panes
-from gputop.ui.model.table import Table
-
-LOG_LINES = 2_000
-FOCI = ("processes", "calls", "threads", "gpus")
+from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
 
 
-class Presenter:
-    """State of the view, and the lines of the screen made from it and a frame.
-
-    Attributes:
-        frame: The frame shown.
-        focus: The pane the keys go to.
-        overlay: The page over the body: ``help``, ``problems`` or "".
-        zoomed: Whether the focused pane has the body.
-    """
-
-    def __init__(self, mode: str, *, ascii_only: bool, selected_pid: int | None = None, title: str = "") -> None:
-        """Start without a frame.
-
-        Args:
-            mode: ``live`` or ``replay``.
-            ascii_only: Whether to draw with ASCII only.
-            selected_pid: The process selected as soon as it appears.
-            title: What is watched, for the header.
-        """
-        self.glyphs = ASCII if ascii_only else UNICODE
-        self.mode = mode
-        self.title = title
-        self.frame: Frame | None = None
-        self.focus = "processes"
-        self.overlay = ""
-        self.zoomed = False
-        self.log_shown = False
-        self.paused = False
-        self.behind_ns = 0
-        self.failure: str | None = None
-        self.recording: RecordingState | None = None
-        self.transport: header.TransportView | None = None
-        self.native_lines = 0
-        self.log: list[str] = []
-        self.size = (80, 24)
-        self.panes = Panes(self.glyphs)
-        self._wanted_pid = selected_pid
-        self._detail = "calls"
-        self._detail_pid: int | None = None
-        self._scroll = 0
-        self._page = 1
-        self._overlay_length = 0
-        self._placed: tuple[Placed, ...] = ()
-
-    @property
-    def selected(self) -> ProcessRow | None:
-        """The process whose calls and threads are shown."""
-        return self.panes.processes.selected_row
-
-    def show(self, frame: Frame) -> None:
-        """Take a frame.
-
-        Args:
-            frame: What is shown from now on.
-        """
-        self.frame = frame
-        table = self.panes.processes
-        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
-            table.selected, self._wanted_pid = self._wanted_pid, None
-        table.update(frame.processes, frame.time_ns)
-        self._show_details()
-
-    def _show_details(self) -> None:
-        row, frame = self.selected, self.frame
-        if frame is None:
-            return
-        pid = row.pid if row else None
-        if pid != self._detail_pid:
-            self._detail_pid = pid
-            self.panes.calls.reset()
-            self.panes.threads.reset()
-        self.panes.calls.update(row.calls if row else (), frame.time_ns)
-        self.panes.threads.update(row.threads if row else (), frame.time_ns)
-
-    def add_log(self, lines: Sequence[str]) -> None:
-        """Take lines of output of the started command; the newest are kept."""
-        self.log = (self.log + list(lines))[-LOG_LINES:]
-
-    # -- actions ---------------------------------------------------------------------------------
-
-    @property
-    def _table(self) -> Table[ProcessRow] | Table[details.CallRow] | Table[details.ThreadRow] | None:
-        return self.panes.table(self.focus)
-
-    def act(self, name: str) -> None:
-        """Do an action of the table of actions that concerns the view alone.
-
-        Args:
-            name: The action's name.
-        """
-        method = getattr(self, f"do_{name}", None)
-        if method is not None:
-            method()
-            self._after()
-
-    def _after(self) -> None:
-        if self.frame is not None:
-            table = self._table
-            if table is not None and self.focus == "processes":
-                table_rows = self.frame.processes
-                self.panes.processes.update(table_rows, self.frame.time_ns)
-            self._show_details()
-
-    def _move(self, by: int) -> None:
-        if self.overlay or self._table is None:
-            self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
-        else:
-            self._table.move(by)
-
-    def do_up(self) -> None:
-        """The row above."""
-        self._move(-1)
-
-    def do_down(self) -> None:
-        """The row below."""
-        self._move(1)
-
-    def do_page_up(self) -> None:
-        """A page up."""
-        self._move(-self._page_of())
-
-    def do_page_down(self) -> None:
-        """A page down."""
-        self._move(self._page_of())
-
-    def _page_of(self) -> int:
-        height = next((placed.height for placed in self._placed if placed.pane in (self.focus, "overlay")), 3)
-        return max(height - 3, 1)
-
-    def do_home(self) -> None:
-        """The first row."""
-        self._move(-1_000_000)
-
-    def do_end(self) -> None:
-        """The last row."""
-        self._move(1_000_000)
-
-    def do_next_pane(self) -> None:
-        """The keys go to the next pane."""
-        self._focus_by(1)
-
-    def do_previous_pane(self) -> None:
-        """The keys go to the pane before."""
-        self._focus_by(-1)
-
-    def _focus_by(self, by: int) -> None:
-        self.set_focus(FOCI[(FOCI.index(self.focus) + by) % len(FOCI)])
-
-    def set_focus(self, pane: str) -> None:
-        """The keys go to this pane from now on."""
-        self.focus = pane
-        self._scroll = 0
-        if pane in ("calls", "threads"):
-            self._detail = pane
-
-    def do_open(self) -> None:
-        """From the processes to the calls; in another pane zoom."""
-        if self.overlay:
-            self.overlay = ""
-        elif self.focus == "processes":
-            self.set_focus("calls")
-        else:
-            self.zoomed = not self.zoomed
-
-    def do_back(self) -> None:
-        """Out: the page, then the zoom, then to the processes."""
-        if self.overlay:
-            self.overlay = ""
-        elif self.zoomed:
-            self.zoomed = False
-        else:
-            self.set_focus("processes")
-
-    def do_zoom(self) -> None:
-        """The focused pane takes the body or gives it back."""
-        self.zoomed = not self.zoomed
-        self._scroll = 0
-
-    def do_sort_left(self) -> None:
-        """Sort by the column to the left."""
-        if self._table:
-            self._table.shift_sort(-1)
-
-    def do_sort_right(self) -> None:
-        """Sort by the column to the right."""
-        if self._table:
-            self._table.shift_sort(1)
-
-    def do_reverse(self) -> None:
-        """Turn the order around."""
-        if self._table:
-            self._table.reverse()
-
-    def do_freeze(self) -> None:
-        """Keep the order of all tables, or let it go."""
-        frozen = not self.panes.processes.frozen
-        for table in (self.panes.processes, self.panes.calls, self.panes.threads):
-            table.frozen = frozen
-
-    def do_log(self) -> None:
-        """Show or hide the output of the command."""
-        self.log_shown = not self.log_shown
-
-    def do_help(self) -> None:
-        """Show or hide the help."""
-        self._toggle("help")
-
-    def do_problems(self) -> None:
-        """Show or hide what could not be observed."""
-        self._toggle("problems")
-
-    def _toggle(self, page: str) -> None:
-        self.overlay = "" if self.overlay == page else page
-        self._scroll = 0
-
-    def click(self, x: int, y: int) -> None:
-        """A click on the screen.
-
-        Args:
-            x: Column.
-            y: Line.
-        """
-        placed = self._at(x, y)
-        if placed is None:
-            return
-        if placed.pane in FOCI:
-            self.set_focus(placed.pane)
-            table = self.panes.table(placed.pane)
-            if table is not None and y > placed.y:
-                table.click(x - placed.x, y - placed.y - 1)
-        elif placed.pane == "banner":
-            self.do_problems()
-        self._after()
-
-    def wheel(self, x: int, y: int, by: int) -> None:
-        """The wheel turned over a pane.
-
-        Args:
-            x: Column.
-            y: Line.
-            by: Lines down, negative for up.
-        """
-        placed = self._at(x, y)
-        table = self.panes.table(placed.pane) if placed else None
-        if table is not None:
-            table.scroll(by)
-        elif placed and placed.pane in ("overlay", "gpus"):
-            self._move(by)
-
-    def _at(self, x: int, y: int) -> Placed | None:
-        hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)
-        return next(hits, None)
-
-    # -- lines -----------------------------------------------------------------------------------
+class Presenter(Controls):
+    """The lines of the screen, made from the state of the view and a frame."""
 
     def paint(self, width: int, height: int) -> list[Line]:
         """All lines of the screen.
@@ -299,7 +39,7 @@ class Presenter:
             if x > at:
                 spans.append((" " * (x - at), ""))
             spans += line
-            at = x + sum(1 for _ in ()) + _width(line)
+            at = x + line_width(line)
         return merged(fit_line(spans, width))
 
     @staticmethod
@@ -362,7 +102,10 @@ class Presenter:
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":
             return []
-        return [fit_line([(f" {text}", "dim")], placed.width) for text in wrap("Waiting for the first frame ...", placed.width - 2)]
+        return [
+            fit_line([(f" {text}", "dim")], placed.width)
+            for text in wrap("Waiting for the first frame ...", placed.width - 2)
+        ]
 
     def _gpu_pane(self, placed: Placed, frame: Frame) -> list[Line]:
         focused = self.focus == "gpus"
@@ -386,12 +129,3 @@ class Presenter:
         right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
         shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
         return [self.panes.title(title, right, placed.width, focused=True), *shown]
-
-
-def _width(line: Line) -> int:
-    return sum(len(text) for text, _ in line)
-
-
-def plain_command(command: str, width: int) -> str:
-    """A command for a title."""
-    return clip(escape_text(command), width)

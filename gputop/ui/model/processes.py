@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.format import escape_text, format_bytes, format_count, format_ns, format_percent
+from gputop.format import NS_PER_S, escape_text, format_bytes, format_count, format_ns, format_percent
 from gputop.frame import Frame, ProcessRow
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
@@ -35,18 +35,23 @@ def _gpus(row: ProcessRow, context: Context, width: int) -> Span:
     return text, ""
 
 
+def _gpu_order(row: ProcessRow) -> str:
+    return ",".join(f"{index:04d}" for index in row.gpus or ())
+
+
 def _top_api(row: ProcessRow, context: Context, width: int) -> Span:
     return (escape_text(short_api(row.top_api, width)), "") if row.top_api else ("-", "unknown")
 
 
 def short_api(api: str, width: int) -> str:
-    """The API without its common prefix where the width asks for it: ``cudaMemcpyAsync`` -> ``MemcpyAsync``."""
+    """The API without its common prefix where there is no room: ``MemcpyAsync``."""
     if len(api) <= width:
         return api
     for prefix in ("cuda", "cu", "nccl"):
         if api.startswith(prefix) and api[len(prefix) :][:1].isupper():
-            return api[len(prefix) :]
-    return api
+            api = api[len(prefix) :]
+            break
+    return api if len(api) <= width else api.replace("Synchronize", "Sync")
 
 
 def _top_p99(row: ProcessRow, context: Context, width: int) -> Span:
@@ -59,8 +64,9 @@ def _top_share(row: ProcessRow, context: Context, width: int) -> Span:
 
 def _state(row: ProcessRow, context: Context, width: int) -> Span:
     if row.exited_ns is not None:
-        ago = format_ns(max(context.time_ns - row.exited_ns, 0) // 1_000_000_000 * 1_000_000_000)
-        word = f"{context.glyphs.exited} exited" + (f" {'0s' if ago == '0ns' else ago}" if width > 9 else "")
+        ago = max(context.time_ns - row.exited_ns, 0)
+        seconds = f" {ago // NS_PER_S}s" if ago < 100 * NS_PER_S else f" {format_ns(ago)}"
+        word = f"{context.glyphs.exited} exited" + (seconds if width >= 13 else "")
         return word, "exited"
     storm = context.storms.get(row.pid, "")
     return storm, "host" if storm else ""
@@ -84,10 +90,13 @@ def _command(row: ProcessRow, context: Context, width: int) -> Span:
 
 COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("pid", "PID", 7, lambda r, c, w: (str(r.pid), ""), lambda r: r.pid, keep=100, descending=False),
-    Column("name", "NAME", 9, _name, lambda r: r.name.lower(), right=False, keep=99, grow=18, descending=False),
-    Column("gpu", "GPU", 3, _gpus, lambda r: r.gpus or (), right=False, keep=60, grow=5, descending=False),  # type: ignore[arg-type,return-value]
+    Column("name", "NAME", 9, _name, lambda r: r.name.lower(), right=False, keep=99, grow=18,
+           descending=False),
+    Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=60, grow=5,
+           descending=False),
     Column("calls", "CALL/s", 6, _calls, lambda r: r.calls_per_second, keep=80),
-    Column("api", "TOP CALL", 11, _top_api, lambda r: r.top_api.lower(), right=False, keep=70, grow=28, descending=False),
+    Column("api", "TOP CALL", 11, _top_api, lambda r: r.top_api.lower(), right=False, keep=70, grow=28,
+           descending=False),
     Column("time", "TIME/s", 6, _top_share, lambda r: r.top_api_ns_per_second, keep=20),
     Column("p99", "p99", 6, _top_p99, lambda r: r.top_api_p99_ns, keep=65),
     Column("involuntary", "INV/s", 5, _involuntary, lambda r: r.involuntary_per_second, keep=96),
@@ -96,14 +105,15 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("runnable", "RUNQ%", 5, _runnable, lambda r: r.runnable_percent, keep=94),
     Column("blocked", "BLK%", 5, lambda r, c, w: (format_percent(r.blocked_percent), ""),
            lambda r: r.blocked_percent, keep=55),
-    Column("state", "STATE", 8, _state, lambda r: 0, right=False, keep=98, grow=12),
     Column("cpu", "CPU%", 5, lambda r, c, w: (format_percent(r.on_cpu_percent), ""),
            lambda r: r.on_cpu_percent, keep=12),
     Column("memory", "GMEM", 6, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
            lambda r: r.gpu_memory_bytes or 0, keep=11),
-    Column("user", "USER", 8, lambda r, c, w: (escape_text(r.user), "dim"), lambda r: r.user, right=False, keep=4,
+    Column("state", "STATE", 8, _state, lambda r: 0, right=False, keep=98, grow=13),
+    Column("user", "USER", 8, lambda r, c, w: (escape_text(r.user), "dim"), lambda r: r.user, right=False,
+           keep=4, descending=False),
+    Column("command", "COMMAND", 16, _command, lambda r: r.command, right=False, keep=3, grow=90,
            descending=False),
-    Column("command", "COMMAND", 16, _command, lambda r: r.command, right=False, keep=3, grow=90, descending=False),
 )  # fmt: skip
 
 

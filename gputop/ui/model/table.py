@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from gputop.format import NS_PER_S, fit, width_of
+from gputop.format import NS_PER_S, fit
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, spread
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Column(Generic[T]):
         keep: Columns with the lowest go first when the terminal is narrow.
         grow: How wide it may become.
         descending: Whether the biggest come first at first.
+        unless: The column in whose place it stands where that one does not fit.
     """
 
     key: str
@@ -51,6 +52,16 @@ class Column(Generic[T]):
     keep: int = 5
     grow: int = 0
     descending: bool = True
+    unless: str = ""
+
+
+def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
+    shown = list(columns)
+    while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
+        least = min(column.keep for column in shown)
+        # Of equals the rightmost goes: what stands left is what names the row.
+        shown.remove([column for column in shown if column.keep == least][-1])
+    return shown
 
 
 def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
@@ -60,11 +71,11 @@ def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Colum
         columns: All of them in the order shown.
         width: The columns of the terminal there are for them and the gaps between them.
     """
-    shown = list(columns)
-    while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
-        least = min(column.keep for column in shown)
-        # Of equals the rightmost goes: what stands left is what names the row.
-        shown.remove([column for column in shown if column.keep == least][-1])
+    shown = _fitting([column for column in columns if not column.unless], width)
+    keys = {column.key for column in shown}
+    if any(column.unless and column.unless not in keys for column in columns):
+        shown = _fitting([column for column in columns if column.unless not in keys], width)
+        shown = [column for column in shown if column.unless or column.key in keys]
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
     growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: -column.keep)
@@ -83,7 +94,12 @@ class Table(Generic[T]):
     """
 
     def __init__(
-        self, columns: Sequence[Column[T]], key: Callable[[T], Hashable], sort_key: str, *, cursor: bool = True
+        self,
+        columns: Sequence[Column[T]],
+        key: Callable[[T], Hashable],
+        sort_key: str,
+        *,
+        cursor: bool = True,
     ) -> None:
         """Make an empty table.
 
@@ -105,6 +121,7 @@ class Table(Generic[T]):
         self._sorted_at: int | None = None
         self._spans: list[tuple[int, int, Column[T]]] = []
         self._page = 1
+        self._chosen = False  # a cursor nobody has moved does not drag the view along
         self.sort_by(sort_key)
 
     def sort_by(self, key: str) -> None:
@@ -135,6 +152,7 @@ class Table(Generic[T]):
         self._order = []
         self.top = 0
         self.selected = None
+        self._chosen = False
 
     def update(self, rows: Sequence[T], time_ns: int) -> None:
         """Take the rows of a new frame.
@@ -156,7 +174,7 @@ class Table(Generic[T]):
         self.rows = [by_key[key] for key in self._order]
         if self.selected not in by_key and self.rows and self.cursor:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
-        if in_sight:
+        if in_sight and self._chosen:
             self._follow()  # a row that was read stays in sight when its place changes
 
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
@@ -187,12 +205,13 @@ class Table(Generic[T]):
         if not self.cursor:
             self.scroll(by)
         elif self.rows:
-            self.selected = self._key(self.rows[min(max(self.index + by, 0), len(self.rows) - 1)])
+            self.select(self._key(self.rows[min(max(self.index + by, 0), len(self.rows) - 1)]))
             self._follow()
 
-    def page(self, by: int) -> None:
-        """Move by pages."""
-        self.move(by * max(self._page - 1, 1))
+    def select(self, key: Hashable) -> None:
+        """Put the cursor on a row and keep it in sight."""
+        self.selected = key
+        self._chosen = True
 
     def scroll(self, by: int) -> None:
         """Move what is in sight, the cursor stays on its row."""
@@ -218,7 +237,7 @@ class Table(Generic[T]):
                     else:
                         self.sort_by(column.key)
         elif self.cursor and 0 < y <= self._page and self.top + y - 1 < len(self.rows):
-            self.selected = self._key(self.rows[self.top + y - 1])
+            self.select(self._key(self.rows[self.top + y - 1]))
 
     def more(self, height: int) -> str:
         """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
@@ -259,7 +278,9 @@ class Table(Generic[T]):
             selected = self.cursor and (focused or mark) and self._key(row) == self.selected
             token = row_token(row)
             suffix = ("+select" if focused else "+mark") if selected else ""
-            spans: list[Span] = [(context.glyphs.cursor if selected else " ", "cursor" + suffix)] if lead else []
+            spans: list[Span] = (
+                [(context.glyphs.cursor if selected else " ", "cursor" + suffix)] if lead else []
+            )
             for place, (column, columns) in enumerate(chosen):
                 text, own = column.cell(row, context, columns)
                 text = fit(text, columns, right=column.right, ellipsis=ellipsis)
@@ -276,16 +297,32 @@ class Table(Generic[T]):
         return spans
 
     def _heading(self, chosen: list[tuple[Column[T], int]], glyphs: Glyphs, lead: int, width: int) -> Line:
-        spans: list[Span] = [(" " * lead, "head")]
-        for column, columns in chosen:
-            title = column.title
+        text = " " * lead + " ".join(
+            fit(c.title, columns, right=c.right, ellipsis="") for c, columns in chosen
+        )
+        text = fit(text, width, ellipsis="")
+        for start, end, column in self._spans:
             if column is self.sort_column:
                 arrow = glyphs.descending if self.descending else glyphs.ascending
-                title = fit(title, min(width_of(title), columns - 1), ellipsis="") + arrow
-            token = "head.sort" if column is self.sort_column else "head"
-            spans.append((fit(title, columns, right=column.right, ellipsis=""), token))
-            spans.append((" ", "head"))
-        return merged(fit_line(spans[:-1], width, token="head"))
+                # The arrow stands in the gap beside the title, so that the title stays whole.
+                first = end - GAP - min(len(column.title), end - start - GAP) - 1 if column.right else start
+                last = end - GAP if column.right else start + min(len(column.title), end - start - GAP)
+                title = text[first:last].strip()
+                title = arrow + title if column.right else title + arrow
+                title = title if first >= 0 else title[1:]
+                spans = [
+                    (text[: max(first, 0)], "head"),
+                    (title, "head.sort"),
+                    (text[max(first, 0) + len(title) :], "head"),
+                ]
+                return fit_line(merged(spans), width, token="head")
+        return ((text, "head"),)
+
+    def hidden_sort(self, glyphs: Glyphs) -> str:
+        """What the order goes by when that column is not in sight, else ""."""
+        if any(column is self.sort_column for _, _, column in self._spans):
+            return ""
+        return f"by {self.sort_column.title} {glyphs.descending if self.descending else glyphs.ascending}"
 
 
 def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *, focused: bool) -> Line:

@@ -1,0 +1,143 @@
+"""One frame as plain text: for a log, a pipe, a bug report. No escape codes, no Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from gputop.format import (
+    clip,
+    escape_text,
+    fit,
+    format_bytes,
+    format_clock,
+    format_count,
+    width_of,
+)
+from gputop.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.ui.model import details, gpus, header, processes
+from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain
+from gputop.ui.model.table import Column, Context
+
+T = TypeVar("T")
+UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
+LETTERS = ("letter",)  # columns that only stand in for others where there is no room
+
+
+def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) -> str:
+    """The frame as lines of text that end in a newline.
+
+    Args:
+        frame: Any frame.
+        width: The columns no line may exceed; ``None`` for as many as it takes.
+        ascii_only: Whether to write ASCII only.
+    """
+    glyphs = ASCII if ascii_only else UNICODE
+    blocks = [_top(frame, glyphs), _gpus(frame, glyphs), _processes(frame, glyphs)]
+    if frame.storms:
+        blocks.append([plain(header.storm_spans(storm, glyphs)) for storm in frame.storms])
+    for row in frame.processes:
+        blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs)]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += [*([""] if lines else []), *block]
+    cut = (line if width is None else clip(line, width, glyphs.ellipsis) for line in lines)
+    return "".join(line.rstrip() + "\n" for line in cut)
+
+
+def _top(frame: Frame, glyphs: Glyphs) -> list[str]:
+    clock = format_clock(frame.wall_ns, frame.utc_offset_s, millis=True)
+    facts = [
+        f"gputop {clock}",
+        f"window {frame.window_ns / 1e9:g}s",
+        f"lost {frame.lost.events}",
+        f"{format_count(frame.events_per_second)} events/s",
+        f"{format_count(frame.calls_per_second)} calls/s",
+        f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
+    ]
+    problems = [f"{glyphs.warning} {escape_text(text, ascii_only=glyphs.ascii)}" for text in frame.problems]
+    return ["  ".join(facts), *problems]
+
+
+def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned columns, each as wide as its widest cell.
+
+    Args:
+        heads: Title of each column and whether it is aligned right.
+        rows: The cells.
+    """
+    widths = [
+        max([width_of(title), *(width_of(row[place]) for row in rows)])
+        for place, (title, _) in enumerate(heads)
+    ]
+    out = []
+    for row in ([title for title, _ in heads], *rows):
+        cells = [fit(text, widths[i], right=heads[i][1]) for i, text in enumerate(row)]
+        out.append("  ".join(cells).rstrip())
+    return out
+
+
+def _gpus(frame: Frame, glyphs: Glyphs) -> list[str]:
+    if not frame.gpus:
+        return [gpus.no_gpu_sentence(frame)]
+    heads = [(title, title not in ("NAME", "NOTE")) for title in
+             ("GPU", "NAME", "UTIL", "MEMORY", "POWER", "TEMP", "CLOCK", "NOTE")]  # fmt: skip
+    return _table(heads, [_gpu_cells(gpu, glyphs) for gpu in frame.gpus])
+
+
+def _gpu_cells(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
+    notes = [gpus.stale_text(gpu)] if gpus.stale_text(gpu) else []
+    notes += [f"{escape_text(key)}: {escape_text(reason)}" for key, reason in gpu.unavailable]
+    return [
+        str(gpu.index),
+        escape_text(gpu.name, ascii_only=glyphs.ascii),
+        gpus.NA if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
+        gpus.memory_text(gpu),
+        gpus.power_text(gpu),
+        gpus.temperature_text(gpu, glyphs),
+        gpus.NA if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz}MHz",
+        "; ".join(notes),
+    ]
+
+
+def _listed(
+    columns: Sequence[Column[T]], rows: Sequence[T], context: Context, rank: Callable[[T], Any]
+) -> list[str]:
+    shown = [column for column in columns if column.key not in LETTERS]
+    ordered = sorted(rows, key=rank, reverse=True)
+    cells = [[column.cell(row, context, UNLIMITED)[0] for column in shown] for row in ordered]
+    return _table([(column.title, column.right) for column in shown], cells)
+
+
+def _processes(frame: Frame, glyphs: Glyphs) -> list[str]:
+    if not frame.processes:
+        return list(processes.WAITING)
+    context = processes.context_of(frame, glyphs)
+    rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
+    return _listed(processes.COLUMNS, frame.processes, context, rank)
+
+
+def _who(row: ProcessRow, glyphs: Glyphs) -> str:
+    return f"{row.pid} {escape_text(row.name, ascii_only=glyphs.ascii)}"
+
+
+def _calls(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.calls:
+        return []
+    context = details.call_context(frame, row, glyphs)
+    scale = details.histogram_scale(context)
+    title = f"calls of {_who(row, glyphs)}" + (f", {scale}" if scale else "")
+    rank: Callable[[CallRow], Any] = lambda call: call.sum_ns  # noqa: E731
+    return [title, *_listed(details.CALL_COLUMNS, row.calls, context, rank)]
+
+
+def _threads(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.threads:
+        return []
+    context = details.call_context(frame, None, glyphs)
+    rank: Callable[[ThreadRow], Any] = lambda thread: thread.involuntary_switches  # noqa: E731
+    return [
+        f"threads of {_who(row, glyphs)}",
+        *_listed(details.THREAD_COLUMNS, row.threads, context, rank),
+    ]
