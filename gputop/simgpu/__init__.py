@@ -1,0 +1,10 @@
+"""A simulated GPU: C libraries with the names and symbols of the CUDA runtime, driver and NVML.
+
+Programs that find them through ``LD_LIBRARY_PATH`` run unchanged on a machine without a GPU. What was
+called, and how long the pretended device was busy, stands in a log that no observer has to be trusted for.
+"""
+
+from gputop.simgpu.build import SimGpuError, ensure_built, environment, nvml_path
+from gputop.simgpu.log import ProcessLog, read_log
+
+__all__ = ["ProcessLog", "SimGpuError", "ensure_built", "environment", "nvml_path", "read_log"]

@@ -1,0 +1,183 @@
+"""Builds the simulated libraries at first use, into a cache keyed by everything that goes into them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputop.simgpu import codegen
+
+_HERE = Path(__file__).resolve().parent
+_ROOT_CACHE = Path("/var/cache/gputop")
+_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-omit-frame-pointer",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wno-deprecated-non-prototype",
+)
+_DRIVER_SOURCES = ("cu_*.c", "sg_log.c", "sg_process.c")
+_NVML_SOURCES = ("nvml_*.c", "sg_log.c", "sg_process.c")
+
+
+class SimGpuError(RuntimeError):
+    """The simulated GPU cannot be built or used; the message names the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    soname: str
+    symbols: str
+    sources: tuple[str, ...]
+    major: int = 0
+    versioned: bool = False
+
+
+_LIBRARIES = (
+    _Library("libcuda.so.1", "cuda.txt", _DRIVER_SOURCES),
+    _Library("libcudart.so.12", "cudart12.txt", ("rt_*.c",), major=12, versioned=True),
+    _Library("libcudart.so.13", "cudart13.txt", ("rt_*.c",), major=13, versioned=True),
+    _Library("libnvidia-ml.so.1", "nvml.txt", _NVML_SOURCES),
+)
+
+
+def symbols(name: str) -> list[str]:
+    """Returns one of the symbol lists, for instance ``cudart13.txt``."""
+    return (_HERE / "symbols" / name).read_text(encoding="utf-8").split()
+
+
+def _sources(patterns: tuple[str, ...]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in _HERE.glob(pattern))
+
+
+def _compiler() -> tuple[str, str]:
+    if platform.machine() != "x86_64":
+        raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
+    path = shutil.which("cc")
+    if path is None:
+        raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    return path, version
+
+
+def _key(compiler_version: str, *, endbr: bool) -> str:
+    digest = hashlib.sha256(f"{compiler_version}\0{_FLAGS}\0{endbr}".encode())
+    files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
+    for path in sorted([*files, _HERE / "build.py", _HERE / "codegen.py"]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _cache_root() -> Path:
+    if os.geteuid() == 0:
+        return _ROOT_CACHE
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
+
+
+def _check_owner(directory: Path) -> None:
+    """Refuses a place where somebody else could put code that this user then loads."""
+    mine = {0, os.geteuid()}
+    for path in (directory, *directory.parents, *directory.iterdir()):
+        info = path.lstat()
+        loose = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX
+        link = stat.S_ISLNK(info.st_mode)
+        if info.st_uid not in mine or (os.geteuid() == 0 and loose) or link:
+            raise SimGpuError(f"{path} is not safe to load code from; remove {directory} and make its parents root's.")
+
+
+def _run(command: list[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        error = result.stderr.strip()[-2000:]
+        raise SimGpuError(
+            f"The simulated GPU does not build; is the C library's development part there "
+            f"(apt-get install gcc libc6-dev)?\n{error}"
+        )
+
+
+def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool) -> None:
+    names = symbols(library.symbols)
+    sources = _sources(library.sources)
+    definitions = codegen.read_definitions(sources)
+    generated = work / f"gen-{library.soname}"
+    generated.mkdir()
+    cuda_names = sorted({*symbols("cudart12.txt"), *symbols("cudart13.txt"), *symbols("cuda.txt")})
+    if library.symbols == "nvml.txt":
+        layout = codegen.log_layout("nvml", names, ())
+        assembly = codegen.nvml_exports(names, definitions, endbr=endbr)
+    else:
+        layout = codegen.log_layout("cuda", cuda_names, codegen.CUDA_TOTALS)
+        assembly = codegen.cuda_exports(names, layout, definitions, endbr=endbr)
+    (generated / "log_layout.h").write_text(codegen.layout_header(layout), encoding="utf-8")
+    (generated / "exports.S").write_text(assembly, encoding="utf-8")
+    units = [*sources, generated / "exports.S"]
+    command = [compiler, *_FLAGS, f"-fcf-protection={'branch' if endbr else 'none'}", f"-DSG_MAJOR={library.major}"]
+    if library.versioned:
+        table = codegen.driver_table(definitions.driver_calls, symbols("cuda.txt"))
+        (generated / "drv_table.h").write_text(table, encoding="utf-8")
+        script = generated / "exports.map"
+        script.write_text(codegen.version_map(library.soname, names), encoding="utf-8")
+        command.append(f"-Wl,--version-script={script}")
+    else:
+        text = '#include "sg_common.h"\n' + codegen.export_table(names, layout, definitions)
+        (generated / "exports.c").write_text(text, encoding="utf-8")
+        units.append(generated / "exports.c")
+    output = work / "out" / library.soname
+    command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
+    _run([*command, "-o", str(output), *map(str, units), "-ldl"])
+    output.chmod(0o755)
+
+
+def ensure_built(*, endbr: bool = False) -> Path:
+    """Builds the libraries unless they are there, and returns their directory.
+
+    Args:
+        endbr: Build the variant whose functions start with ``endbr64``.
+
+    Raises:
+        SimGpuError: No compiler, or no safe place.
+    """
+    compiler, version = _compiler()
+    root = _cache_root()
+    target = root / f"simgpu-{_key(version, endbr=endbr)}"
+    if not target.is_dir():
+        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
+            work = Path(name)
+            (work / "out").mkdir(mode=0o755)
+            (work / "out").chmod(0o755)
+            for library in _LIBRARIES:
+                _build_library(compiler, library, work, endbr=endbr)
+            try:
+                (work / "out").rename(target)
+            except OSError:
+                if not target.is_dir():  # otherwise another process was faster
+                    raise
+    _check_owner(target)
+    return target
+
+
+def nvml_path() -> Path:
+    """Returns the path of the simulated NVML library."""
+    return ensure_built() / "libnvidia-ml.so.1"
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Returns a copy of an environment in which programs find the simulated libraries first."""
+    result = dict(base)
+    paths = [str(ensure_built()), *filter(None, [base.get("LD_LIBRARY_PATH", "")])]
+    result["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
+    return result

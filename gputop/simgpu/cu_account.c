@@ -1,0 +1,126 @@
+/* What the device did: busy time as a union of intervals, bytes, the trace. Called with sg_mu held. */
+#include "cu_core.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEGMENTS 1024
+
+struct segment {
+  uint64_t start, end;
+};
+
+/* The union of intervals that may still touch later ones; older ones are only in the sum. */
+struct cover {
+  struct segment at[SEGMENTS];
+  int count;
+  uint64_t total, first, last;
+};
+
+static struct cover any_work[SG_MAX_DEVICES], kernels[SG_MAX_DEVICES];
+static uint64_t bytes_moved[K_COUNT];
+
+typedef void (*piece_fn)(int dev, uint64_t now, uint64_t start, uint64_t end);
+
+static void forget_past(struct cover *c, uint64_t now) {
+  int n = 0;
+  while (n < c->count - 1 && (c->at[n].end < now || c->count - n > SEGMENTS - 2)) n++;
+  if (n > 0) {
+    memmove(c->at, c->at + n, (size_t)(c->count - n) * sizeof c->at[0]);
+    c->count -= n;
+  }
+}
+
+/* Adds [start, end) and reports each part that was not covered before. */
+static void cover_add(struct cover *c, int dev, uint64_t now, uint64_t start, uint64_t end, piece_fn piece) {
+  int i, j;
+  uint64_t at = start;
+  if (end <= start) return;
+  if (c->first == 0 || start < c->first) c->first = start;
+  if (end > c->last) c->last = end;
+  if (c->count > SEGMENTS / 2) forget_past(c, now);
+  for (i = c->count; i > 0 && c->at[i - 1].end >= start; i--) {}
+  struct segment merged = {start, end};
+  for (j = i; j < c->count && c->at[j].start <= end; j++) {
+    if (c->at[j].start > at) {
+      c->total += c->at[j].start - at;
+      if (piece != NULL) piece(dev, now, at, c->at[j].start);
+    }
+    if (c->at[j].end > at) at = c->at[j].end;
+    if (c->at[j].start < merged.start) merged.start = c->at[j].start;
+    if (c->at[j].end > merged.end) merged.end = c->at[j].end;
+  }
+  if (at < end) {
+    c->total += end - at;
+    if (piece != NULL) piece(dev, now, at, end);
+  }
+  if (j == i && c->count == SEGMENTS) forget_past(c, UINT64_MAX), i = c->count, j = i;
+  memmove(c->at + i + 1, c->at + j, (size_t)(c->count - j) * sizeof c->at[0]);
+  c->at[i] = merged;
+  c->count += 1 - (j - i);
+}
+
+static char trace_text[1 << 16];
+static size_t trace_used;
+static int trace_state; /* 0: not looked at yet, 1: on, 2: off */
+
+static void trace_flush(void) {
+  const char *path = getenv("SIMGPU_TRACE");
+  int fd;
+  if (trace_used == 0 || path == NULL) return;
+  fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd >= 0) {
+    if (write(fd, trace_text, trace_used) < 0) trace_state = 2;
+    close(fd);
+  }
+  trace_used = 0;
+}
+
+static void trace(int dev, struct stream *s, enum kind kind, uint64_t start, uint64_t end) {
+  static const char *const names[] = {"kernel", "h2d", "d2h", "d2d", "memset", "host"};
+  if (trace_state == 0) trace_state = getenv("SIMGPU_TRACE") != NULL ? 1 : 2;
+  if (trace_state != 1) return;
+  if (trace_used > sizeof trace_text - 160) trace_flush();
+  trace_used += (size_t)snprintf(trace_text + trace_used, 160, "%d %d %llu %llu %llu %s\n", getpid(), dev,
+                                 (unsigned long long)s->id, (unsigned long long)start, (unsigned long long)end,
+                                 names[kind]);
+}
+
+static void write_log(void) {
+  uint64_t busy = 0, idle = 0, kernel = 0, first = UINT64_MAX, last = 0;
+  for (int d = 0; d < cfg.devices; d++) {
+    struct cover *c = &any_work[d];
+    if (c->first == 0) continue;
+    busy += c->total;
+    idle += c->last - c->first - c->total;
+    kernel += kernels[d].total;
+    if (c->first < first) first = c->first;
+    if (c->last > last) last = c->last;
+  }
+  sg_log_number(LOG_GPU_BUSY_NS, busy);
+  sg_log_number(LOG_GPU_IDLE_NS, idle);
+  sg_log_number(LOG_KERNEL_BUSY_NS, kernel);
+  sg_log_number(LOG_LAST_END_NS, last);
+  sg_log_number(LOG_FIRST_START_NS, first);
+}
+
+void acc_add(int dev, struct stream *s, enum kind kind, uint64_t now, uint64_t start, uint64_t end, uint64_t bytes) {
+  static const uint32_t field[K_COUNT] = {[K_H2D] = LOG_BYTES_H2D, [K_D2H] = LOG_BYTES_D2H, [K_D2D] = LOG_BYTES_D2D};
+  cover_add(&any_work[dev], dev, now, start, end, NULL);
+  if (kind == K_KERNEL || kind == K_SET) cover_add(&kernels[dev], dev, now, start, end, st_busy);
+  st_tail(dev, now, end);
+  if (field[kind] != 0) {
+    bytes_moved[kind] += bytes;
+    sg_log_number(field[kind], bytes_moved[kind]);
+    st_pcie(dev, kind == K_H2D ? bytes : 0, kind == K_D2H ? bytes : 0);
+  }
+  write_log();
+  trace(dev, s, kind, start, end);
+}
+
+__attribute__((destructor)) static void flush_at_exit(void) {
+  if (trace_state == 1) trace_flush();
+}

@@ -1,0 +1,174 @@
+/* The inside of the simulated driver. */
+#ifndef CU_CORE_H
+#define CU_CORE_H
+
+#include "log_layout.h"
+#include "sg_state.h"
+
+#include <pthread.h>
+
+enum {
+  OK = 0,
+  E_VALUE = 1,
+  E_MEMORY = 2,
+  E_INIT = 3,
+  E_NO_DEVICE = 100,
+  E_DEVICE = 101,
+  E_CONTEXT = 201,
+  E_HANDLE = 400,
+  E_NOT_FOUND = 500,
+  E_NOT_READY = 600,
+  E_UNSUPPORTED = 801,
+  E_CAPTURE = 900,
+  E_CAPTURE_INVALID = 901,
+};
+
+enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COUNT };
+
+#define QUEUE_DEPTH 1024
+#define UNKNOWN_TIME UINT64_MAX
+#define STREAM_NONBLOCKING 1u
+#define EVENT_BLOCKING 1u
+#define EVENT_NO_TIMING 2u
+#define SCHED_MASK 7u
+#define SCHED_YIELD 2u
+#define SCHED_BLOCK 4u
+
+struct graph;
+
+struct region { /* a copy of depth x height rows */
+  char *dst;
+  const char *src;
+  size_t width, height, depth, dst_pitch, src_pitch, dst_slice, src_slice;
+};
+
+/* One thing a stream has to do; also a node of a graph. */
+struct op {
+  enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST } type;
+  enum kind kind;
+  uint64_t duration, bytes, version;
+  struct event *event;
+  void (*callback)(void *);
+  void *argument;
+  struct region region;
+  struct op *next;
+};
+
+struct stream {
+  uint32_t live, flags;
+  int priority, dev;
+  uint64_t id, tail, queued;
+  struct graph *capture;
+  int capture_origin;
+  int host_busy;                 /* a host function is outstanding: what follows waits in the list */
+  struct op *waiting, *last_waiting;
+  struct stream *next_free;
+  uint64_t done[QUEUE_DEPTH];
+};
+
+struct event {
+  uint32_t live, flags;
+  int dev;
+  uint64_t time, version; /* time 0: never recorded */
+  struct graph *capture;
+  struct event *next_free;
+};
+
+struct graph {
+  uint32_t live;
+  int is_exec, invalid;
+  struct op *first, *last;
+  size_t nodes;
+  uint64_t id;
+};
+
+struct context {
+  uint32_t live;
+  int dev, primary;
+};
+
+struct device {
+  struct context context;
+  int retained;
+  uint32_t flags;
+  struct stream *legacy;
+  uint64_t blocking_tail, all_tail, copy_tail[2];
+  uint64_t memory; /* bytes allocated by this process */
+  int context_made;
+};
+
+struct function {
+  uint32_t live;
+  char name[256];
+  uint64_t first_ns;
+  int launched;
+};
+
+struct config {
+  int devices, visible[SG_MAX_DEVICES];
+  uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
+  int launch_set, latency_set, first_set, d2h_in_sync, read_argument, all_data;
+  double pcie, device_memory;
+};
+
+extern struct config cfg;
+extern struct device dev_table[SG_MAX_DEVICES];
+extern pthread_mutex_t sg_mu;
+extern __thread unsigned char sg_ptds __attribute__((tls_model("initial-exec")));
+extern const struct sg_export sg_exports[];
+extern const unsigned sg_export_count;
+
+/* cu_init.c */
+int cu_enter(void);          /* an error, or 0 when the driver is initialised */
+int cu_enter_context(int *dev); /* the same, and the current device */
+void cfg_read(void);
+
+/* cu_state.c */
+void st_open(void);
+uint64_t st_memory_of_others(int dev);
+void st_set_memory(int dev, uint64_t bytes);
+unsigned st_sharers(int dev, uint64_t now);
+void st_tail(int dev, uint64_t now, uint64_t end);
+void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end);
+void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
+
+/* cu_account.c */
+void acc_add(int dev, struct stream *s, enum kind kind, uint64_t now, uint64_t start, uint64_t end, uint64_t bytes);
+
+/* cu_queue.c: with sg_mu held, but for q_wait_room, q_wait_* */
+void q_put(struct stream *s, struct op op);
+void q_wait_room(struct stream *s);
+int q_wait_stream(struct stream *s, unsigned how);
+int q_wait_until(uint64_t end, unsigned how);
+int q_done(struct stream *s, uint64_t now);
+void q_host_finished(struct stream *s);
+uint64_t sg_jitter(uint64_t low, uint64_t high);
+void sg_spin_until(uint64_t end);
+unsigned sync_how(int dev);
+
+/* cu_host.c */
+void host_schedule(struct stream *s, uint64_t at, void (*callback)(void *), void *argument);
+
+/* cu_stream.c */
+int stream_get(void *handle, struct stream **out); /* takes the device's current context into account */
+struct stream *stream_new(int dev, uint32_t flags, int priority);
+struct stream *stream_slot(size_t i);
+size_t stream_count(void);
+
+/* cu_event.c */
+int event_get(void *handle, struct event **out);
+
+/* cu_memory.c */
+int mem_is_device(const void *p);
+int mem_is_backed(const void *p, size_t n);
+int mem_is_pinned(const void *p);
+
+/* cu_copy.c */
+int copy_run(struct region r, int direction, void *stream_handle, int async);
+void copy_move(const struct region *r);
+size_t region_bytes(const struct region *r);
+
+/* cu_graph.c */
+int graph_add(struct graph *g, struct op op);
+
+#endif

@@ -1,0 +1,140 @@
+/* This process's slot in the shared state. */
+#include "cu_core.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct sg_state *state;
+static struct sg_slot *own;
+static unsigned own_index;
+
+/* In a sticky directory root may not open another user's file with O_CREAT: plain open comes first. */
+static int open_state(void) {
+  const char *path = sg_state_path();
+  struct stat st;
+  int fd, tries;
+  for (tries = 0; tries < 10; tries++) {
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) continue;
+    fchmod(fd, 0666);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        (st.st_size == (off_t)sizeof(struct sg_state) || ftruncate(fd, sizeof(struct sg_state)) == 0))
+      return fd;
+    close(fd);
+  }
+  return -1;
+}
+
+static int take(unsigned i, uint32_t expected) {
+  struct sg_slot *slot = &state->slot[i];
+  uint32_t pid = (uint32_t)getpid();
+  if (!__atomic_compare_exchange_n(&slot->pid, &expected, pid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
+  slot->exited = 0;
+  slot->last_ns = sg_now();
+  memset(slot->device, 0, sizeof slot->device);
+  memset(state->bucket[i], 0, sizeof state->bucket[i]);
+  __atomic_store_n(&slot->start, sg_start_ticks((int)pid), __ATOMIC_RELEASE);
+  own = slot;
+  own_index = i;
+  for (uint32_t high = state->high_slot; high < i + 1;)
+    if (__atomic_compare_exchange_n(&state->high_slot, &high, i + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) break;
+  return 1;
+}
+
+static void claim(void) {
+  unsigned i;
+  for (i = 0; i < STATE_SLOTS; i++)
+    if (state->slot[i].pid == 0 && take(i, 0)) return;
+  for (i = 0; i < STATE_SLOTS; i++) { /* the dead keep their history until the room is needed */
+    uint32_t pid = state->slot[i].pid;
+    if (!sg_process_alive(pid, state->slot[i].start) && take(i, pid)) return;
+  }
+}
+
+void st_open(void) {
+  static struct sg_state *alone;
+  int fd = open_state();
+  if (fd >= 0) {
+    state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+  }
+  if (fd < 0 || state == MAP_FAILED) {
+    state = alone = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (alone == MAP_FAILED) abort();
+  }
+  state->magic = STATE_MAGIC;
+  state->devices = (uint32_t)cfg.devices;
+  state->memory_mib = (uint32_t)(cfg.memory >> 20);
+  if (state->high_slot > STATE_SLOTS) state->high_slot = STATE_SLOTS;
+  claim();
+}
+
+/* Bytes that other live processes hold on a device. */
+uint64_t st_memory_of_others(int dev) {
+  uint64_t sum = 0;
+  unsigned high = state->high_slot < STATE_SLOTS ? state->high_slot : STATE_SLOTS;
+  for (unsigned i = 0; i < high; i++) {
+    struct sg_slot *slot = &state->slot[i];
+    if (slot == own || slot->pid == 0 || slot->device[cfg.visible[dev]].memory == 0 || slot->exited) continue;
+    if (sg_process_alive(slot->pid, slot->start)) sum += slot->device[cfg.visible[dev]].memory;
+  }
+  return sum;
+}
+
+void st_set_memory(int dev, uint64_t bytes) {
+  if (own != NULL) own->device[cfg.visible[dev]].memory = bytes;
+}
+
+/* How many processes have work on the device now: they take turns, so each runs that many times slower. */
+unsigned st_sharers(int dev, uint64_t now) {
+  unsigned n = 1, high = state->high_slot < STATE_SLOTS ? state->high_slot : STATE_SLOTS;
+  for (unsigned i = 0; i < high; i++) {
+    struct sg_slot *slot = &state->slot[i];
+    if (slot == own || slot->device[cfg.visible[dev]].tail_ns <= now || slot->exited) continue;
+    if (slot->last_ns + 100 * NS_PER_MS > now || sg_process_alive(slot->pid, slot->start)) n++;
+  }
+  return n;
+}
+
+void st_tail(int dev, uint64_t now, uint64_t end) {
+  if (own == NULL) return;
+  own->last_ns = now;
+  if (end > own->device[cfg.visible[dev]].tail_ns) own->device[cfg.visible[dev]].tail_ns = end;
+}
+
+/* Adds kernel time to the buckets that NVML reads. */
+void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end) {
+  uint64_t limit = now + (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+  if (own == NULL) return;
+  if (end > limit) {
+    struct sg_slot_device *d = &own->device[cfg.visible[dev]];
+    if (d->solid_until < now) d->solid_from = start > limit ? start : limit;
+    if (d->solid_until < end) d->solid_until = end;
+    end = limit;
+  }
+  while (start < end) {
+    uint64_t period = start / STATE_BUCKET_NS, next = (period + 1) * STATE_BUCKET_NS;
+    struct sg_bucket *b = &state->bucket[own_index][cfg.visible[dev]][period % STATE_BUCKETS];
+    if (next > end) next = end;
+    if (b->period != (uint32_t)period) *b = (struct sg_bucket){(uint32_t)period, 0};
+    b->busy_ns += (uint32_t)(next - start);
+    start = next;
+  }
+}
+
+void st_pcie(int dev, uint64_t to_device, uint64_t from_device) {
+  if (own == NULL) return;
+  own->device[cfg.visible[dev]].received_bytes += to_device;
+  own->device[cfg.visible[dev]].sent_bytes += from_device;
+}
+
+__attribute__((destructor)) static void leave(void) {
+  if (own == NULL || own->pid != (uint32_t)getpid()) return;
+  own->last_ns = sg_now();
+  own->exited = 1;
+}
