@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
+_REPLAYED = frozenset({REPLAY})
+_PAUSE = "pause or go on; live data is still collected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Action:
         footer: Keys and a word for the footer (``, .|sort``), "" keeps it out of the footer.
         help: What it does, for the help screen.
         group: The heading in the help screen.
+        rank: The higher, the earlier it leaves a narrow footer.
         contexts: Where it works: live, replay.
     """
 
@@ -28,11 +31,12 @@ class Action:
     footer: str
     help: str
     group: str
+    rank: int = 9
     contexts: frozenset[str] = _BOTH
 
 
 ACTIONS: tuple[Action, ...] = (
-    Action("open", ("enter",), "Enter", "Enter|open", "go from a process to its calls; again: zoom", "Move"),
+    Action("open", ("enter",), "Enter", "Enter|open", "from a process to its calls; again: zoom", "Move", 1),
     Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the processes", "Move"),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
@@ -40,32 +44,20 @@ ACTIONS: tuple[Action, ...] = (
     Action("page_down", ("pagedown",), "PgDn", "", "one page down", "Move"),
     Action("home", ("home",), "Home", "", "first row", "Move"),
     Action("end", ("end",), "End", "", "last row", "Move"),
-    Action("next_pane", ("tab",), "Tab", "Tab|pane", "next pane: processes, calls, threads, GPUs", "Move"),
+    Action("next_pane", ("tab",), "Tab", "Tab|pane", "next pane: processes, calls, threads, GPUs", "Move", 6),
     Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
-    Action("zoom", ("z",), "z", "z|zoom", "give the focused pane the whole screen, or take it back", "Move"),
+    Action("zoom", ("z",), "z", "z|zoom", "the focused pane takes the screen, or gives it back", "Move", 7),
     Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),
-    Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table"),
-    Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table"),
-    Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table"),
-    Action(
-        "pause", ("space",), "space", "space|pause", "pause or go on; live data is still collected", "Time"
-    ),
-    Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", frozenset({REPLAY})),
-    Action(
-        "step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", frozenset({REPLAY})
-    ),
-    Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", frozenset({REPLAY})),
-    Action(
-        "faster",
-        ("equals_sign", "plus"),
-        "=",
-        "- =|speed",
-        "twice the speed, up to 64",
-        "Time",
-        frozenset({REPLAY}),
-    ),
+    Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
+    Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),
+    Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table", 9),
+    Action("pause", ("space",), "space", "space|pause", _PAUSE, "Time", 2),
+    Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", contexts=_REPLAYED),
+    Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3, _REPLAYED),
+    Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", contexts=_REPLAYED),
+    Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed", "Time", 4, _REPLAYED),
     Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
-    Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session"),
+    Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),

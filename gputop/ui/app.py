@@ -6,7 +6,6 @@ import asyncio
 import signal
 from typing import Any, ClassVar
 
-from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -130,11 +129,14 @@ class GputopApp(App[int]):
 
     def paint(self) -> None:
         """Show what the presenter has to say in the size of now."""
-        width, height = self.size
-        if width and height and self._running:
-            self.query_one(Canvas).set_lines(self.presenter.paint(width, height))
+        if not self._running:
+            return
+        canvas = self.query_one(Canvas)
+        width, height = canvas.size
+        if width and height:
+            canvas.set_lines(self.presenter.paint(width, height))
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_canvas_resized(self) -> None:
         """The terminal has another size."""
         self.paint()
 

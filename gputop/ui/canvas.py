@@ -36,6 +36,9 @@ class Canvas(Widget):
             super().__init__()
             self.x, self.y, self.by = x, y, by
 
+    class Resized(Message):
+        """The canvas has another size."""
+
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
     WHEEL_LINES = 3
 
@@ -65,6 +68,10 @@ class Canvas(Widget):
         strip = Strip([Segment(text, style_of(token)) for text, token in self.lines[y]])
         # Between a resize and the next paint the lines have the old width.
         return strip.adjust_cell_length(width, style_of(""))
+
+    def on_resize(self) -> None:
+        """Say that other lines are needed."""
+        self.post_message(self.Resized())
 
     def on_click(self, event: events.Click) -> None:
         """Pass a click on."""

@@ -117,10 +117,7 @@ class Controls:
 
     def _after(self) -> None:
         if self.frame is not None:
-            table = self._table
-            if table is not None and self.focus == "processes":
-                table_rows = self.frame.processes
-                self.panes.processes.update(table_rows, self.frame.time_ns)
+            self.panes.processes.update(self.frame.processes, self.frame.time_ns)
             self._show_details()
 
     def _move(self, by: int) -> None:

@@ -118,21 +118,30 @@ def banner_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs)
     problems = frame.problems if frame else ()
     if not problems:
         return fit_line((), width)
-    hint = f"  [!] {'all ' + str(len(problems)) if len(problems) > 1 else 'full text'}"
-    text = clip(f"{glyphs.warning} {escape_text(problems[0])}", width - len(hint), glyphs.ellipsis)
+    hint = f" [!] {'all ' + str(len(problems)) if len(problems) > 1 else 'full text'}"
+    text = clip(f"{glyphs.warning} {escape_text(problems[0])}", width - len(hint) - 1, glyphs.ellipsis)
     return spread([(text, "warn")], [(hint, "key")], width)
 
 
-def storm_spans(storm: Storm, glyphs: Glyphs) -> list[Span]:
-    """A storm in words: who suffers, how much, and who had its CPU."""
+def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200) -> list[Span]:
+    """A storm in words: who suffers, how much, and who had its CPU.
+
+    Args:
+        storm: The storm.
+        glyphs: The signs used.
+        width: Columns; on narrow screens the figures are left to the row of the process.
+    """
     name = escape_text(storm.name, ascii_only=glyphs.ascii)
     occupants = shares_text(storm.occupants, glyphs) or "unknown"
+    if width < 60:
+        return [(f"{glyphs.storm} storm ", "host"), (f"{storm.pid}: ", "value"), (occupants, "")]
+    runnable, had = ("runnable", "CPU had by") if width >= 100 else ("runq", "CPU:")
     return [
         (f"{glyphs.storm} storm ", "host"),
         (f"{storm.pid} {name} ", "value"),
         (f" {format_count(storm.involuntary_per_second)} inv/s", "host"),
-        (f"  runnable {format_percent(storm.runnable_percent)}%", "host"),
-        ("  CPU had by ", "dim"),
+        (f"  {runnable} {format_percent(storm.runnable_percent)}%", "host"),
+        (f"  {had} ", "dim"),
         (occupants, ""),
     ]
 
@@ -146,7 +155,7 @@ def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
-        body = fit_line(storm_spans(storm, glyphs), width - len(more), ellipsis=glyphs.ellipsis)
+        body = fit_line(storm_spans(storm, glyphs, width), width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
 
@@ -177,7 +186,7 @@ def footer_line(mode: str, width: int, *, has_log: bool) -> Line:
     always = [action for action in entries if action.name in ("help", "quit")]
     others = [action for action in entries if action not in always]
     while others and sum(len(action.footer) + 2 for action in others + always) > width:
-        others.pop()
+        others.remove(max(others, key=lambda action: action.rank))
     spans: list[Span] = []
     for action in others + always:
         keys, word = action.footer.split("|")

@@ -1,0 +1,38 @@
+"""One frame as text for a log or a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fake_frames as fake
+
+from gputop.format import width_of
+from gputop.text import render_text
+
+
+def test_everything_is_in_the_text() -> None:
+    text = render_text(fake.frame(processes=2, problems=("no root",)), width=None)
+    for part in ("lost 0", "no root", "H100", "▲ storm 4242 python", "stress-ng 61% · python 22%",
+                 "calls of 4242 python", "cudaMemcpyAsync", "threads of 4242 python",
+                 "pt_data_1"):  # fmt: skip
+        assert part in text
+
+
+def test_there_are_no_escape_codes_and_no_wide_lines() -> None:
+    frame = fake.frame(processes=2)
+    hostile = replace(frame.processes[0], name="\x1b[2J[red]x", command="a\nb")
+    text = render_text(replace(frame, processes=(hostile,)), width=80)
+    assert "\x1b" not in text
+    assert "[red]x" in text
+    assert max(width_of(line) for line in text.splitlines()) <= 80
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_an_empty_frame_speaks() -> None:
+    text = render_text(fake.frame(processes=0, gpus=0, driver=""), width=None)
+    assert "No GPU shown" in text
+    assert "Waiting for a process" in text
+
+
+def test_ascii_only() -> None:
+    assert render_text(fake.frame(), width=None, ascii_only=True).isascii()
