@@ -31,7 +31,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import numpy.typing as npt
 
-from probes.schema import RECORD, Records
+from probes.schema import OFFSETS, RECORD, Records
 
 Numbers = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -52,6 +52,24 @@ _TUPLES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("#who", ("pid", "tid", "cpu")),
     ("#what", ("op", "kind", "depth", "flags", "ret")),
 )
+_REPEATING: Final = frozenset({"bytes", "stream", "aux"})  # sizes, handles, addresses
+_OTHERS: Final = tuple(
+    name
+    for name in RECORD.names or ()
+    if name not in ("t_end", "seq") and not any(name in names for _, names in _TUPLES)
+)
+
+
+def _word(name: str) -> int:
+    """Which 8 bytes of the record a column starts."""
+    return OFFSETS[name] // 8
+
+
+# One word must hold a thread's numbers, and one all of what it did but the op, nothing else.
+if [OFFSETS[n] - OFFSETS["pid"] for n in ("pid", "tid")] != [0, 4] or OFFSETS["pid"] % 8:
+    raise AssertionError("pid and tid are not one word")
+if [OFFSETS[n] - OFFSETS["kind"] for n in ("depth", "flags", "ret")] != [1, 2, 4] or OFFSETS["kind"] % 8:
+    raise AssertionError("kind, depth, flags and ret are not one word")
 
 
 class Encoder:
@@ -71,22 +89,17 @@ class Encoder:
         """
         columns: list[list[Any]] = []
         words = np.ascontiguousarray(records.view("<u8").reshape(-1, _RECORD_WORDS).T)
-        pid_tid, place, what = words[2], words[3] >> np.uint64(32), words[4]
-        cpu = (place & np.uint64(0xFFFF)).astype(np.uint16)
-        # The op shares a word with the cpu but belongs to what was done, not to who did it.
-        who_keys = (pid_tid, cpu)
-        what_keys = (what, (place >> np.uint64(16)).astype(np.uint16))
+        cpu = np.ascontiguousarray(records["cpu"])
+        who_keys = (words[_word("pid")], cpu)
+        what_keys = (words[_word("kind")], np.ascontiguousarray(records["op"]))
         for (helper, names), keys in zip(_TUPLES, (who_keys, what_keys), strict=True):
             columns += self._tuple(records, helper, names, keys)
-        columns.append(["t_end", "<u8", _delta(words[0])])
-        columns.append(["duration", "<u8", self._numbers(words[1])])
-        seq = np.ascontiguousarray(records["seq"])
-        columns.append(["seq", "<u4", _sequence(seq, cpu)])
-        for name, word in (("bytes", 5), ("stream", 6), ("aux", 7)):
-            columns.append([name, "<u8", self._numbers(words[word], repeats=True)])
-        for name in ("run_delay", "nvcsw", "nivcsw"):
-            column = records[name].astype(np.uint64)
-            columns.append([name, RECORD[name].str, self._numbers(column)])
+        columns.append(["t_end", "<u8", _delta(words[_word("t_end")])])
+        columns.append(["seq", "<u4", _sequence(np.ascontiguousarray(records["seq"]), cpu)])
+        for name in _OTHERS:
+            dtype = RECORD[name]
+            values = words[_word(name)] if dtype.itemsize == 8 else _unsigned(records[name])
+            columns.append([name, dtype.str, self._numbers(values, repeats=name in _REPEATING)])
         # A column of records that is missing is zero; helper columns are referred to and stay.
         packed: bytes = msgpack.packb([c for c in columns if c[0][0] == "#" or c[2] != ["const", 0]])
         return packed

@@ -20,6 +20,8 @@ MINOR: Final = 0
 
 RECORDS: Final = "records"
 INDEX: Final = "index"
+HEADER: Final = "header"
+RESERVED: Final = frozenset({RECORDS, INDEX, HEADER})  # no kinds of samples
 
 SYNC: Final = b"gtop\xf5\x9cCK"
 MARKER: Final = b"\x98\xc4\x08" + SYNC  # array of 8 whose first element is bin(8)

@@ -92,9 +92,7 @@ def _claim(descriptor: int, path: str, owner: tuple[int, int] | None, fresh: boo
             raise
     if not fresh and facts.st_size:
         if not is_session(os.pread(descriptor, _HEAD_BYTES, 0)):
-            raise SessionError(
-                f"{path} exists and is not a gputop session: remove it or choose another name"
-            )
+            raise SessionError(f"{path} exists and is not a gputop session: remove it or choose another name")
         if not overwrite:
             raise SessionError(f"{path} exists already: remove it or choose another name")
         os.ftruncate(descriptor, 0)

@@ -44,7 +44,9 @@ class SessionReader:
         self._descriptor = _open(self.path)
         try:
             self._file = File(self._descriptor)
-            self.header, start = _header(self.path, self._file)
+            self.header, start, damaged = _header(self.path, self._file)
+            if damaged:
+                self._problem("the header is damaged; its copy was used and nothing is missing")
             self._load(start)
         except OSError as error:
             os.close(self._descriptor)
@@ -58,9 +60,7 @@ class SessionReader:
         """Everything that is intact, in file order."""
         return self._rows(range(len(self._entries)))
 
-    def items_until(
-        self, mark_index: int, records_since_ns: int, samples_since_ns: int
-    ) -> Iterator[Item]:
+    def items_until(self, mark_index: int, records_since_ns: int, samples_since_ns: int) -> Iterator[Item]:
         """What is needed to show the frame of one mark.
 
         Args:
@@ -125,8 +125,9 @@ class SessionReader:
         if torn is not None:
             self._problem(
                 f"the last {_bytes(torn[1])} are incomplete (the recorder was killed, or the file was cut); "
-                "everything before is intact" if len(scan.gaps) == 1 else
-                f"the last {_bytes(torn[1])} are incomplete or damaged"
+                "everything before is intact"
+                if len(scan.gaps) == 1
+                else f"the last {_bytes(torn[1])} are incomplete or damaged"
             )
         elif not scan.closed:
             self._problem(
@@ -196,11 +197,40 @@ def _open(path: str) -> int:
     return descriptor
 
 
-def _header(path: str, file: File) -> tuple[dict[str, Any], int]:
-    """The header map and the offset of the first byte after it."""
-    data = file.read(0, fmt.MAX_HEADER_BYTES)
+def _header(path: str, file: File) -> tuple[dict[str, Any], int, bool]:
+    """The header, the offset of the first byte after it, and whether its first copy is damaged."""
+    data = file.read(0, fmt.MAX_HEADER_BYTES + fmt.MAX_PREFIX_BYTES)
     if not is_session(data[:64]):
         raise SessionError(f"{path} is not a gputop session: name a file that gputop recorded")
+    found = _header_copy(file, data)
+    header, start, damaged = found if found is not None else (*_header_map(path, data), False)
+    major, minor = header.get("major"), header.get("minor")
+    if type(major) is not int or type(minor) is not int or major < 1:
+        raise SessionError(f"the header of {path} is damaged: use a copy or record again")
+    if major > fmt.MAJOR:
+        raise SessionError(
+            f"{path} was recorded by a newer gputop (format {major}.{minor}, this one reads {fmt.MAJOR}.x): "
+            "upgrade gputop to replay it"
+        )
+    return header, start, damaged
+
+
+def _header_copy(file: File, data: bytes) -> tuple[dict[str, Any], int, bool] | None:
+    """The copy with a checksum, which is the first chunk."""
+    place = data.find(fmt.MARKER)
+    chunk = file.chunk_at(place) if place >= 0 else None
+    body = file.body(chunk) if chunk is not None and chunk.kind == fmt.HEADER else None
+    if chunk is None or body is None:
+        return None
+    try:
+        packed = fmt.inflate(body, fmt.MAX_HEADER_BYTES)
+        header = fmt.unpack(packed)
+    except ValueError:
+        return None
+    return (header, chunk.end, packed != data[:place]) if isinstance(header, dict) else None
+
+
+def _header_map(path: str, data: bytes) -> tuple[dict[str, Any], int]:
     limits = fmt.unpack_limits(len(data))
     unpacker = msgpack.Unpacker(io.BytesIO(data), strict_map_key=False, max_buffer_size=len(data), **limits)
     try:
@@ -209,15 +239,7 @@ def _header(path: str, file: File) -> tuple[dict[str, Any], int]:
         raise SessionError(f"{path} ends within its header: nothing was recorded; record again") from error
     except (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise SessionError(f"the header of {path} is damaged: use a copy or record again") from error
-    major, minor = (header.get("major"), header.get("minor")) if isinstance(header, dict) else (None, None)
-    if type(major) is not int or type(minor) is not int or major < 1:
-        raise SessionError(f"the header of {path} is damaged: use a copy or record again")
-    if major > fmt.MAJOR:
-        raise SessionError(
-            f"{path} was recorded by a newer gputop (format {major}.{minor}, this one reads {fmt.MAJOR}.x): "
-            "upgrade gputop to replay it"
-        )
-    return header, int(unpacker.tell())
+    return (header if isinstance(header, dict) else {}), int(unpacker.tell())
 
 
 def _bytes(count: int) -> str:

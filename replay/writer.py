@@ -77,7 +77,8 @@ class SessionWriter:
         self._disk = _DiskSync(self._descriptor)
         self._flushed_ns = self._synced_ns = clock()
         try:
-            self._append(data)
+            # The second copy has a checksum, and is what readers believe.
+            self._append(data + fmt.pack_chunk(fmt.HEADER, 0, 0, 1, zlib.compress(data, 1)))
         except SessionError:
             self._closed = True
             os.close(self._descriptor)
@@ -175,7 +176,7 @@ class SessionWriter:
             sample = self._disguise.sample(sample)
         body = _packed(sample.data)
         kind = sample.kind
-        if len(body) > fmt.MAX_SAMPLE_BYTES or kind in (fmt.RECORDS, fmt.INDEX):
+        if len(body) > fmt.MAX_SAMPLE_BYTES or kind in fmt.RESERVED:
             text = f"a sample of kind {kind!r} ({len(body)} bytes) could not be stored in the session file"
             kind, body = PROBLEM, _packed({"text": text})
         when = max(-fmt.MAX_TIME, min(sample.time_ns, fmt.MAX_TIME))

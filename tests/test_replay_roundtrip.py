@@ -117,7 +117,7 @@ def test_any_msgpack_library_reads_the_file(tmp_path: Path) -> None:
     with path.open("rb") as stream:
         objects = list(msgpack.Unpacker(stream))
     assert objects[0]["format"] == "gputop.session"
-    assert [chunk[6] for chunk in objects[1:4]] == ["apis", "records", "gpus"]
+    assert [chunk[6] for chunk in objects[1:5]] == ["header", "apis", "records", "gpus"]
     assert objects[-2][6] == "index"
     assert len(objects[-1]) == 16
 

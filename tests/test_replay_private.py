@@ -1,0 +1,180 @@
+"""A recording made to be shown to others does not say who else was on the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_replay_support import read, write
+
+from probes.schema import ALIASED, ExitFlag, Kind, Records, empty
+from probes.source import Item, Sample
+from replay.private import Disguise, private_header
+from replay.writer import SessionWriter
+
+
+def records(*rows: tuple[Kind, int, int, str]) -> Records:
+    """One record per (kind, pid, tid, name)."""
+    made = empty(len(rows))
+    for place, (kind, pid, tid, name) in enumerate(rows):
+        made[place]["kind"], made[place]["pid"], made[place]["tid"] = kind, pid, tid
+        if name:
+            made.view(ALIASED)["comm"][place] = name.encode()
+    return made
+
+
+def comms(batch: Records) -> list[str]:
+    """The names in the NAME records."""
+    return [name.decode() for name in batch[batch["kind"] == Kind.NAME].view(ALIASED)["comm"]]
+
+
+def test_names_of_strangers_are_replaced_and_stay_the_same() -> None:
+    disguise = Disguise()
+    batch = records(
+        (Kind.JOIN, 10, 10, "train"),
+        (Kind.NAME, 70, 71, "secret"),
+        (Kind.NAME, 10, 12, "loader"),
+        (Kind.NAME, 80, 80, "spy"),
+        (Kind.NAME, 70, 72, "secret2"),
+    )
+    before = batch.tobytes()
+    assert comms(disguise.records(batch)) == ["other-1", "loader", "other-2", "other-1"]
+    assert batch.tobytes() == before, "the caller's array is not changed"
+    gpus = {
+        "gpus": [{"name": "H200", "processes": [{"pid": 80, "name": "/home/eve/spy", "mib": 5, "type": "C"}]}]
+    }
+    data = disguise.sample(Sample("gpus", 1, gpus)).data
+    assert data["gpus"][0]["name"] == "H200"
+    assert data["gpus"][0]["processes"] == [{"pid": 80, "name": "other-2", "mib": 5, "type": "C"}]
+
+
+@pytest.mark.parametrize("kind", [Kind.FORK, Kind.EXEC, Kind.JOIN, Kind.CALL, Kind.OFFCPU])
+def test_who_becomes_watched_later_has_its_name_from_then_on(kind: Kind) -> None:
+    disguise = Disguise()
+    assert comms(disguise.records(records((Kind.NAME, 70, 70, "late")))) == ["other-1"]
+    disguise.records(records((kind, 70, 71, "")))
+    assert comms(disguise.records(records((Kind.NAME, 70, 70, "late")))) == ["late"]
+    assert disguise.sample(Sample("names", 1, {"71": "worker"})).data == {"71": "worker"}
+
+
+@pytest.mark.parametrize("kind", [Kind.OCCUPANT, Kind.MIGRATE, Kind.NAME])
+def test_to_have_a_cpu_is_not_to_be_watched(kind: Kind) -> None:
+    disguise = Disguise()
+    disguise.records(records((kind, 70, 70, "")))
+    assert not disguise.is_watched(70)
+
+
+def test_the_number_of_a_dead_process_does_not_unmask_its_heir() -> None:
+    disguise = Disguise()
+    ended = records((Kind.CALL, 10, 10, ""), (Kind.EXIT, 10, 10, ""))
+    ended["flags"][1] = ExitFlag.GROUP_DEAD
+    disguise.records(ended)
+    assert disguise.sample(Sample("names", 1, {"10": "train"})).data == {"10": "train"}, "its last tick"
+    disguise.sample(Sample("mark", 2, {}))
+    assert comms(disguise.records(records((Kind.NAME, 10, 10, "heir")))) == ["other-1"]
+    disguise.records(records((Kind.JOIN, 10, 10, "again")))
+    disguise.sample(Sample("mark", 3, {}))
+    assert disguise.is_watched(10)
+
+
+def test_process_samples_say_who_is_watched() -> None:
+    disguise = Disguise()
+    data = {
+        "processes": [
+            {"pid": 1, "name": "train", "command": "python t.py", "user": "ann", "uid": 5, "watched": True},
+            {"pid": 2, "name": "vim", "command": "vim diary", "user": "eve", "uid": 6, "watched": False},
+        ]
+    }
+    cleaned = disguise.sample(Sample("process", 1, data)).data["processes"]
+    assert cleaned[0] == data["processes"][0]
+    assert cleaned[1] == {
+        "pid": 2,
+        "name": "other-1",
+        "command": "",
+        "user": "",
+        "uid": None,
+        "watched": False,
+    }
+    one = disguise.sample(Sample("process", 1, {"pid": 3, "exe": "/x", "argv": ["a", "b"]})).data
+    assert one == {"pid": 3, "exe": "", "argv": ["", ""]}
+
+
+@pytest.mark.parametrize("shape", ["plain", "numbers", "nested", "list", "pairs"])
+def test_names_by_thread_in_every_shape(shape: str) -> None:
+    disguise = Disguise()
+    disguise.records(records((Kind.CALL, 10, 11, ""), (Kind.NAME, 70, 71, "x")))
+    shapes: dict[str, Any] = {
+        "plain": {"11": "mine", "71": "secret"},
+        "numbers": {11: "mine", 71: "secret"},
+        "nested": {"names": {"11": "mine", "71": "secret"}},
+        "list": {"names": [{"tid": 11, "name": "mine"}, {"tid": 71, "name": "secret"}]},
+        "pairs": {"10": {"11": "mine"}, "70": {"71": "secret", "99": "secret"}},
+    }
+    text = str(disguise.sample(Sample("names", 1, shapes[shape])).data)
+    assert "secret" not in text
+    assert "mine" in text
+    assert "other-1" in text
+
+
+def test_the_header_does_not_say_who_and_where() -> None:
+    header = {
+        "tool": "gputop",
+        "hostname": "node7",
+        "user": "ann",
+        "argv": ["gputop", "--secret"],
+        "machine": {"host": "node7", "kernel": "6.18", "cpus": [{"node_name": "x", "mhz": 5}]},
+        "gpus": [{"name": "H200"}],
+    }
+    assert private_header(header) == {
+        "tool": "gputop",
+        "machine": {"kernel": "6.18", "cpus": [{"mhz": 5}]},
+        "gpus": [{"name": "H200"}],
+        "private": True,
+    }
+
+
+def test_notes_do_not_say_whose_home_it_was() -> None:
+    note = Sample("note", 1, {"text": "attached to /home/ann/env/libcudart.so and /root/x"})
+    assert Disguise().sample(note).data == {"text": "attached to ~/env/libcudart.so and ~/x"}
+
+
+def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
+    items: list[Item] = [
+        records((Kind.CALL, 10, 11, ""), (Kind.NAME, 70, 71, "secret"), (Kind.NAME, 10, 11, "mine")),
+        Sample("process", 1, {"pid": 70, "name": "secret", "command": "secret"}),
+        Sample("gpus", 1, {"gpus": [{"processes": [{"pid": 70, "name": "secret"}]}]}),
+    ]
+    path = tmp_path / "s"
+    writer = SessionWriter(path, {"user": "secret"}, private=True)
+    for item in items:
+        writer.write(item)
+    writer.close()
+    assert b"secret" not in b"".join(
+        msgpack.packb(item.data) if isinstance(item, Sample) else item.tobytes() for item in read(path)
+    )
+    assert b"secret" not in path.read_bytes()
+    assert b"secret" in b"".join(
+        msgpack.packb(item.data) if isinstance(item, Sample) else item.tobytes()
+        for item in read(write(tmp_path / "open", items))
+    )
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just("secret"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "x", "type", "7", 7, "tid"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "command", "threads", "x"]), plain))
+def test_nothing_a_stranger_says_about_itself_passes(data: dict[str, Any]) -> None:
+    cleaned = Disguise().sample(Sample("gpus", 1, {"list": [{**data, "pid": 7}]})).data
+    text = str(cleaned).replace("'type': 'secret'", "")
+    assert "secret" not in text
