@@ -145,7 +145,7 @@ def slow_path(function: str, c_function: str) -> str:
     pushes = "".join(f"\tpush %{name}\n" for name in _SAVED)
     pops = "".join(f"\tpop %{name}\n" for name in reversed(_SAVED))
     return (
-        f"\t.text\n\t.hidden {function}\n{function}:\n{pushes}\tpush %r11\n\tmov %r11d, %edi\n"
+        f"\t.text\n\t.hidden {function}\n{function}:\n{pushes}\tpush %r11\n\tmov %rdi, %rsi\n\tmov %r11d, %edi\n"
         f"\tcall {c_function}\n\tpop %r11\n{pops}\tret\n"
     )
 
