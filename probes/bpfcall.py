@@ -30,9 +30,7 @@ def _bpf(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
 
 
 def _attribute(*words: int) -> ctypes.Array[ctypes.c_uint64]:
-    array = (ctypes.c_uint64 * 16)()
-    array[: len(words)] = words
-    return array
+    return (ctypes.c_uint64 * 16)(*words)
 
 
 def attach_uprobes(

@@ -105,4 +105,3 @@ def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = W
                 raise BtfError(f"the kernel's type information has no {structure}.{member}")
             offsets[f"{structure}.{member}"] = layout[member]
     return offsets
-

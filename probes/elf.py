@@ -118,7 +118,9 @@ def _parse(image: _Image) -> Library:
     start, count, strings, strings_size = image.dynamic_symbols()
     functions: dict[str, int] = {}
     for row in range(count):
-        name, info, _other, section, value, _size = struct.unpack_from("<IBBHQQ", image.data, start + 24 * row)
+        name, info, _other, section, value, _size = struct.unpack_from(
+            "<IBBHQQ", image.data, start + 24 * row
+        )
         if info & 0xF != _STT_FUNC or section == 0:
             continue
         offset = image.file_offset(value)

@@ -100,7 +100,8 @@ def mapped(pids: Iterable[int]) -> Iterator[Target]:
         except OSError:
             continue
         for line in lines:
-            path = line[73:] if len(line) > 73 else ""
+            columns = line.split(None, 5)
+            path = columns[5] if len(columns) == 6 else ""
             if path in seen or classify(path.rpartition("/")[2]) is None:
                 continue
             seen.add(path)
@@ -120,7 +121,10 @@ def installed(environment: Mapping[str, str], interpreters: Iterable[Path] = ())
     for folder in (*folders, *_SYSTEM_FOLDERS):
         yield from _in_folder(Path(folder))
     for prefix in interpreters:
-        for packages in (*prefix.glob("lib/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")):
+        for packages in (
+            *prefix.glob("lib/python3*/site-packages"),
+            *prefix.glob("lib/python3*/dist-packages"),
+        ):
             for pattern in _WHEEL_GLOBS:
                 for path in sorted(packages.glob(pattern)):
                     found = target(path)

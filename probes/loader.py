@@ -25,7 +25,6 @@ UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
-MAX_DEPTH = 8  # a power of two
 
 _X86_64 = {
     **{f"REG_{row}": f"ctx->{name}" for row, name in enumerate(("di", "si", "dx", "cx", "r8", "r9"))},
@@ -121,7 +120,6 @@ def _defines(options: Options, offsets: Mapping[str, int]) -> dict[str, str]:
         "RING_PAGES": options.ring_bytes // os.sysconf("SC_PAGE_SIZE"),
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
-        "MAX_DEPTH": MAX_DEPTH,
         "MAX_CPUS": max_cpus(),
     }
     return {name: str(value) for name, value in defines.items()}
@@ -137,7 +135,15 @@ def source_text(options: Options) -> str:
         raise ProbeError(f"live tracing works on x86-64, this machine is {platform.machine()}")
     defines = _X86_64 | _defines(options, btf.read_offsets())
     lines = [f"#define {name} {value}" for name, value in defines.items()]
-    return "\n".join(["#include <linux/types.h>", "#include <linux/compiler.h>", *lines, schema.c_header(), SOURCE.read_text()])
+    return "\n".join(
+        [
+            "#include <linux/types.h>",
+            "#include <linux/compiler.h>",
+            *lines,
+            schema.c_header(),
+            SOURCE.read_text(),
+        ]
+    )
 
 
 TRACEPOINTS: dict[str, str] = {

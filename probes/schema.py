@@ -149,20 +149,85 @@ LOSS_KINDS: tuple[str, ...] = (
 )
 
 
+# -- what the kernel side keeps between events; read at each mark -----------------------------------
+
+MAX_DEPTH = 8  # open calls kept per thread; a power of two
+
+CALL_STATE: tuple[Field, ...] = (
+    Field("start", "u64", "<u8", "entry, ns"),
+    Field("sp", "u64", "<u8", "stack pointer at entry: identifies the call"),
+    Field("bytes", "u64", "<u8", "as in the record"),
+    Field("stream", "u64", "<u8", "as in the record"),
+    Field("aux", "u64", "<u8", "as in the record"),
+    Field("run_delay", "u64", "<u8", "the scheduler's counters at entry"),
+    Field("nvcsw", "u64", "<u8", ""),
+    Field("nivcsw", "u64", "<u8", ""),
+    Field("op", "u32", "<u4", "API row"),
+    Field("flags", "u16", "<u2", "copy direction"),
+    Field("counted", "u16", "<u2", "whether the counters are read"),
+)
+
+THREAD_STATE: tuple[Field, ...] = (
+    Field("pid", "u32", "<u4", ""),
+    Field("tid", "u32", "<u4", ""),
+    Field("depth", "u32", "<u4", "open calls"),
+    Field("queue_cpu", "u32", "<u4", "CPU in whose run queue it is"),
+    Field("first_queue_cpu", "u32", "<u4", "CPU in whose run queue it was put first"),
+    Field("waker_pid", "u32", "<u4", ""),
+    Field("waker_tid", "u32", "<u4", ""),
+    Field("next_pid", "u32", "<u4", "who took its CPU"),
+    Field("next_tid", "u32", "<u4", ""),
+    Field("state", "s32", "<i4", "task state at the switch"),
+    Field("off_flags", "u16", "<u2", "OffFlag"),
+    Field("syscall", "u16", "<u2", ""),
+    Field("padding", "u32", "<u4", ""),
+    Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
+    Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
+    Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
+)
+
+CPU_STATE: tuple[Field, ...] = (
+    Field("since", "u64", "<u8", "the running thread got this CPU"),
+    Field("queued", "s64", "<i8", "watched threads that wait for it"),
+    Field("seq", "u32", "<u4", "records begun here, lost ones too"),
+    Field("force", "u32", "<u4", "a watched thread waited here and was moved away in this stint"),
+)
+
+CALL_STATE_DTYPE: np.dtype[np.void] = np.dtype([(field.name, field.dtype) for field in CALL_STATE])
+THREAD_STATE_DTYPE: np.dtype[np.void] = np.dtype(
+    [(field.name, field.dtype) for field in THREAD_STATE] + [("calls", CALL_STATE_DTYPE, (MAX_DEPTH,))]
+)
+CPU_STATE_DTYPE: np.dtype[np.void] = np.dtype(
+    [(field.name, field.dtype) for field in CPU_STATE] + [("lost", "<u8", (len(LOSS_KINDS),))]
+)
+
+
+def _c_struct(name: str, fields: tuple[Field, ...], *more: str) -> list[str]:
+    members = [f"\t{field.c_type} {field.name};" for field in fields]
+    return [f"struct {name} {{", *members, *(f"\t{line}" for line in more), "};"]
+
+
 def c_header() -> str:
-    """The C declaration of the record, its kinds and flags, for the BPF programs."""
-    lines = ["struct record {"]
-    lines += [f"\t{field.c_type} {field.name};" for field in FIELDS]
-    lines += ["};"]
-    lines += [f"#define KIND_{kind.name} {int(kind)}" for kind in Kind]
+    """The C declarations of record and states, kinds and flags, for the BPF programs."""
+    lines = [f"#define KIND_{kind.name} {int(kind)}" for kind in Kind]
     for prefix, flags in (("CALL", CallFlag), ("OFF", OffFlag), ("EXIT", ExitFlag)):
         lines += [f"#define {prefix}_{flag.name} {int(flag)}" for flag in flags]
     lines += [f"#define COPY_SHIFT {COPY_SHIFT}", f"#define NO_SYSCALL {NO_SYSCALL}"]
     lines += [f"#define LOST_{name.upper()} {row}" for row, name in enumerate(LOSS_KINDS)]
-    lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}"]
+    lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}", f"#define MAX_DEPTH {MAX_DEPTH}"]
+    lines += _c_struct("record", FIELDS)
+    lines += _c_struct("call", CALL_STATE)
+    lines += _c_struct("thread", THREAD_STATE, "struct call calls[MAX_DEPTH];")
+    lines += _c_struct("cpu", CPU_STATE, "u64 lost[LOSS_KINDS];")
     return "\n".join(lines) + "\n"
 
 
 def empty(count: int = 0) -> Records:
     """``count`` zeroed records."""
     return np.zeros(count, dtype=RECORD)
+
+
+def select(records: Records, mask: npt.NDArray[np.bool_]) -> Records:
+    """The records where ``mask`` holds; ten times faster than ``records[mask]`` on structures."""
+    words = records.view(np.uint64).reshape(len(records), PAYLOAD_BYTES // 8)
+    return words[mask].reshape(-1).view(RECORD)

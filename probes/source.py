@@ -38,6 +38,8 @@ APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence
 NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 
+STALE_NS = 2_000_000_000  # a sample of GPUs older than this says nothing about now
+
 
 class Source(Protocol):
     """Where items come from."""

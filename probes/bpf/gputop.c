@@ -19,37 +19,6 @@ static void *(*task_registers)(void *task) = (void *)175;
 #define U16_MAX 0xffff
 #define U32_MAX 0xffffffffU
 
-struct call {
-	u64 start, sp, bytes, stream, aux, run_delay, nvcsw, nivcsw;
-	u32 op;
-	u16 flags;
-	u16 counted;
-};
-
-struct thread {
-	u32 pid, tid;
-	/* calls */
-	u32 depth;	/* open calls; those past MAX_DEPTH are counted in `lost` and not kept */
-	/* scheduler */
-	u32 queue_cpu, first_queue_cpu;
-	u64 off_since;	/* left its CPU; 0 while it runs */
-	u64 queued_since; /* 0 while it is not in a run queue */
-	u64 nivcsw;
-	u32 waker_pid, waker_tid, next_pid, next_tid;
-	s32 state;
-	u16 off_flags, syscall;
-	struct call calls[MAX_DEPTH];
-};
-
-struct cpu {
-	u64 since;	/* the running thread got this CPU */
-	s64 queued;	/* watched threads that wait for it */
-	u32 seq;
-	u32 force;	/* a watched thread waited here and was moved away in this stint */
-	u64 lost[LOSS_KINDS];
-	u64 padding;
-};
-
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
 BPF_TABLE("hash", u32, struct thread, threads, MAX_THREADS);
 BPF_TABLE("hash", u32, u32, procs, MAX_PROCS);

@@ -1,0 +1,208 @@
+"""Counts, sums and latency histograms of calls by (process, API, nested), without work per event."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop import histogram
+from gputop.histogram import BUCKETS, Ints
+from probes.api import MAX_ROWS
+from probes.schema import CallFlag, Kind, Records, select
+
+NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
+_PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
+_KEYS_PER_PROCESS = 2 * MAX_ROWS
+_GROW = 64
+_ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums by row of a table; all arrays have one element a row."""
+
+    count: Ints
+    errors: Ints
+    bytes: Ints
+    sum_ns: Ints
+    max_ns: Ints
+
+    @classmethod
+    def zeros(cls, rows: int) -> Totals:
+        return cls(*(np.zeros(rows, np.int64) for _ in range(5)))
+
+    def grow(self, rows: int) -> None:
+        """Appends zeros up to ``rows`` rows."""
+        for name in ("count", "errors", "bytes", "sum_ns", "max_ns"):
+            array = getattr(self, name)
+            if len(array) < rows:
+                setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
+
+    def add(self, other: Totals) -> None:
+        """Adds another table of the same rows; it may be shorter."""
+        size = len(other.count)
+        for name in ("count", "errors", "bytes", "sum_ns"):
+            getattr(self, name)[:size] += getattr(other, name)
+        self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
+
+
+class CallTable:
+    """One row for each (pid, op, nested) that made a call.
+
+    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, int, bool] | None] = []
+        self.counts: npt.NDArray[np.int32] = np.zeros((0, BUCKETS), np.int32)
+        self._free: list[int] = []
+        self._process_of = np.zeros(_PID_LIMIT, np.int32)  # pid -> slot, 0 none; pages appear when used
+        self._slots = 1
+        self._free_slots: list[int] = []
+        self._row_of = np.full(_KEYS_PER_PROCESS, -1, np.int32)
+
+    @property
+    def rows(self) -> int:
+        """Rows that exist, released ones too."""
+        return len(self.keys)
+
+    def rows_of(self, calls: Records) -> npt.NDArray[np.int32]:
+        """The row of each call; new rows are made as needed."""
+        pids = calls["pid"] & (_PID_LIMIT - 1)
+        slots = self._process_of[pids]
+        if not slots.all():
+            self._add_processes(np.unique(pids[slots == 0]))
+            slots = self._process_of[pids]
+        # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
+        keys = slots * np.int32(_KEYS_PER_PROCESS)
+        keys += (calls["op"] & (MAX_ROWS - 1)).astype(np.int32) << 1
+        keys += (calls["flags"] & CallFlag.NESTED).astype(np.int32)
+        rows: npt.NDArray[np.int32] = self._row_of[keys]
+        if (rows < 0).any():
+            self._add_rows(np.unique(keys[rows < 0]), calls, keys)
+            rows = self._row_of[keys]
+        return rows
+
+    def _add_processes(self, pids: npt.NDArray[np.uint32]) -> None:
+        for pid in pids.tolist():
+            slot = self._free_slots.pop() if self._free_slots else self._slots
+            self._slots = max(self._slots, slot + 1)
+            self._process_of[pid] = slot
+        missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
+        if missing > 0:
+            self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
+
+    def _add_rows(self, fresh: npt.NDArray[np.int32], calls: Records, keys: npt.NDArray[np.int32]) -> None:
+        first = {int(key): int(np.argmax(keys == key)) for key in fresh}
+        for key, position in first.items():
+            if not self._free:
+                start = self.rows
+                self.keys += [None] * _GROW
+                self._free += range(start + _GROW - 1, start - 1, -1)
+                grown = np.zeros((start + _GROW, BUCKETS), np.int32)
+                grown[:start] = self.counts
+                self.counts = grown
+            row = self._free.pop()
+            call = calls[position]
+            op = int(call["op"]) & (MAX_ROWS - 1)
+            self.keys[row] = (int(call["pid"]), op, bool(call["flags"] & CallFlag.NESTED))
+            self._row_of[key] = row
+
+    def release(self, rows: Ints) -> None:
+        """Gives rows back whose counts are all zero."""
+        for row in rows.tolist():
+            key = self.keys[row]
+            if key is None:
+                continue
+            pid, op, nested = key
+            slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+            self._row_of[slot * _KEYS_PER_PROCESS + 2 * op + nested] = -1
+            self.keys[row] = None
+            self._free.append(row)
+
+    def forget_process(self, pid: int) -> None:
+        """Frees the slot of a process that has no rows any more."""
+        slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+        span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
+        if slot and (self._row_of[span] < 0).all():
+            self._process_of[pid & (_PID_LIMIT - 1)] = 0
+            self._free_slots.append(slot)
+
+    def add(self, records: Records, totals: Totals) -> Ints | None:
+        """Counts the calls of a batch into the histograms and ``totals``.
+
+        Returns:
+            The flat positions that were counted in ``counts``, for taking them out later; None
+            when the batch has no calls.
+        """
+        is_call = records["kind"] == Kind.CALL
+        calls = records if is_call.all() else select(records, is_call)
+        if not len(calls):
+            return None
+        rows = self.rows_of(calls)
+        totals.grow(self.rows)
+        durations = calls["duration"]
+        flat = rows * np.int64(BUCKETS)
+        flat += histogram.bucket_of(durations)
+        np.add.at(self.counts.reshape(-1), flat, _ONE)
+        size = self.rows
+        totals.count += np.bincount(rows, minlength=size)
+        # float64 weights are exact below 2**53 ns, 104 days, in one batch
+        totals.sum_ns += np.bincount(rows, weights=durations, minlength=size).astype(np.int64)
+        np.maximum.at(totals.max_ns, rows, durations.astype(np.int64))
+        sizes = calls["bytes"]
+        if sizes.any():
+            totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
+        failed = (calls["ret"] != 0) & (calls["ret"] != NOT_READY)
+        if failed.any():
+            totals.errors += np.bincount(rows[failed], minlength=size)
+        return flat
+
+
+@dataclass(slots=True)
+class _Tick:
+    totals: Totals
+    flats: list[Ints] = field(default_factory=list)
+
+
+class CallWindow:
+    """A ``CallTable`` over the last ticks: each event is added once and taken out once."""
+
+    def __init__(self) -> None:
+        self.table = CallTable()
+        self._ticks: deque[_Tick] = deque()
+        self._now = _Tick(Totals.zeros(0))
+
+    def add(self, records: Records) -> None:
+        """Counts a batch into the tick that is open."""
+        flat = self.table.add(records, self._now.totals)
+        if flat is not None:
+            self._now.flats.append(flat)
+
+    def close_tick(self, keep: int) -> None:
+        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._ticks.append(self._now)
+        self._now = _Tick(Totals.zeros(self.table.rows))
+        while len(self._ticks) > keep:
+            for flat in self._ticks.popleft().flats:
+                np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
+        self._release()
+
+    def _release(self) -> None:
+        used = self.totals().count > 0
+        idle = np.array([row for row, key in enumerate(self.table.keys) if key is not None and not used[row]])
+        if idle.size:
+            pids = {key[0] for row in idle.tolist() if (key := self.table.keys[row]) is not None}
+            self.table.release(idle)
+            for pid in pids:
+                self.table.forget_process(pid)
+
+    def totals(self) -> Totals:
+        """Sums over the ticks that are kept."""
+        totals = Totals.zeros(self.table.rows)
+        for tick in self._ticks:
+            totals.add(tick.totals)
+        return totals

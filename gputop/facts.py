@@ -1,0 +1,82 @@
+"""Who is who: process facts, thread names, API names, problems and notes, from samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.source import APIS, NAMES, NOTE, PROBLEM, PROCESS, Sample
+
+EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
+_NOTES_SHOWN = 8
+
+
+class Facts:
+    """Grows with each sample; never forgets, so a reader may feed all facts before a mark at once."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, dict[str, Any]] = {}
+        self._names: dict[int, str] = {}
+        self._owners: dict[int, int] = {}
+        self._apis: list[tuple[str, str]] = []
+        self._problems: dict[str, None] = {}
+        self._notes: list[str] = []
+
+    def take(self, sample: Sample) -> None:
+        """Takes a sample in; kinds that are not facts are ignored."""
+        data = sample.data
+        if sample.kind == PROCESS and isinstance(data.get("pid"), int):
+            self._take_process(data)
+        elif sample.kind == NAMES:
+            rows = zip(data.get("tid", ()), data.get("pid", ()), data.get("name", ()), strict=False)
+            for tid, pid, name in rows:
+                self._names[int(tid)] = str(name)
+                self._owners[int(tid)] = int(pid)
+        elif sample.kind == APIS:
+            self._apis = [(str(row[0]), str(row[1])) for row in data.get("rows", ())]
+        elif sample.kind == PROBLEM:
+            self._problems[str(data.get("text", ""))] = None
+        elif sample.kind == NOTE:
+            self._notes.append(str(data.get("text", "")))
+
+    def _take_process(self, data: dict[str, Any]) -> None:
+        pid = data["pid"]
+        known = self.processes.get(pid)
+        if known is not None and known.get("exited_ns") is not None and data.get("exited_ns") is None:
+            known = None  # the number was given to a new process
+        merged = {**(known or {}), **data}
+        if known is not None and "seen_ns" in known:
+            merged["seen_ns"] = known["seen_ns"]
+        self.processes[pid] = merged
+
+    def api(self, op: int) -> tuple[str, str]:
+        """(name, layer) of a row of the API table."""
+        return self._apis[op] if 0 <= op < len(self._apis) else (f"function {op}", "unknown")
+
+    def thread_name(self, tid: int) -> str:
+        """The thread's name; the idle task is "idle"."""
+        return "idle" if tid == 0 else self._names.get(tid, str(tid))
+
+    def process_name(self, pid: int) -> str:
+        """The process's name, else that of its main thread."""
+        name = self.processes.get(pid, {}).get("name")
+        return str(name) if name else self.thread_name(pid)
+
+    def watched(self) -> list[dict[str, Any]]:
+        """Processes to list: all that live, and the newest that ended."""
+        rows = [row for row in self.processes.values() if row.get("watched")]
+        ended = sorted((row for row in rows if row.get("exited_ns") is not None), key=_exited)
+        dropped = {row["pid"] for row in ended[:-EXITED_SHOWN]} if len(ended) > EXITED_SHOWN else set()
+        return [row for row in rows if row["pid"] not in dropped]
+
+    def problems(self, gpus: Sample | None) -> tuple[str, ...]:
+        """Sentences about what cannot be observed."""
+        error = str(gpus.data.get("error", "")) if gpus is not None else ""
+        return (*self._problems, *((f"NVML: {error}",) if error else ()))
+
+    def notes(self) -> tuple[str, ...]:
+        """The newest notes."""
+        return tuple(self._notes[-_NOTES_SHOWN:])
+
+
+def _exited(row: dict[str, Any]) -> int:
+    return int(row["exited_ns"])

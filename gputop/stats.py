@@ -1,0 +1,193 @@
+"""Totals of a whole recording: calls by process and API, switches and states by thread, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputop import histogram
+from gputop.calltable import CallTable, Totals
+from gputop.facts import Facts
+from gputop.frame import CallRow, Lost
+from gputop.switches import OpenThreads, ThreadTick, slice_sums
+from probes.schema import LOSS_KINDS, Kind, Records, select
+from probes.source import MARK, OPEN, Item, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTotals:
+    """One thread over the recording; on_cpu + runnable + blocked = the time it was watched."""
+
+    tid: int
+    name: str
+    voluntary_switches: int
+    involuntary_switches: int
+    on_cpu_ns: int
+    runnable_ns: int
+    blocked_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTotals:
+    """One process over the recording."""
+
+    pid: int
+    name: str
+    command: str
+    exited: bool
+    calls: tuple[CallRow, ...]
+    threads: tuple[ThreadTotals, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Everything ``gputop stats`` shows."""
+
+    start_wall_ns: int
+    duration_ns: int
+    lost: Lost
+    events: int
+    processes: tuple[ProcessTotals, ...]
+    problems: tuple[str, ...]
+
+
+class _Threads:
+    """Sums slices thread by thread; a thread's life runs from its first record to its exit or the end."""
+
+    def __init__(self) -> None:
+        self.sums: dict[int, ThreadTick] = {}
+        self.born: dict[int, int] = {}
+        self.died: dict[int, int] = {}
+
+    def add(self, records: Records) -> None:
+        kinds = records["kind"]
+        off = kinds == Kind.OFFCPU
+        if off.any():
+            for tid, part in slice_sums([select(records, off)], 0).items():
+                self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
+        life = (kinds >= Kind.FORK) & (kinds <= Kind.JOIN)
+        if life.any():
+            for row in select(records, life):
+                tid, at = int(row["tid"]), int(row["t_end"])
+                if row["kind"] == Kind.EXIT:
+                    self.died[tid] = at
+                else:
+                    self.born.setdefault(tid, at)
+                    self.sums.setdefault(tid, ThreadTick(int(row["pid"])))
+
+    def finish(self, start_ns: int, end_ns: int, still_open: OpenThreads) -> None:
+        """Adds the slices that are open at the end, then fills each thread's life."""
+        rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
+        for tid, off, queued in rows:
+            thread = self.sums.get(tid)
+            if thread is not None and off and off < end_ns:
+                waiting = queued if queued and queued < end_ns else end_ns
+                thread.runnable += end_ns - waiting
+                thread.blocked += waiting - off
+        for tid, thread in self.sums.items():
+            thread.lived = self.died.get(tid, end_ns) - self.born.get(tid, start_ns)
+
+
+def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
+    """Adds up a whole recording."""
+    facts, threads, table, totals = Facts(), _Threads(), CallTable(), Totals.zeros(0)
+    still_open = OpenThreads()
+    mark: Sample | None = None
+    events = 0
+    for item in items:
+        if not isinstance(item, Sample):
+            events += len(item)
+            table.add(item, totals)
+            threads.add(item)
+        elif item.kind == MARK:
+            mark = item
+        elif item.kind == OPEN:
+            still_open = OpenThreads.from_sample(item.data)
+        else:
+            facts.take(item)
+    start_ns = int(header.get("start_ns", 0))
+    end_ns = mark.time_ns if mark is not None else start_ns
+    threads.finish(start_ns, end_ns, still_open)
+    totals.grow(table.rows)
+    lost = mark.data.get("lost", {}) if mark is not None else {}
+    clock = header.get("clock", {})
+    return Stats(
+        start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
+        duration_ns=end_ns - start_ns,
+        lost=Lost(
+            sum(int(count) for count in lost.values()),
+            tuple((kind, int(lost.get(kind, 0))) for kind in LOSS_KINDS),
+        ),
+        events=events,
+        processes=_processes(facts, table, totals, threads),
+        problems=facts.problems(None),
+    )
+
+
+def call_rows(table: CallTable, totals: Totals, facts: Facts) -> dict[int, list[CallRow]]:
+    """pid -> its calls, most time first; percentiles never exceed the largest value seen."""
+    active = np.flatnonzero(totals.count)
+    counts = table.counts[active]
+    quantiles = np.minimum(
+        histogram.percentiles(counts, (0.5, 0.95, 0.99)), totals.max_ns[active][:, None]
+    ).tolist()
+    octaves = histogram.by_power_of_two(counts).tolist()
+    found: dict[int, list[CallRow]] = {}
+    for row, (p50, p95, p99), octave in zip(active.tolist(), quantiles, octaves, strict=True):
+        key = table.keys[row]
+        assert key is not None
+        pid, op, nested = key
+        api, layer = facts.api(op)
+        found.setdefault(pid, []).append(
+            CallRow(
+                api=api,
+                layer=layer,
+                nested=nested,
+                count=int(totals.count[row]),
+                errors=int(totals.errors[row]),
+                bytes=int(totals.bytes[row]),
+                sum_ns=int(totals.sum_ns[row]),
+                p50_ns=p50,
+                p95_ns=p95,
+                p99_ns=p99,
+                max_ns=int(totals.max_ns[row]),
+                histogram=tuple(octave),
+            )
+        )
+    for calls in found.values():
+        calls.sort(key=lambda call: (-call.sum_ns, call.api, call.nested))
+    return found
+
+
+def _processes(
+    facts: Facts, table: CallTable, totals: Totals, threads: _Threads
+) -> tuple[ProcessTotals, ...]:
+    calls = call_rows(table, totals, facts)
+    rows: dict[int, list[ThreadTotals]] = {}
+    for tid, thread in sorted(threads.sums.items()):
+        rows.setdefault(thread.pid, []).append(
+            ThreadTotals(
+                tid,
+                facts.thread_name(tid),
+                thread.voluntary,
+                thread.involuntary,
+                thread.on_cpu,
+                thread.runnable,
+                thread.blocked,
+            )
+        )
+    pids = sorted({*calls, *rows, *(pid for pid, row in facts.processes.items() if row.get("watched"))})
+    return tuple(
+        ProcessTotals(
+            pid,
+            facts.process_name(pid),
+            str(facts.processes.get(pid, {}).get("command", "")),
+            facts.processes.get(pid, {}).get("exited_ns") is not None,
+            tuple(calls.get(pid, ())),
+            tuple(rows.get(pid, ())),
+        )
+        for pid in pids
+    )

@@ -1,0 +1,265 @@
+"""The live source: eBPF records and slow samples of this machine, in order, closed by marks."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from probes import api, attach, bpfcall, libraries, loader, nvml, procfs, schema
+from probes.ring import Ring
+from probes.roster import Roster
+from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
+
+POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
+RESCAN_S = 1.0  # how often watched processes are searched for libraries
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """What to observe.
+
+    Attributes:
+        pids: Processes to watch with their descendants; None for every process that calls CUDA.
+        rate_hz: Marks per second.
+        ring_bytes: Size of the ring buffer, a power of two.
+        environment: Environment of the command to come, for its library search path.
+        interpreters: Prefixes of Python installations whose wheels may be used.
+        nvml_library: NVML library to load instead of the system's.
+    """
+
+    pids: tuple[int, ...] | None = None
+    rate_hz: float = 4.0
+    ring_bytes: int = 16 << 20
+    environment: Mapping[str, str] = field(default_factory=dict)
+    interpreters: tuple[Path, ...] = ()
+    nvml_library: Path | None = None
+
+
+class LiveSource:
+    """Loads, attaches and reads. Use ``start``, iterate ``items`` in one thread, ``close`` from any.
+
+    Raises (``start``):
+        loader.ProbeError: Live tracing is not possible here; the message says why.
+    """
+
+    def __init__(self, plan: LivePlan) -> None:
+        self._plan = plan
+        self._stop = threading.Event()
+        self._started_ns = time.monotonic_ns()
+        self._header: dict[str, Any] = {}
+        self._own = procfs.OwnUse()
+        self._sampler: nvml.NvmlSampler | None = None
+        self._pending: list[Sample] = []
+        self._read = 0
+        self._number = 0
+        self._roster = Roster()
+        self._detached = False
+
+    # -- starting ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Loads the programs, attaches them, starts NVML. Takes about 0.4 s."""
+        options = loader.Options(self._plan.pids is None, self._plan.ring_bytes, os.getpid())
+        self._start_nvml()
+        programs = loader.load(options)
+        self._programs = programs
+        self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
+        self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
+        self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
+        self._attachments = attach.Attachments(programs)
+        for pid in self._plan.pids or ():
+            self.watch(pid)
+        self._attachments.attach_scheduler()
+        self._attach_libraries(first=True)
+        self._started_ns = time.monotonic_ns()
+        self._header = self._make_header()
+        self._scanner = threading.Thread(target=self._rescan, name="gputop-libraries", daemon=True)
+        self._scanner.start()
+
+    def _start_nvml(self) -> None:
+        try:
+            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+        except nvml.NvmlError as error:
+            self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": f"no GPU figures: {error}"}))
+
+    def _make_header(self) -> dict[str, Any]:
+        now = time.time_ns()
+        return {
+            "machine": procfs.machine_facts(),
+            "clock": {
+                "monotonic_ns": time.monotonic_ns(),
+                "realtime_ns": now,
+                "utc_offset_s": time.localtime(now // _NS).tm_gmtoff,
+            },
+            "start_ns": self._started_ns,
+            "rate_hz": self._plan.rate_hz,
+            "ring_bytes": self._plan.ring_bytes,
+            "pids": list(self._plan.pids) if self._plan.pids is not None else None,
+            "driver": self._sampler.driver if self._sampler else "",
+            "libraries": [
+                {
+                    "path": entry.target.shown,
+                    "build_id": entry.build_id,
+                    "layer": entry.target.layer,
+                    "symbols": entry.symbols,
+                }
+                for entry in self._attachments.attached
+            ],
+        }
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Facts that hold for the whole session; complete after ``start``."""
+        return self._header
+
+    def watch(self, pid: int) -> None:
+        """Adds a process to the watched set; what it forks later joins by itself."""
+        try:
+            bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+        except OSError as error:
+            raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
+        self._roster.add(pid)
+
+    def _candidates(self, first: bool) -> Iterator[libraries.Target]:
+        if first:
+            yield from libraries.installed(self._plan.environment, self._plan.interpreters)
+        everyone = first or self._plan.pids is None
+        yield from libraries.mapped(libraries.all_pids() if everyone else self._roster.alive())
+
+    def _attach_libraries(self, first: bool) -> None:
+        known = len(self._attachments.refusals)
+        now = time.monotonic_ns()
+        for entry in self._attachments.attach(self._candidates(first)):
+            text = f"{entry.symbols} functions of {entry.target.shown} are traced"
+            self._pending.append(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
+        for text in self._attachments.refusals[known:]:
+            self._pending.append(Sample(PROBLEM, now, {"text": text}))
+
+    def _rescan(self) -> None:
+        while not self._stop.wait(RESCAN_S):
+            self._attach_libraries(first=False)
+
+    # -- reading ----------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[int]:
+        """Watched processes that have not exited."""
+        return self._roster.alive()
+
+    def items(self) -> Iterator[Item]:
+        """Records and samples until ``close``; the last item is a mark."""
+        rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
+        yield Sample(APIS, self._started_ns, {"rows": rows})
+        if self._sampler is not None:
+            self._sampler.wait_first(0.1)
+        period = 1 / self._plan.rate_hz
+        deadline = time.monotonic() + period
+        stopping = False
+        while not stopping:
+            pause = min(POLL_S, max(deadline - time.monotonic(), 0))
+            if self._ring.fill < 0.25:  # a full ring is read without a pause
+                stopping = self._stop.wait(pause)
+            stopping = stopping or self._stop.is_set()
+            yield from self._drain()
+            if stopping or time.monotonic() >= deadline:
+                yield from self._mark(last=stopping)
+                deadline = max(deadline + period, time.monotonic())
+        self._release()
+
+    def _drain(self) -> Iterator[Item]:
+        """What the ring holds now; what comes meanwhile is left for the next time."""
+        left = self._ring.backlog_bytes // schema.STRIDE_BYTES
+        while left > 0:
+            records = self._ring.read()
+            if not len(records):
+                return
+            left -= len(records)
+            self._read += len(records)
+            yield from self._roster.notice(records)
+            yield records
+
+    def _mark(self, *, last: bool) -> Iterator[Item]:
+        if last:
+            self._attachments.close()
+            self._detached = True
+        states = self._threads.read()
+        mark_ns = time.monotonic_ns()
+        later: list[Item] = []
+        for item in self._drain():
+            # what ended after the mark belongs to the next tick, also in a file
+            if isinstance(item, Sample):
+                if item.time_ns <= mark_ns:
+                    yield item
+                else:
+                    later.append(item)
+            elif len(item):
+                before = item["t_end"] <= mark_ns
+                yield schema.select(item, before)
+                later.append(schema.select(item, ~before))
+        yield from self._roster.facts(states, mark_ns)
+        pending, self._pending = self._pending, []
+        yield from pending
+        gpus = self._sampler.latest() if self._sampler else None
+        if gpus is not None:
+            yield Sample(GPUS, gpus.time_ns, gpus.data)
+        yield _open_sample(states, mark_ns)
+        yield Sample(MARK, mark_ns, self._mark_data(mark_ns))
+        yield from later
+
+    def _mark_data(self, mark_ns: int) -> dict[str, Any]:
+        self._number += 1
+        cpus = self._cpus.read()
+        percent, rss = self._own.sample()
+        lost = cpus["lost"].sum(axis=0)
+        return {
+            "number": self._number,
+            "wall_ns": time.time_ns() - (time.monotonic_ns() - mark_ns),
+            "lost": {name: int(count) for name, count in zip(schema.LOSS_KINDS, lost, strict=True)},
+            "begun": int(cpus["seq"].sum()),
+            "read": self._read,
+            "own_cpu_percent": round(percent, 2),
+            "own_rss_bytes": rss,
+        }
+
+    # -- ending -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Asks ``items`` to end after a last mark. Detaching happens there."""
+        self._stop.set()
+
+    def _release(self) -> None:
+        self._ring.close()
+        if self._sampler is not None:
+            self._sampler.close()
+
+    def abandon(self) -> None:
+        """Detaches without reading on, when nobody iterates ``items`` any more."""
+        self._stop.set()
+        if not self._detached:
+            self._attachments.close()
+
+
+def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:
+    """All watched threads at the mark: since when they are off their CPU, which calls are open."""
+    outer = states["calls"][:, 0]
+    in_call = states["depth"] > 0
+    data = {
+        "pid": states["pid"].tolist(),
+        "tid": states["tid"].tolist(),
+        "off_since": states["off_since"].tolist(),
+        "queued_since": states["queued_since"].tolist(),
+        "queue_cpu": states["queue_cpu"].tolist(),
+        "op": np.where(in_call, outer["op"].astype(np.int64), -1).tolist(),
+        "call_since": np.where(in_call, outer["start"], 0).tolist(),
+    }
+    return Sample(OPEN, mark_ns, data)

@@ -1,0 +1,95 @@
+"""Who is watched: facts and names of processes and threads, gathered as their records pass by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from probes import procfs
+from probes.schema import ALIASED, ExitFlag, Kind, Records, select
+from probes.source import NAMES, PROCESS, Sample
+
+_RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
+
+
+class Roster:
+    """Turns births, execs, exits and first mentions into process and names samples."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, str] = {}  # pid -> name
+        self._names: dict[int, str] = {}  # tid -> name
+        self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
+        self._turn = 0
+        self._added: list[int] = []
+
+    def add(self, pid: int) -> None:
+        """A process that is watched by request."""
+        self._added.append(pid)
+
+    def alive(self) -> list[int]:
+        """Processes that were seen and have not exited, those of ``add`` included."""
+        return [*dict.fromkeys([*self._added, *self._alive])]
+
+    def notice(self, records: Records) -> Iterator[Sample]:
+        """The samples that follow from the rare records of a batch, in their order."""
+        for row in select(records, records["kind"] >= Kind.FORK).view(ALIASED):
+            kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
+            if kind == Kind.EXIT:
+                self._names.pop(tid, None)
+                if row["flags"] & ExitFlag.GROUP_DEAD:
+                    yield from self._ended(pid, now, int(row["ret"]))
+                continue
+            name = row["comm"].decode(errors="replace")
+            self._name(pid, tid, name)
+            if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
+                yield self._began(pid, name, now, int(row["next_pid"]) if kind == Kind.FORK else 0)
+
+    def _began(self, pid: int, name: str, now: int, parent: int) -> Sample:
+        facts = procfs.process_facts(pid)
+        if facts is None:  # lived less than one poll: what the record says is all there is
+            facts = {"pid": pid, "parent_pid": parent, "name": name, "start_ns": now}
+        self._alive[pid] = str(facts["name"])
+        return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
+
+    def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
+        if self._alive.pop(pid, None) is not None:
+            yield Sample(PROCESS, now, {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code})
+        if pid in self._added:
+            self._added.remove(pid)
+
+    def _name(self, pid: int, tid: int, name: str) -> None:
+        if self._names.get(tid) != name:
+            self._names[tid] = name
+            self._fresh_names[tid] = (pid, name)
+
+    def facts(self, states: npt.NDArray[np.void], mark_ns: int) -> Iterator[Sample]:
+        """Names that are new or changed since the last mark; asks /proc for some threads in turn."""
+        pids, tids = states["pid"].tolist(), states["tid"].tolist()
+        self._reread(list(zip(pids, tids, strict=True)))
+        for pid in self._vanished(set(pids)):
+            yield from self._ended(pid, mark_ns, 0)
+        if self._fresh_names:
+            fresh, self._fresh_names = self._fresh_names, {}
+            yield Sample(
+                NAMES,
+                mark_ns,
+                {
+                    "tid": list(fresh),
+                    "pid": [pid for pid, _ in fresh.values()],
+                    "name": [name for _, name in fresh.values()],
+                },
+            )
+
+    def _reread(self, threads: list[tuple[int, int]]) -> None:
+        for pid, tid in threads[self._turn : self._turn + _RENAMES_PER_MARK]:
+            name = procfs.thread_name(pid, tid)
+            if name is not None:
+                self._name(pid, tid, name)
+        self._turn = self._turn + _RENAMES_PER_MARK if self._turn + _RENAMES_PER_MARK < len(threads) else 0
+
+    def _vanished(self, known: Iterable[int]) -> list[int]:
+        """Processes whose exit record was lost: no watched thread and no /proc entry."""
+        missing = self._alive.keys() - set(known)
+        return [pid for pid in missing if procfs.process_facts(pid) is None]
