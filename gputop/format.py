@@ -14,8 +14,9 @@ from functools import lru_cache
 from rich.cells import cell_len
 
 NS_PER_S = 1_000_000_000
-SPARKS = " ▁▂▃▄▅▆▇█"
-SPARKS_ASCII = " .:-=+*#@"
+# The full block is left out: it would melt into the line above.
+SPARKS = " ▁▂▃▄▅▆▇"
+SPARKS_ASCII = " .:-=+*#"
 # Invisible, unassigned, or able to move, hide or combine what stands beside them: shown as escapes.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me", "Mc"})
 _TIME_UNITS = (
@@ -177,11 +178,11 @@ def sparkline(values: Sequence[int | None], width: int, *, top: float = 100, asc
     return text.rjust(max(width, 0))
 
 
-def bar(fraction: float | None, width: int, *, ascii_only: bool = False) -> str:
-    """A bar of ``width`` columns, filled to ``fraction``."""
-    full, empty = ("#", ".") if ascii_only else ("█", "░")
+def bar(fraction: float | None, width: int, *, ascii_only: bool = False) -> tuple[str, str]:
+    """The filled and the empty part of a bar of ``width`` columns."""
+    full, empty = ("#", ".") if ascii_only else ("━", "─")
     filled = 0 if fraction is None else round(min(max(fraction, 0.0), 1.0) * width)
-    return full * filled + empty * (width - filled)
+    return full * filled, empty * (width - filled)
 
 
 def used_range(histograms: Sequence[Sequence[int]]) -> tuple[int, int]:

@@ -190,9 +190,9 @@ def test_escaped_text_is_harmless(text: str) -> None:
 
 
 def test_sparks_and_histograms() -> None:
-    assert sparkline([0, 50, 100, None], 6) == "  ▁▄█·"
+    assert sparkline([0, 50, 100, None], 6) == "  ▁▄▇·"
     assert used_range([[0, 0, 3, 0, 1, 0]]) == (2, 5)
-    assert histogram_bars([0, 0, 8, 0, 1, 0], (2, 5), 10) == "█ ▁"
+    assert histogram_bars([0, 0, 8, 0, 1, 0], (2, 5), 10) == "▇ ▁"
     assert len(histogram_bars([1] * 40, (0, 40), 9)) <= 9
 
 

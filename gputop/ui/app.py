@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from textual.binding import Binding, BindingType
 from gputop.frame import Frame
 from gputop.ui.actions import ACTIONS, actions_of
 from gputop.ui.canvas import Canvas
+from gputop.ui.driver import QuickDriver
 from gputop.ui.feed import Feed
 from gputop.ui.model.header import TransportView
 from gputop.ui.model.presenter import Presenter
@@ -53,7 +55,7 @@ class GputopApp(App[int]):
             title: What is watched, for the header.
             native_log: What native libraries wrote to the terminal's descriptors.
         """
-        super().__init__()
+        super().__init__(driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver)
         self.feed = feed
         self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
         self.crash: Exception | None = None

@@ -117,7 +117,8 @@ def full_line(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
     stale = stale_text(gpu)
     if meter:
         share = None if gpu.utilization_percent is None else gpu.utilization_percent / 100
-        spans += [(bar(share, meter, ascii_only=glyphs.ascii), "meter"), (" ", "")]
+        full, empty = bar(share, meter, ascii_only=glyphs.ascii)
+        spans += [(full, "busy"), (empty, "rule"), (" ", "")]
     spans.append((fit(stale, spark), "unknown") if stale else _spark(gpu, spark, glyphs))
     spans += [
         _cell(memory_text(gpu), 14),

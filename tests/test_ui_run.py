@@ -1,0 +1,125 @@
+"""The screen on a real pseudo-terminal: it comes, it goes, and the terminal is as it was."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = """
+import os, sys
+sys.path[:0] = ["tests", "."]
+import fake_frames as fake
+from gputop.ui.run import run_app
+
+class Feed(fake.FakeFeed):
+    polls = 0
+    def latest(self):
+        self.polls += 1
+        if self.polls == 3 and "native" in sys.argv:
+            os.write(2, b"NVRM: Xid 79\\nsecond line\\n")
+        if self.polls == 3 and "crash" in sys.argv:
+            raise ValueError("a broken \\x1b[31mframe")
+        return fake.frame(self.polls)
+
+sys.exit(run_app(Feed(), rate_hz=10))
+"""
+
+
+@dataclass
+class Ended:
+    """How a run on a pseudo-terminal ended."""
+
+    status: int
+    output: str
+    restored: bool
+    seconds_to_end: float
+
+
+def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: str) -> Ended:
+    """Run the program for a second, press keys or send a signal, and look at the terminal afterwards."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    before = termios.tcgetattr(slave)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
+        start_new_session=True,
+    )
+    output, deadline, acted = b"", time.monotonic() + 20, 0.0
+    seen = 0.0
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.02)[0]:
+            output += os.read(master, 65_536)
+        if not seen and b"Processes" in output:
+            seen = time.monotonic()
+        if seen and not acted and time.monotonic() - seen > 0.8 and process.poll() is None:
+            acted = time.monotonic()
+            if kill:
+                process.send_signal(kill)
+            else:
+                os.write(master, keys)
+        if process.poll() is not None and not select.select([master], [], [], 0.05)[0]:
+            break
+    ended = time.monotonic()
+    after = termios.tcgetattr(slave)
+    restored = after[:4] == before[:4] and b"\x1b[?1049l" in output
+    os.close(master)
+    os.close(slave)
+    return Ended(process.wait(5), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
+
+
+def test_q_ends_quickly_and_gives_the_terminal_back() -> None:
+    ended = run_on_terminal()
+    assert ended.status == 0
+    assert ended.restored
+    assert ended.seconds_to_end < 1.5
+
+
+def test_ctrl_c_ends_like_top() -> None:
+    ended = run_on_terminal(keys=b"\x03")
+    assert (ended.status, ended.restored) == (0, True)
+
+
+def test_a_crash_is_one_sentence_and_status_1() -> None:
+    ended = run_on_terminal("crash")
+    assert (ended.status, ended.restored) == (1, True)
+    after = ended.output.rsplit("\x1b[?1049l", 1)[1]
+    assert "gputop: the screen failed: ValueError: a broken \\x1b[31mframe" in after
+    assert "Traceback" not in after
+
+
+def test_sigterm_gives_the_terminal_back() -> None:
+    ended = run_on_terminal(kill=signal.SIGTERM)
+    assert (ended.status, ended.restored) == (128 + signal.SIGTERM, True)
+
+
+def test_words_of_native_libraries_are_held_back_and_counted() -> None:
+    ended = run_on_terminal("native")
+    during, after = ended.output.rsplit("\x1b[?1049l", 1)
+    assert "NVRM" not in during
+    assert "NVRM: Xid 79" in after
+    assert "held back 2 lines" in after
+
+
+def test_no_color_leaves_no_colour_but_grey() -> None:
+    ended = run_on_terminal(NO_COLOR="1")
+    assert ended.status == 0
+    assert "storm" in ended.output
+    colours = set(re.findall(r"[34]8;2;(\d+);(\d+);(\d+)", ended.output))
+    assert all(red == green == blue for red, green, blue in colours)
