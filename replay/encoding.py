@@ -147,7 +147,7 @@ class Encoder:
         for attempt in range(3):
             mixed = keys[0] * _MULTIPLIERS[attempt]
             for position, key in enumerate(keys[1:], 1):
-                mixed += (key + np.uint64(1)) * _MULTIPLIERS[(attempt + position) % 4]
+                mixed += (key.astype(np.uint64) + np.uint64(1)) * _MULTIPLIERS[(attempt + position) % 4]
             # The top bits of a product depend on all bits of the key.
             slot = ((mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIERS[3] >> np.uint64(64 - _SLOT_BITS)).view(
                 np.int64

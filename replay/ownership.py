@@ -123,6 +123,8 @@ def _identity(owner: tuple[int, int] | None) -> Iterator[None]:
     libc = ctypes.CDLL(None)
     group, user = libc.setfsgid(owner[1]), libc.setfsuid(owner[0])
     try:
+        if libc.setfsuid(-1) != owner[0]:  # -1 changes nothing and tells what holds
+            raise PermissionError(errno.EPERM, "root may not act for another user here")
         yield
     finally:
         libc.setfsuid(user)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
 
 from probes.schema import ALIASED, ExitFlag, Kind, Records
-from probes.source import MARK, NOTE, PROBLEM, PROCESS, Sample
+from probes.source import MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
@@ -25,6 +26,9 @@ _HARMLESS: Final = frozenset({"type", "kind", "state", "gpu", "uuid", "layer", "
 # Keys whose text becomes the new name; all other text of a process that is not watched is emptied.
 _NAME_KEYS: Final = frozenset({"name", "comm", "process", "process_name", "thread", "label"})
 _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
+# Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
+_NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
+_NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
 _HOME: Final = re.compile(r"/(home|Users)/[^/\s]+|/root\b")
 _HEADER_SECRETS: Final = re.compile(
@@ -99,7 +103,7 @@ class Disguise:
             self._learn_processes(sample.data)
         elif sample.kind == MARK:
             self._bury()
-        data = self._clean(sample.data, None)
+        data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in (NOTE, PROBLEM):
             data = _without_homes(data)
         return Sample(sample.kind, sample.time_ns, data)
@@ -138,6 +142,8 @@ class Disguise:
             pid = _number(data.get("pid"))
             if data.get("watched") is True and pid is not None and 0 <= pid < _PIDS:
                 self._watched[pid] = True
+                if data.get("exited_ns") is not None:
+                    self._ended.add(pid)
             for key, inner in data.items():
                 number = _number(key)
                 if isinstance(inner, Mapping) and number is not None and "pid" not in inner:
@@ -148,31 +154,57 @@ class Disguise:
             for inner in data:
                 self._learn_processes(inner)
 
-    def _clean(self, value: Any, stranger: int | None) -> Any:
-        """Copy of plain data; ``stranger`` is the unwatched process it is about, if it is about one."""
+    def _clean(self, value: Any, stranger: int | None, numbered: bool) -> Any:
+        """Copy of plain data.
+
+        Args:
+            value: any plain data.
+            stranger: the process that is not watched it is about, if it is about one.
+            numbered: numbers as keys of maps are those of threads or processes.
+        """
         if isinstance(value, Mapping):
-            return self._clean_map(value, stranger)
+            return self._clean_map(value, stranger, numbered)
         if isinstance(value, list | tuple):
-            return [self._clean(inner, stranger) for inner in value]
+            return [self._clean(inner, stranger, numbered) for inner in value]
         if isinstance(value, str | bytes) and stranger is not None:
             return type(value)()
         return value
 
-    def _clean_map(self, value: Mapping[Any, Any], stranger: int | None) -> dict[Any, Any]:
-        about = self._whom(value.get("pid"), value.get("tid"), stranger)
+    def _clean_map(self, value: Mapping[Any, Any], stranger: int | None, numbered: bool) -> dict[Any, Any]:
+        pids, tids = value.get("pid"), value.get("tid")
+        if isinstance(pids, list | tuple) or isinstance(tids, list | tuple):
+            return self._clean_columns(value, stranger, numbered)
+        about = self._whom(pids, tids, stranger)
         result: dict[Any, Any] = {}
         for key, inner in value.items():
-            if isinstance(inner, str):
-                # A map from thread or process numbers to names: the key says whom it is about.
-                whom = about if _number(key) is None else self._whom(None, key, about)
-                result[key] = self._text(key, inner, whom)
-            elif _number(key) is not None and isinstance(inner, Mapping | list | tuple):
-                result[key] = self._clean(inner, self._whom(None, key, about))
-            elif key in _USER_KEYS and about is not None:
-                result[key] = None
-            else:
-                result[key] = self._clean(inner, about)
+            whom = about
+            if numbered and _number(key) is not None:
+                whom = self._whom(None, key, about)
+            result[key] = self._cell(key, inner, whom, numbered or key in _NUMBERED_KEYS)
         return result
+
+    def _clean_columns(
+        self, value: Mapping[Any, Any], stranger: int | None, numbered: bool
+    ) -> dict[Any, Any]:
+        """A table whose columns are lists; ``pid`` or ``tid`` says whom a row is about."""
+        pids, tids = (list(value.get(key) or ()) for key in ("pid", "tid"))
+        rows = [self._whom(pid, tid, stranger) for pid, tid in zip_longest(pids, tids)]
+        anybody = next((row for row in rows if row is not None), stranger)
+        result: dict[Any, Any] = {}
+        for key, column in value.items():
+            if isinstance(column, list | tuple) and len(column) == len(rows):
+                cells = zip(column, rows, strict=True)
+                result[key] = [self._cell(key, cell, whom, numbered) for cell, whom in cells]
+            else:
+                result[key] = self._cell(key, column, anybody, numbered)
+        return result
+
+    def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
+        if isinstance(value, str):
+            return self._text(key, value, whom)
+        if whom is not None and key in _USER_KEYS:
+            return None
+        return self._clean(value, whom, numbered)
 
     def _text(self, key: Any, text: str, stranger: int | None) -> str:
         if stranger is None or key in _HARMLESS:

@@ -1,6 +1,7 @@
 """Recording costs at most 250 ns and 10 bytes per event.
 
-``PYTHONPATH=. python tests/test_replay_budget.py`` shows the figures; the test allows a busy machine three times as much.
+``PYTHONPATH=. python tests/test_replay_budget.py`` shows the figures; the test allows a busy machine three
+times as much.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_process_samples_say_who_is_watched() -> None:
     assert one == {"pid": 3, "exe": "", "argv": ["", ""]}
 
 
-@pytest.mark.parametrize("shape", ["plain", "numbers", "nested", "list", "pairs"])
+@pytest.mark.parametrize("shape", ["plain", "numbers", "nested", "list", "pairs", "columns", "tids"])
 def test_names_by_thread_in_every_shape(shape: str) -> None:
     disguise = Disguise()
     disguise.records(records((Kind.CALL, 10, 11, ""), (Kind.NAME, 70, 71, "x")))
@@ -112,12 +112,35 @@ def test_names_by_thread_in_every_shape(shape: str) -> None:
         "numbers": {11: "mine", 71: "secret"},
         "nested": {"names": {"11": "mine", "71": "secret"}},
         "list": {"names": [{"tid": 11, "name": "mine"}, {"tid": 71, "name": "secret"}]},
+        "columns": {"tid": [11, 71], "pid": [10, 70], "name": ["mine", "secret"], "user": ["me", "secret"]},
+        "tids": {"tid": [11, 71], "name": ["mine", "secret"], "more": ["secret"]},
         "pairs": {"10": {"11": "mine"}, "70": {"71": "secret", "99": "secret"}},
     }
     text = str(disguise.sample(Sample("names", 1, shapes[shape])).data)
     assert "secret" not in text
     assert "mine" in text
     assert "other-1" in text
+
+
+def test_numbers_of_apis_and_gpus_are_not_those_of_processes() -> None:
+    samples: dict[str, dict[str, Any]] = {
+        "apis": {"rows": {17: {"name": "cudaLaunchKernel"}, "18": ["x", "runtime"]}},
+        "gpus": {"gpus": {0: {"name": "H200"}, "1": {"name": "H200"}}},
+        "mark": {"7": "seven"},
+    }
+    for kind, data in samples.items():
+        assert Disguise().sample(Sample(kind, 1, data)).data == data
+    users = {"processes": {7: {"name": "secret"}}}
+    assert Disguise().sample(Sample("gpus", 1, users)).data == {"processes": {7: {"name": "other-1"}}}
+
+
+def test_a_process_whose_end_only_a_sample_tells_is_forgotten() -> None:
+    disguise = Disguise()
+    disguise.sample(Sample("process", 1, {"pid": 10, "name": "train", "watched": True, "exited_ns": None}))
+    assert disguise.is_watched(10)
+    disguise.sample(Sample("process", 2, {"pid": 10, "watched": True, "exited_ns": 2}))
+    disguise.sample(Sample("mark", 3, {}))
+    assert not disguise.is_watched(10)
 
 
 def test_the_header_does_not_say_who_and_where() -> None:

@@ -130,6 +130,16 @@ def test_a_long_batch_is_cut_and_put_together_again(tmp_path: Path) -> None:
     assert flat(read(tmp_path / "s")) == [records.tobytes()]
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_nothing_to_record_is_no_problem(tmp_path: Path, private: bool) -> None:
+    path = write(tmp_path / "s", [])
+    assert read(path) == []
+    assert SessionReader(path).marks.tolist() == []
+    assert SessionReader(path).problems == []
+    write(path, [empty(0), Sample("mark", 5, {}), empty(0)], private=private)
+    assert read(path) == [Sample("mark", 5, {})]
+
+
 def test_text_that_is_no_unicode_becomes_text(tmp_path: Path) -> None:
     write(tmp_path / "s", [Sample("names", 1, {"7": "a\udcffb", "deep": [{"x": None, "y": 1.5, 3: True}]})])
     (sample,) = read(tmp_path / "s")

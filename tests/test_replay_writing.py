@@ -89,6 +89,22 @@ def test_a_size_limit_keeps_what_was_written(tmp_path: Path) -> None:
     assert len(replayed) > 50_000
 
 
+def test_a_disk_that_fills_up_at_the_very_end_costs_only_the_index(tmp_path: Path) -> None:
+    items = session(realistic(100))
+    writer = SessionWriter(tmp_path / "s", HEADER)
+    for item in items:
+        writer.write(item)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (writer.size_bytes + 20, before[1]))
+    try:
+        with pytest.raises(SessionError, match="can be replayed"):
+            writer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    writer.close()
+    assert flat(read(tmp_path / "s")) == flat(items)
+
+
 KILLED = """
 import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
