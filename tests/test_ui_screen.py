@@ -301,3 +301,34 @@ async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
         assert "n/a" in text_of(app)
         await pilot.press("shift+tab", "z")
         assert "n/a: power: not supported here" in text_of(app)
+
+
+async def test_truncated_tables_say_how_much_is_out_of_sight() -> None:
+    async with running(fake.frame(processes=30), (80, 24)) as (app, _, pilot):
+        table = app.presenter.panes.processes
+        title = next(line for line in text_of(app).splitlines() if "Processes 30" in line)
+        rows = sum(f" {pid} " in text_of(app).split("Calls")[0] for pid in shown_pids(app)[1:]) + 1
+        assert f"+{30 - rows} rows" in title
+        await pilot.press("end")
+        assert table.index == 29
+        assert f"{30 - rows} above" in text_of(app)
+
+
+async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
+    async with running(fake.frame(processes=60), (80, 24)) as (app, _, pilot):
+        table = app.presenter.panes.processes
+        selected = table.selected
+        app.presenter.wheel(10, 8, 3)
+        app.paint()
+        assert table.top == 3
+        assert table.selected == selected
+
+
+async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
+    feed = fake.FakeFeed(fake.frame(processes=1))
+    app = GputopApp(feed, rate_hz=0.001, selected_pid=4263)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        feed.newest = fake.frame(1, processes=5)
+        app.poll()
+        assert app.presenter.panes.processes.selected == 4263

@@ -1,104 +1,18 @@
-"""What the user has chosen to see, and the actions that change it. Owns every bit of view state."""
+"""The actions that change what the user sees."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from gputop.frame import Frame, ProcessRow
-from gputop.ui.feed import RecordingState
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
-from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.panes import Panes
+from gputop.ui.model.state import ViewState
 from gputop.ui.model.table import Table
 
-LOG_LINES = 2_000
 FOCI = ("processes", "calls", "threads", "gpus")
 
 
-class Controls:
-    """The state of the view.
-
-    Attributes:
-        frame: The frame shown.
-        focus: The pane the keys go to.
-        overlay: The page over the body: ``help``, ``problems`` or "".
-        zoomed: Whether the focused pane has the body.
-    """
-
-    def __init__(
-        self, mode: str, *, ascii_only: bool, selected_pid: int | None = None, title: str = ""
-    ) -> None:
-        """Start without a frame.
-
-        Args:
-            mode: ``live`` or ``replay``.
-            ascii_only: Whether to draw with ASCII only.
-            selected_pid: The process selected as soon as it appears.
-            title: What is watched, for the header.
-        """
-        self.glyphs = ASCII if ascii_only else UNICODE
-        self.mode = mode
-        self.title = title
-        self.frame: Frame | None = None
-        self.focus = "processes"
-        self.overlay = ""
-        self.zoomed = False
-        self.log_shown = False
-        self.paused = False
-        self.behind_ns = 0
-        self.failure: str | None = None
-        self.recording: RecordingState | None = None
-        self.transport: TransportView | None = None
-        self.native_lines = 0
-        self.log: list[str] = []
-        self.size = (80, 24)
-        self.panes = Panes(self.glyphs)
-        self._wanted_pid = selected_pid
-        self._detail = "calls"
-        self._detail_pid: int | None = None
-        self._scroll = 0
-        self._page = 1
-        self._overlay_length = 0
-        self._placed: tuple[Placed, ...] = ()
-
-    @property
-    def selected(self) -> ProcessRow | None:
-        """The process whose calls and threads are shown."""
-        return self.panes.processes.selected_row
-
-    def show(self, frame: Frame) -> None:
-        """Take a frame.
-
-        Args:
-            frame: What is shown from now on.
-        """
-        self.frame = frame
-        table = self.panes.processes
-        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
-            table.select(self._wanted_pid)
-            self._wanted_pid = None
-        table.update(frame.processes, frame.time_ns)
-        self._show_details()
-
-    def _show_details(self) -> None:
-        row, frame = self.selected, self.frame
-        if frame is None:
-            return
-        pid = row.pid if row else None
-        if pid != self._detail_pid:
-            self._detail_pid = pid
-            self.panes.calls.reset()
-            self.panes.threads.reset()
-        self.panes.calls.update(row.calls if row else (), frame.time_ns)
-        self.panes.threads.update(row.threads if row else (), frame.time_ns)
-
-    def add_log(self, lines: Sequence[str]) -> None:
-        """Take lines of output of the started command; the newest are kept."""
-        self.log = (self.log + list(lines))[-LOG_LINES:]
-
-    # -- actions ---------------------------------------------------------------------------------
+class Controls(ViewState):
+    """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
     def _table(self) -> Table[Any] | None:
@@ -156,14 +70,11 @@ class Controls:
 
     def do_next_pane(self) -> None:
         """The keys go to the next pane."""
-        self._focus_by(1)
+        self.set_focus(FOCI[(FOCI.index(self.focus) + 1) % len(FOCI)])
 
     def do_previous_pane(self) -> None:
         """The keys go to the pane before."""
-        self._focus_by(-1)
-
-    def _focus_by(self, by: int) -> None:
-        self.set_focus(FOCI[(FOCI.index(self.focus) + by) % len(FOCI)])
+        self.set_focus(FOCI[FOCI.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
         """The keys go to this pane from now on."""
@@ -243,7 +154,9 @@ class Controls:
         if placed is None:
             return
         if placed.pane in FOCI:
-            self.set_focus(placed.pane)
+            other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
+            switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
+            self.set_focus(other if switch and other else placed.pane)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
@@ -265,6 +178,10 @@ class Controls:
             table.scroll(by)
         elif placed and placed.pane in ("overlay", "gpus"):
             self._move(by)
+
+    @property
+    def _tabbed(self) -> bool:
+        return len({placed.pane for placed in self._placed} & {"calls", "threads"}) == 1
 
     def _at(self, x: int, y: int) -> Placed | None:
         hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)

@@ -129,21 +129,26 @@ def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200) -> list[Span]:
     Args:
         storm: The storm.
         glyphs: The signs used.
-        width: Columns; on narrow screens the figures are left to the row of the process.
+        width: Columns; where it is tight the figures are left to the row of the process.
     """
     name = escape_text(storm.name, ascii_only=glyphs.ascii)
     occupants = shares_text(storm.occupants, glyphs) or "unknown"
-    if width < 60:
-        return [(f"{glyphs.storm} storm ", "host"), (f"{storm.pid}: ", "value"), (occupants, "")]
-    runnable, had = ("runnable", "CPU had by") if width >= 100 else ("runq", "CPU:")
-    return [
-        (f"{glyphs.storm} storm ", "host"),
-        (f"{storm.pid} {name} ", "value"),
-        (f" {format_count(storm.involuntary_per_second)} inv/s", "host"),
-        (f"  {runnable} {format_percent(storm.runnable_percent)}%", "host"),
-        (f"  {had} ", "dim"),
-        (occupants, ""),
+    head: Span = (f"{glyphs.storm} storm ", "host")
+    rate = format_count(storm.involuntary_per_second)
+    percent = format_percent(storm.runnable_percent)
+    tellings: list[list[Span]] = [
+        [
+            head,
+            (f"{storm.pid} {name} ", "value"),
+            (f" {rate} inv/s  {runnable} {percent}%", "host"),
+            (f"  {had} ", "dim"),
+            (occupants, ""),
+        ]
+        for runnable, had in (("runnable", "CPU had by"), ("runq", "CPU:"))
     ]
+    tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
+    tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
+    return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
 
 
 def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs) -> list[Line]:

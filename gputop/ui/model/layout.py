@@ -8,7 +8,6 @@ MIN_WIDTH, MIN_HEIGHT = 40, 10
 BESIDE_WIDTH = 160  # calls and threads side by side
 STACK_ROWS = 26  # processes, calls and threads under each other
 TABS_ROWS = 11  # processes, and either calls or threads
-PANES = ("processes", "calls", "threads", "gpus")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,15 @@ class Panes:
         token = "title.focus" if focused else "title"
         return title_line([(text, token)], right, width, self.glyphs, focused=focused)
 
-    def table_pane(self, placed: Placed, frame: Frame, *, focused: bool) -> list[Line]:
-        """Title, heading and rows of the processes, the calls or the threads."""
+    def table_pane(self, placed: Placed, frame: Frame, *, focused: bool, tabbed: bool) -> list[Line]:
+        """Title, heading and rows of the processes, the calls or the threads.
+
+        Args:
+            placed: The pane.
+            frame: What is shown.
+            focused: Whether the keys go here.
+            tabbed: Whether calls and threads share one place, so that the title names both.
+        """
         row = self.processes.selected_row
         if placed.pane == "processes":
             context = processes.context_of(frame, self.glyphs)
@@ -59,7 +66,8 @@ class Panes:
         )
         if placed.pane == "calls":
             context = details.call_context(frame, row, self.glyphs)
-            title = [("Calls", self._token(focused)), (f" of {who}", "dim")]
+            other: list[Span] = [(" | ", "rule"), ("Threads", "dim")] if tabbed else []
+            title = [("Calls", self._token(focused)), *other, (f" of {who}", "dim")]
             scale = details.histogram_scale(context)
             if scale and placed.width >= 72:
                 title.append((f"  {scale}", "faint"))
@@ -71,7 +79,8 @@ class Panes:
             return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
         context = details.call_context(frame, None, self.glyphs)
         count = f" {len(row.threads)}" if row else ""
-        title = [("Threads", self._token(focused)), (f"{count} of {who}", "dim")]
+        other = [("Calls", "dim"), (" | ", "rule")] if tabbed else []
+        title = [*other, ("Threads", self._token(focused)), (f"{count} of {who}", "dim")]
         empty = (
             ("No thread was seen in the last window.",) if row else ("Select a process to see its threads.",)
         )

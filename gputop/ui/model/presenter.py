@@ -97,7 +97,8 @@ class Presenter(Controls):
             return header.storm_lines(self.frame.storms, width, placed.height, glyphs)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
-        return self.panes.table_pane(placed, self.frame, focused=self.focus == placed.pane)
+        focused = self.focus == placed.pane
+        return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
 
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":

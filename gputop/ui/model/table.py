@@ -240,9 +240,17 @@ class Table(Generic[T]):
             self.select(self._key(self.rows[self.top + y - 1]))
 
     def more(self, height: int) -> str:
-        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
-        hidden = len(self.rows) - max(height, 0)
-        return f"+{hidden} row{'s' if hidden > 1 else ''}" if hidden > 0 else ""
+        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight.
+
+        Args:
+            height: How many rows are in sight.
+        """
+        above = min(self.top, max(len(self.rows) - height, 0))
+        below = len(self.rows) - max(height, 0) - above
+        parts = [f"{above} above"] if above else []
+        if below > 0:
+            parts.append(f"+{below} row{'s' if below > 1 else ''}")
+        return ", ".join(parts)
 
     def lines(
         self,
