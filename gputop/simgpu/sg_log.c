@@ -129,6 +129,7 @@ static char *append_line(const char *path) {
       free(text);
     }
   }
+  flock(fd, LOCK_UN); /* closing is not enough: the mapping keeps the file open */
   close(fd);
   return map == MAP_FAILED ? NULL : map;
 }

@@ -1,0 +1,58 @@
+"""Runs programs against the simulated GPU and reads what they say and what it logged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.simgpu import ProcessLog, environment, read_log
+
+HERE = Path(__file__).resolve().parent
+_PRELUDE = "import json, os, threading, time\nfrom cuda import Cuda, H2D, D2H, D2D\n"
+
+
+class Bench:
+    """One test's own simulated machine: own devices, own log."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory / "log.json"
+        self.env = environment(os.environ) | {
+            "SIMGPU_STATE": str(directory / "state"),
+            "SIMGPU_LOG": str(self.log),
+            "SIMGPU_INIT_MS": "0",
+            "SIMGPU_FIRST_LAUNCH_MS": "0",
+            "PYTHONPATH": str(HERE),
+        }
+
+    def start(self, body: str, **env: str) -> subprocess.Popen[str]:
+        """Starts a Python program that uses the runtime through ctypes."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _PRELUDE + body], env=self.env | env, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, body: str, **env: str) -> Any:
+        """Runs such a program and returns what it printed as JSON."""
+        process = self.start(body, **env)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        return json.loads(out) if out.strip() else None
+
+    def processes(self) -> list[ProcessLog]:
+        """Returns the log's entries."""
+        return read_log(self.log)
+
+
+def compile_c(source: str, output: Path) -> Path:
+    """Compiles one of the C programs beside this file."""
+    if shutil.which("cc") is None:
+        pytest.skip("cc not found: apt-get install gcc libc6-dev")
+    subprocess.run(["cc", "-O2", "-o", str(output), str(HERE / source), "-ldl", "-lpthread"], check=True)
+    return output
