@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gputop import histogram, stats
+from gputop import histogram
+from gputop.callrows import call_rows
 from gputop.calltable import CallWindow
 from gputop.facts import Facts
 from gputop.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
@@ -68,7 +69,7 @@ def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
 
 def _call_rows(window: Window, facts: Facts) -> dict[int, list[CallRow]]:
     """pid -> its calls, most time first; those that have not returned are marked in their row."""
-    found = stats.call_rows(window.calls.table, window.calls.totals(), facts)
+    found = call_rows(window.calls.table, window.calls.totals(), facts)
     for (pid, op), (count, oldest_ns) in _in_progress(window).items():
         api, layer = facts.api(op)
         calls = found.setdefault(pid, [])

@@ -60,7 +60,8 @@ def import_bcc() -> ModuleType:
         spec = importlib.util.spec_from_file_location(
             "bcc", init, submodule_search_locations=[str(init.parent)]
         )
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            continue
         module = importlib.util.module_from_spec(spec)
         sys.modules["bcc"] = module
         try:

@@ -1,0 +1,16 @@
+"""The ``gputop`` program."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Runs the command line; returns the exit status."""
+    from gputop.cli import run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

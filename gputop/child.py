@@ -1,0 +1,190 @@
+"""Starts the command that is to be watched, as the user behind sudo, and not before it is watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_GO = b"g"
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
+
+
+class ChildError(Exception):
+    """The command could not be started; ``status`` is what a shell would exit with."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom the command runs as."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+
+def behind_sudo() -> Identity | None:
+    """The user who called sudo, or None when nobody did."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+        entry = pwd.getpwuid(uid)
+    except (KeyError, ValueError):
+        return None
+    return Identity(uid, gid, entry.pw_name, entry.pw_dir) if uid else None
+
+
+class Child:
+    """A command that waits for ``release`` before it becomes itself.
+
+    It is forked early, while gputop is small and has one thread; its number is known and watched before
+    its first instruction.
+
+    Args:
+        command: Program and arguments.
+        environment: Its environment.
+        identity: Whom it runs as; None: as gputop.
+        output: Descriptor for its standard output and error; None: it keeps the terminal. With an output
+            its standard input is /dev/null.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        identity: Identity | None = None,
+        output: int | None = None,
+    ) -> None:
+        self.command = list(command)
+        self._status: int | None = None
+        gate_read, self._gate = os.pipe()
+        self._report, report_write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._gate)
+            os.close(self._report)
+            _become(self.command, dict(environment), identity, output, gate_read, report_write)
+        os.close(gate_read)
+        os.close(report_write)
+
+    def release(self) -> None:
+        """Lets the command start.
+
+        Raises:
+            ChildError: It cannot be executed.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._gate, _GO)
+        os.close(self._gate)
+        with os.fdopen(self._report, "rb") as report:
+            failure = report.read()
+        if failure:
+            self.wait()
+            status, _, reason = failure.decode(errors="replace").partition(" ")
+            raise ChildError(f"cannot run {self.command[0]}: {reason}", int(status))
+
+    def discard(self) -> None:
+        """Ends the command before it was released."""
+        with contextlib.suppress(OSError):
+            os.close(self._gate)
+        self.wait()
+
+    def poll(self) -> int | None:
+        """Exit status if it has ended: 128 + number for a signal."""
+        if self._status is None:
+            self._reap(os.WNOHANG)
+        return self._status
+
+    def wait(self) -> int:
+        """Waits for its end; returns the exit status."""
+        while self._status is None:
+            self._reap(0)
+        return self._status
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, raw = os.waitpid(self.pid, options)
+        except ChildProcessError:
+            self._status = 1  # somebody else reaped it: the status is not known
+            return
+        if pid:
+            code = os.waitstatus_to_exitcode(raw)
+            self._status = code if code >= 0 else 128 - code
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal if it still runs."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def _become(
+    command: list[str],
+    environment: dict[str, str],
+    identity: Identity | None,
+    output: int | None,
+    gate: int,
+    report: int,
+) -> None:
+    """In the child: waits for the gate, takes the identity, executes. Never returns."""
+    status, reason = NOT_EXECUTABLE, ""
+    try:
+        if os.read(gate, 1) != _GO:
+            os._exit(0)  # gputop could not start: the command never ran
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        if output is not None:
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+        if identity is not None:
+            os.initgroups(identity.name, identity.gid)
+            os.setgid(identity.gid)
+            os.setuid(identity.uid)
+            environment |= {"HOME": identity.home, "USER": identity.name, "LOGNAME": identity.name}
+        os.execvpe(command[0], command, environment)
+    except FileNotFoundError:
+        status, reason = NOT_FOUND, "no such program"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+    with contextlib.suppress(OSError):
+        os.write(report, f"{status} {reason}".encode())
+    os._exit(status)
+
+
+def interpreter_prefixes(command: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Prefixes of the Python installations that the command may run in, for the wheels in them."""
+    found = [Path(sys.prefix)]
+    if environment.get("VIRTUAL_ENV"):
+        found.append(Path(environment["VIRTUAL_ENV"]))
+    for folder in (Path(command[0]).parent if command and "/" in command[0] else None, *_path(environment)):
+        if folder is None:
+            continue
+        # a virtual environment's python is a link: its own folder counts, and where it leads
+        if any((folder / name).exists() for name in ("python3", "python")):
+            found += [folder.parent, *_real_prefix(folder)]
+    return tuple(dict.fromkeys(found))
+
+
+def _real_prefix(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError, RuntimeError):
+        return [(folder / "python3").resolve().parent.parent]
+    return []
+
+
+def _path(environment: Mapping[str, str]) -> list[Path]:
+    return [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]

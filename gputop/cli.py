@@ -1,0 +1,279 @@
+"""Command line: what can be typed, checked as far as words alone can tell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
+
+from gputop.errors import USAGE, CommandError
+
+_COMMANDS = ("record", "replay", "stats", "demo", "simgpu")
+
+_DESCRIPTION = """\
+Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
+GPU utilisation, live, without any change to the program (eBPF uprobes and scheduler tracepoints).
+"""
+_EPILOG = """\
+commands:
+  gputop record -o FILE      record without a screen
+  gputop replay FILE         the same screen over a recording
+  gputop stats FILE          totals of a whole recording
+  gputop demo [NAME]         a workload on the simulated GPU; --list shows them
+  gputop simgpu              build the simulated GPU, print its directory
+  gputop COMMAND --help      more about each
+
+examples:
+  sudo gputop                            the whole machine
+  sudo gputop --pid 1234                 one process and its children
+  sudo gputop -- python train.py         start a program and watch it from its first call
+  sudo gputop --simgpu -- gputop demo    without a GPU
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
+
+
+def program_version() -> str:
+    """The installed version."""
+    try:
+        return version("gputop")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def _pids(text: str) -> tuple[int, ...]:
+    try:
+        pids = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process number or a list like 12,34") from None
+    if any(pid <= 0 for pid in pids):
+        raise argparse.ArgumentTypeError("process numbers are positive")
+    return pids
+
+
+def _bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is outside {low:g} to {high:g} {unit}")
+        return value
+
+    return parse
+
+
+def _ring(text: str) -> int:
+    try:
+        size = int(text)
+    except ValueError:
+        size = 0
+    if size < 1 or size > 1024 or size & (size - 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to 1024")
+    return size
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pid", type=_pids, metavar="PID[,PID]", help="watch these processes and their descendants"
+    )
+    parser.add_argument(
+        "--rate", type=_bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
+    )
+    parser.add_argument(
+        "--ring", type=_ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
+    )
+    parser.add_argument(
+        "--private", action="store_true", help="name no process outside the watched ones in a recording"
+    )
+    parser.add_argument(
+        "--simgpu", action="store_true", help="use the simulated GPU's NVML, and its CUDA for CMD"
+    )
+    parser.add_argument(
+        "--as-root", action="store_true", help="run CMD as root instead of the user who called sudo"
+    )
+
+
+def _live_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop",
+        usage="gputop [flags] [-- CMD ARGS…]  |  gputop COMMAND …",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
+    _add_target(parser)
+    parser.add_argument("--record", metavar="FILE", help="write what is seen to a session file")
+    parser.add_argument("--once", action="store_true", help="observe, print one frame as text, exit")
+    parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
+    parser.add_argument(
+        "--duration",
+        type=_bounded(0.1, 86400, "s"),
+        metavar="S",
+        help="with --once: seconds to observe (2)",
+    )
+    return parser
+
+
+def _record_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop record",
+        usage="gputop record -o FILE [flags] [-- CMD ARGS…]",
+        description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the session file to write")
+    _add_target(parser)
+    parser.add_argument(
+        "--duration",
+        type=_bounded(0.1, 1e9, "s"),
+        metavar="S",
+        help="end the recording (not CMD) after S seconds",
+    )
+    return parser
+
+
+def _replay_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop replay",
+        description="Show a recording in the same screen. Needs no GPU, no root and no bcc.",
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "--at",
+        metavar="T",
+        help="seconds from the start, HH:MM:SS in the recording machine's zone, or end (default of --once)",
+    )
+    parser.add_argument(
+        "--speed", type=_bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
+    )
+    parser.add_argument("--once", action="store_true", help="print one frame as text, exit")
+    parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
+    return parser
+
+
+def _stats_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="gputop stats", description="Totals of a whole recording.")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
+    return parser
+
+
+def _demo_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop demo",
+        description="Run a workload on the simulated GPU. Watch it with: gputop --simgpu -- gputop demo NAME",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="which one (--list shows them)")
+    parser.add_argument("--list", action="store_true", help="list the workloads")
+    parser.add_argument(
+        "--duration",
+        type=_bounded(0.1, 1e9, "s"),
+        metavar="S",
+        help="end after S seconds (default: until stopped)",
+    )
+    return parser
+
+
+def _simgpu_parser() -> argparse.ArgumentParser:
+    return _Parser(
+        prog="gputop simgpu",
+        description="Build the simulated CUDA and NVML libraries if needed; the last line is their directory. "
+        "Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
+    )
+
+
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "live": _live_parser,
+    "record": _record_parser,
+    "replay": _replay_parser,
+    "stats": _stats_parser,
+    "demo": _demo_parser,
+    "simgpu": _simgpu_parser,
+}
+
+
+def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
+    """(command, options); options of live and record have ``command``: the words after ``--``.
+
+    Raises:
+        CommandError: Words that make no sense; ``status`` is 2.
+    """
+    words = list(arguments)
+    tail: list[str] | None = None
+    if "--" in words:
+        cut = words.index("--")
+        words, tail = words[:cut], words[cut + 1 :]
+    name = words.pop(0) if words and words[0] in _COMMANDS else "live"
+    if name == "live" and words and not words[0].startswith("-"):
+        raise CommandError(
+            f"there is no command {words[0]!r}: use one of {', '.join(_COMMANDS)}, "
+            f"or gputop -- {words[0]} … to start a program",
+            USAGE,
+        )
+    options = _PARSERS[name]().parse_args(words)
+    if name in ("live", "record"):
+        if tail is not None and not tail:
+            raise CommandError("no command after --", USAGE)
+        if tail and options.pid:
+            raise CommandError("--pid and a command after -- exclude each other", USAGE)
+        options.command = tail or []
+    elif tail is not None:
+        raise CommandError(f"gputop {name} takes no command after --", USAGE)
+    if getattr(options, "json", False) and name in ("live", "replay"):
+        options.once = True
+    if name == "live" and options.duration is not None and not options.once:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+    return name, options
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parses and runs; turns every expected failure into one sentence and an exit status."""
+    try:
+        name, options = parse(arguments)
+        status = _dispatch(name, options)
+        sys.stdout.flush()
+        return status
+    except CommandError as error:
+        sys.stderr.write(f"gputop: {error}\n")
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader of our output went away: nothing more to say, not even at interpreter exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _dispatch(name: str, options: argparse.Namespace) -> int:
+    # each command's imports are its own: `gputop stats` needs no screen, `gputop simgpu` no numpy
+    if name == "live":
+        from gputop.commands.live import live
+
+        return live(options)
+    if name == "record":
+        from gputop.commands.record import record
+
+        return record(options)
+    if name == "replay":
+        from gputop.commands.replay import replay
+
+        return replay(options)
+    if name == "stats":
+        from gputop.commands.stats import stats
+
+        return stats(options)
+    if name == "demo":
+        from gputop.commands.demo import demo
+
+        return demo(options)
+    from gputop.commands.simgpu import simgpu
+
+    return simgpu()

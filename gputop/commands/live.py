@@ -1,0 +1,125 @@
+"""``gputop``: the live screen, or one frame of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from gputop.child import behind_sudo
+from gputop.commands.session import Session, open_session
+from gputop.engine import Engine
+from gputop.errors import CommandError
+from gputop.frame import Frame
+from gputop.terminal import prefers_ascii, require_terminal, terminal_width
+
+ONCE_S = 2.0
+
+
+def live(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _once(options) if options.once else _screen(options)
+
+
+def _once(options: argparse.Namespace) -> int:
+    from gputop.frame_json import frame_to_json
+    from gputop.text import render_text
+
+    seconds = options.duration or ONCE_S
+    # the command's output must not run into the frame: it goes to standard error
+    output = 2 if options.command else None
+    session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate)
+    session.release()
+    frame = _observe(session, seconds)
+    if options.json:
+        sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
+    else:
+        sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
+    if session.child is not None and session.child.poll() is None:
+        session.child.send(signal.SIGTERM)
+    return 0
+
+
+def _observe(session: Session, seconds: float) -> Frame:
+    """One frame over ``seconds``, or less when the command ends before."""
+    source = session.source
+    engine = Engine(source.header, window_ns=int((seconds + 1) * 1e9))
+    timer = threading.Timer(seconds, source.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        for item in source.items():
+            if session.writer is not None:
+                session.writer.write(item)
+            closed = engine.feed(item)
+            if closed and session.child is not None and session.child.poll() is not None:
+                source.close()
+    finally:
+        timer.cancel()
+        source.abandon()
+        if session.writer is not None:
+            session.writer.close()
+    return engine.frame()
+
+
+def _screen(options: argparse.Namespace) -> int:
+    require_terminal()
+    from gputop.feeds import CommandLog, LiveFeed
+    from gputop.ui.run import run_app
+
+    log, descriptor = None, None
+    if options.command:
+        path, descriptor = _log_file()
+        log = CommandLog(path)
+    session = open_session(options, record_to=options.record, output=descriptor, rate_hz=options.rate)
+    if descriptor is not None:
+        os.close(descriptor)
+    feed = LiveFeed(session.source, session.writer, log)
+    try:
+        feed.start()
+        session.release()
+        status = run_app(
+            feed,
+            rate_hz=options.rate,
+            mode="live",
+            ascii=prefers_ascii(),
+            selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
+            title=" ".join(options.command),
+        )
+    finally:
+        feed.close()
+        session.source.abandon()
+    _farewell(session, log)
+    if feed.failure():
+        raise CommandError(str(feed.failure()))
+    return status
+
+
+def _log_file() -> tuple[Path, int]:
+    """A new file for the command's output: it goes on being written when gputop ends."""
+    descriptor, name = tempfile.mkstemp(prefix="gputop-output-", suffix=".log")
+    user = behind_sudo()
+    if user is not None:
+        os.fchown(descriptor, user.uid, user.gid)
+    return Path(name), descriptor
+
+
+def _farewell(session: Session, log: object) -> None:
+    """Says where the command and its output are."""
+    from gputop.feeds import CommandLog
+
+    if session.child is None or not isinstance(log, CommandLog):
+        return
+    name = session.child.command[0]
+    status = session.child.poll()
+    if status is None:
+        sys.stderr.write(f"gputop: {name} goes on as process {session.child.pid}; its output: {log.path}\n")
+    elif log.path.stat().st_size == 0:
+        log.path.unlink()
+    else:
+        sys.stderr.write(f"gputop: {name} ended with status {status}; its output: {log.path}\n")

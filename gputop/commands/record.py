@@ -1,0 +1,113 @@
+"""``gputop record``: a session file without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from gputop.commands.session import Session, open_session
+from gputop.format import format_bytes, format_count
+from gputop.terminal import status_line
+from probes.source import MARK, Sample
+from replay.format import SessionError
+
+
+class _Progress:
+    """Elapsed time, calls per second, size, losses: on one line, once a mark."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._began = self._last = time.monotonic()
+        self._events = 0
+        self.lost = 0
+
+    def line(self, mark: Sample) -> str:
+        """The line for a mark."""
+        now = time.monotonic()
+        read = int(mark.data.get("read", 0))
+        rate = (read - self._events) / max(now - self._last, 1e-3)
+        self._events, self._last = read, now
+        self.lost = sum(int(count) for count in mark.data.get("lost", {}).values())
+        writer = self._session.writer
+        assert writer is not None
+        return (
+            f"recording {now - self._began:.0f} s  {format_count(rate)} events/s  "
+            f"{format_bytes(writer.size_bytes)}  lost {self.lost}"
+        )
+
+
+def record(options: argparse.Namespace) -> int:
+    """Runs the command; returns CMD's exit status, or 0 without one."""
+    session = open_session(options, record_to=options.output, output=None, rate_hz=options.rate)
+    source, child = session.source, session.child
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        # the terminal sends SIGINT to the command as well; SIGTERM comes to us alone
+        if child is not None and number == signal.SIGTERM:
+            child.send(signal.SIGTERM)
+        source.close()
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    timer = threading.Timer(options.duration, source.close) if options.duration else None
+    try:
+        session.release()
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        failure = _write_all(session, watched=bool(options.pid))
+    finally:
+        if timer is not None:
+            timer.cancel()
+        source.abandon()
+    status = _outcome(session, options.output, failure)
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+    return child.wait() if child is not None and status == 0 else status
+
+
+def _write_all(session: Session, *, watched: bool) -> SessionError | None:
+    """Writes until the source ends; a file that cannot be written ends the recording, not the command."""
+    progress = _Progress(session)
+    writer = session.writer
+    assert writer is not None
+    try:
+        for item in session.source.items():
+            writer.write(item)
+            if isinstance(item, Sample) and item.kind == MARK:
+                status_line(sys.stderr, progress.line(item))
+                _end_with(session, watched=watched)
+        writer.close()
+    except SessionError as error:
+        session.source.close()
+        return error
+    return None
+
+
+def _end_with(session: Session, *, watched: bool) -> None:
+    """Ends the source when there is nothing left to watch."""
+    ended = session.child is not None and session.child.poll() is not None
+    if ended or (watched and not session.source.alive):
+        session.source.close()
+
+
+def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
+    writer = session.writer
+    assert writer is not None
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+    if failure is not None:
+        sys.stderr.write(f"gputop: {failure}\n")
+        if session.child is not None:
+            session.child.wait()
+        return 1
+    sys.stderr.write(
+        f"gputop: {path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
+        f"see it with: gputop replay {path}\n"
+    )
+    return 0

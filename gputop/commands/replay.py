@@ -1,0 +1,93 @@
+"""``gputop replay``: the same screen over a recording."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+
+from gputop.errors import USAGE, CommandError
+from gputop.feeds import ReplayFeed, frame_at, mark_at
+from gputop.frame_json import frame_to_json
+from gputop.terminal import prefers_ascii, require_terminal, terminal_width
+from gputop.text import render_text
+from replay.format import SessionError
+from replay.reader import SessionReader
+
+_DAY_S = 86400
+
+
+def open_file(path: str) -> SessionReader:
+    """Opens a session file that holds at least one frame.
+
+    Raises:
+        CommandError: It cannot be read, or holds nothing to show.
+    """
+    try:
+        reader = SessionReader(path)
+    except SessionError as error:
+        raise CommandError(str(error)) from error
+    if len(reader.marks) == 0:
+        raise CommandError(f"{path} holds no complete frame: the recording ended before its first one")
+    return reader
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    if not options.once:
+        require_terminal()
+    reader = open_file(options.file)
+    index = mark_index(reader, options.at or ("end" if options.once else "0"))
+    if options.once:
+        frame = frame_at(reader, index)
+        for problem in reader.problems:
+            sys.stderr.write(f"gputop: {options.file}: {problem}\n")
+        if options.json:
+            sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
+        else:
+            sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
+        return 0
+    from gputop.ui.run import run_app
+
+    feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
+    feed.start()
+    try:
+        return run_app(feed, mode="replay", ascii=prefers_ascii(), title=options.file)
+    finally:
+        feed.close()
+        reader.close()
+
+
+def mark_index(reader: SessionReader, text: str) -> int:
+    """The newest mark that is not after T.
+
+    Args:
+        reader: The file.
+        text: Seconds from the start, ``HH:MM:SS`` in the recording machine's zone, or ``end``.
+
+    Raises:
+        CommandError: Not a time, or a time that the recording does not hold.
+    """
+    if text == "end":
+        return len(reader.marks) - 1
+    start_ns, end_ns = int(reader.header.get("start_ns", reader.marks[0])), int(reader.marks[-1])
+    if match := re.fullmatch(r"(\d{1,2}):(\d\d):(\d\d(?:\.\d+)?)", text):
+        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
+        offset_s = (seconds - _start_of_day_s(reader, start_ns)) % _DAY_S
+    else:
+        try:
+            offset_s = float(text)
+        except ValueError:
+            raise CommandError(f"--at {text}: not seconds, HH:MM:SS or end", USAGE) from None
+    if not 0 <= offset_s <= (end_ns - start_ns) / 1e9 + 1:
+        length = (end_ns - start_ns) / 1e9
+        raise CommandError(f"--at {text} lies outside the recording, which is {length:.1f} s long", USAGE)
+    return mark_at(reader, start_ns + int(offset_s * 1e9))
+
+
+def _start_of_day_s(reader: SessionReader, start_ns: int) -> float:
+    """Local time of day at which the recording started, in seconds."""
+    clock = reader.header.get("clock", {})
+    wall_ns = int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns))
+    return (wall_ns / 1e9 + int(clock.get("utc_offset_s", 0))) % _DAY_S

@@ -1,0 +1,134 @@
+"""What live and record share: the command to start, the source to open, the file to write."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputop.child import Child, ChildError, Identity, behind_sudo, interpreter_prefixes
+from gputop.errors import CommandError
+from probes.live import LivePlan, LiveSource
+from probes.loader import ProbeError
+from replay.format import SessionError
+from replay.writer import SessionWriter
+
+
+@dataclass(slots=True)
+class Session:
+    """A started source, its command (waiting to be released) and its file."""
+
+    source: LiveSource
+    child: Child | None
+    writer: SessionWriter | None
+
+    def release(self) -> None:
+        """Lets the command start.
+
+        Raises:
+            CommandError: It cannot be executed.
+        """
+        if self.child is None:
+            return
+        try:
+            self.child.release()
+        except ChildError as error:
+            self.source.abandon()
+            raise CommandError(str(error), error.status) from error
+
+
+def check_pids(pids: tuple[int, ...] | None) -> None:
+    """Raises CommandError for a process that does not exist."""
+    for pid in pids or ():
+        if not Path(f"/proc/{pid}").exists():
+            raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
+
+
+def check_rights() -> None:
+    """Raises CommandError when eBPF is out of reach."""
+    if os.geteuid() != 0:
+        raise CommandError(
+            "live tracing needs root: run it with sudo (sudo gputop …); "
+            "gputop replay and gputop stats work without"
+        )
+
+
+def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
+    from gputop.simgpu import build
+
+    try:
+        directory = build.ensure_built()
+        return build.environment(environment), build.nvml_path() or directory
+    except build.SimGpuError as error:
+        raise CommandError(str(error)) from error
+
+
+def open_session(
+    options: argparse.Namespace, *, record_to: str | None, output: int | None, rate_hz: float
+) -> Session:
+    """Forks the command, opens the file, loads and attaches the probes, in this order.
+
+    Raises:
+        CommandError: Any of it failed; nothing is left behind, the command has not run.
+    """
+    check_rights()
+    check_pids(options.pid)
+    environment, nvml_library = dict(os.environ), None
+    if options.simgpu:
+        environment, nvml_library = _simulated(environment)
+    user = behind_sudo()
+    child = None
+    if options.command:
+        identity = None if options.as_root else user
+        child = Child(options.command, environment, identity, output)
+    try:
+        source = _start_source(options, child, environment, nvml_library, rate_hz)
+    except ProbeError as error:
+        if child is not None:
+            child.discard()
+        raise CommandError(str(error)) from error
+    try:
+        writer = _open_file(record_to, source.header, options, user) if record_to else None
+    except SessionError as error:
+        source.abandon()
+        if child is not None:
+            child.discard()
+        raise CommandError(str(error)) from error
+    return Session(source, child, writer)
+
+
+def _start_source(
+    options: argparse.Namespace,
+    child: Child | None,
+    environment: Mapping[str, str],
+    nvml_library: Path | None,
+    rate_hz: float,
+) -> LiveSource:
+    pids = options.pid
+    if child is not None:
+        pids = (child.pid,)
+    source = LiveSource(
+        LivePlan(
+            pids=pids,
+            rate_hz=rate_hz,
+            ring_bytes=options.ring << 20,
+            environment=environment,
+            interpreters=interpreter_prefixes(options.command, environment),
+            nvml_library=nvml_library,
+        )
+    )
+    source.start()
+    return source
+
+
+def _open_file(
+    path: str, header: Mapping[str, Any], options: argparse.Namespace, user: Identity | None
+) -> SessionWriter:
+    from gputop.cli import program_version
+
+    facts = {**header, "gputop": program_version(), "command": list(options.command)}
+    owner = (user.uid, user.gid) if user else None
+    return SessionWriter(path, facts, owner=owner, private=options.private)

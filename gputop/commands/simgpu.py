@@ -1,0 +1,20 @@
+"""``gputop simgpu``: builds the simulated GPU and says where it is."""
+
+from __future__ import annotations
+
+import sys
+
+from gputop.errors import CommandError
+from gputop.simgpu import build
+
+
+def simgpu() -> int:
+    """Runs the command; returns the exit status."""
+    try:
+        directory = build.ensure_built()
+    except build.SimGpuError as error:
+        raise CommandError(str(error)) from error
+    if sys.stdout.isatty():
+        sys.stdout.write(f"run a CUDA program on it: LD_LIBRARY_PATH={directory} PROGRAM\n")
+    sys.stdout.write(f"{directory}\n")
+    return 0

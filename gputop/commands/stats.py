@@ -1,0 +1,26 @@
+"""``gputop stats``: totals of a recording."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from gputop.commands.replay import open_file
+from gputop.stats import collect
+from gputop.stats_output import stats_to_json, stats_to_text
+from gputop.terminal import terminal_width
+
+
+def stats(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    reader = open_file(options.file)
+    totals = collect(reader.header, reader.items())
+    for problem in reader.problems:
+        sys.stderr.write(f"gputop: {options.file}: {problem}\n")
+    reader.close()
+    if options.json:
+        sys.stdout.write(json.dumps(stats_to_json(totals)) + "\n")
+    else:
+        sys.stdout.write(stats_to_text(totals, width=terminal_width(sys.stdout)))
+    return 0

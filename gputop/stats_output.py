@@ -1,0 +1,108 @@
+"""``gputop stats`` as JSON (docs/json.md) and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
+from gputop.frame import CallRow
+from gputop.histogram import METHOD
+from gputop.stats import ProcessTotals, Stats
+
+SCHEMA = "gputop.stats/1"
+
+
+def stats_to_json(stats: Stats) -> dict[str, Any]:
+    """One object; times in ns, sizes in bytes, as the key names say."""
+    return {
+        "schema": SCHEMA,
+        "start_realtime_ns": stats.start_wall_ns,
+        "duration_ns": stats.duration_ns,
+        "events": stats.events,
+        "lost": {"events": stats.lost.events, **dict(stats.lost.by_kind)},
+        "percentiles": METHOD,
+        "processes": [_process_json(process) for process in stats.processes],
+        "problems": list(stats.problems),
+    }
+
+
+def _process_json(process: ProcessTotals) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "name": process.name,
+        "command": process.command,
+        "exited": process.exited,
+        "calls": [
+            {
+                "api": call.api,
+                "layer": call.layer,
+                "nested": call.nested,
+                "count": call.count,
+                "errors": call.errors,
+                "bytes": call.bytes,
+                "sum_ns": call.sum_ns,
+                "p50_ns": call.p50_ns,
+                "p95_ns": call.p95_ns,
+                "p99_ns": call.p99_ns,
+                "max_ns": call.max_ns,
+            }
+            for call in process.calls
+        ],
+        "threads": [
+            {
+                "tid": thread.tid,
+                "name": thread.name,
+                "voluntary_switches": thread.voluntary_switches,
+                "involuntary_switches": thread.involuntary_switches,
+                "on_cpu_ns": thread.on_cpu_ns,
+                "runnable_ns": thread.runnable_ns,
+                "blocked_ns": thread.blocked_ns,
+            }
+            for thread in process.threads
+        ],
+    }
+
+
+def stats_to_text(stats: Stats, width: int | None) -> str:
+    """Tables for a terminal or a log; lines are cut at ``width`` columns if given."""
+    lost = "" if not stats.lost.events else " (figures are too low)"
+    lines = [
+        f"{format_ns(stats.duration_ns)} recorded, {format_count(stats.events)} events, "
+        f"lost {stats.lost.events}{lost}"
+    ]
+    lines += [f"! {escape_text(problem)}" for problem in stats.problems]
+    for process in stats.processes:
+        lines += ["", *_process_text(process)]
+    return "\n".join(clip(line, width) if width else line for line in lines) + "\n"
+
+
+def _process_text(process: ProcessTotals) -> list[str]:
+    command = f"  {escape_text(process.command)}" if process.command else ""
+    lines = [f"{process.pid} {escape_text(process.name)}{command}{'  (exited)' if process.exited else ''}"]
+    if process.calls:
+        lines.append(
+            f"  {'CALL':<34}{'LAYER':<9}{'COUNT':>10}{'ERRORS':>8}{'BYTES':>8}{'SUM':>8}"
+            f"{'P50':>8}{'P95':>8}{'P99':>8}{'MAX':>8}"
+        )
+        lines += [_call_text(call) for call in process.calls]
+    if process.threads:
+        lines.append(
+            f"  {'THREAD':<28}{'VOLUNTARY':>10}{'INVOLUNTARY':>13}{'ON-CPU':>10}{'RUNNABLE':>10}{'BLOCKED':>10}"
+        )
+        lines += [
+            f"  {thread.tid:<8}{escape_text(thread.name):<20}{thread.voluntary_switches:>10}"
+            f"{thread.involuntary_switches:>13}{format_ns(thread.on_cpu_ns):>10}"
+            f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
+            for thread in process.threads
+        ]
+    return lines
+
+
+def _call_text(call: CallRow) -> str:
+    # a driver call inside its runtime call is indented: its time is part of the line it belongs to
+    name = ("  " if call.nested else "") + call.api
+    return (
+        f"  {name:<34}{call.layer:<9}{call.count:>10}{call.errors:>8}{format_bytes(call.bytes):>8}"
+        f"{format_ns(call.sum_ns):>8}{format_ns(call.p50_ns):>8}{format_ns(call.p95_ns):>8}"
+        f"{format_ns(call.p99_ns):>8}{format_ns(call.max_ns):>8}"
+    )
