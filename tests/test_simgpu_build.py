@@ -1,0 +1,49 @@
+"""The libraries are built where nobody else can change them, or not at all, with a clear word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputop.simgpu import SimGpuError, build, environment, nvml_path
+
+
+def test_no_compiler_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SimGpuError, match="apt-get install gcc libc6-dev"):
+        build.ensure_built()
+
+
+def test_a_place_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    (tmp_path / build.ensure_built().name / "libcuda.so.1").chmod(0o666)
+    if build.os.geteuid() != 0:
+        pytest.skip("only root insists on modes")
+    with pytest.raises(SimGpuError, match="not safe"):
+        build.ensure_built()
+
+
+def test_a_library_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if build.os.geteuid() != 0:
+        pytest.skip("needs root")
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    build.os.chown(build.ensure_built() / "libcuda.so.1", 65534, 65534)
+    with pytest.raises(SimGpuError, match="not safe"):
+        build.ensure_built()
+
+
+def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    first = build.ensure_built()
+    stamp = (first / "libcuda.so.1").stat().st_mtime_ns
+    assert build.ensure_built() == first
+    assert (first / "libcuda.so.1").stat().st_mtime_ns == stamp
+    assert [path.name for path in tmp_path.iterdir()] == [first.name], "nothing half-built is left"
+    assert build.ensure_built(endbr=True) != first
+
+
+def test_programs_find_the_simulation_first() -> None:
+    env = environment({"LD_LIBRARY_PATH": "/opt/lib", "A": "b"})
+    assert env == {"LD_LIBRARY_PATH": f"{nvml_path().parent}:/opt/lib", "A": "b"}
+    assert environment({})["LD_LIBRARY_PATH"] == str(nvml_path().parent)

@@ -1,0 +1,151 @@
+"""The log is right whatever happens to the process: all other tests compare with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from simgpu_programs.harness import Bench, compile_c
+
+from gputop.simgpu import read_log
+
+THREADS, LAUNCHES = 8, 5003
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c("basic.c", tmp_path_factory.mktemp("bin") / "basic")
+
+
+@pytest.mark.parametrize("ending", ["exit", "_exit", "kill"])
+@pytest.mark.parametrize("library", ["libcudart.so.12", "libcudart.so.13"])
+def test_counts_are_exact_with_threads_and_processes(
+    tmp_path: Path, program: Path, library: str, ending: str
+) -> None:
+    bench = Bench(tmp_path)
+    env = bench.env | {"SIMGPU_LAUNCH_NS": "0"}
+    command = [str(program), library, str(THREADS), str(LAUNCHES), ending]
+    processes = [subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL) for _ in range(3)]
+    codes = [process.wait(timeout=60) for process in processes]
+    assert codes == [-9 if ending == "kill" else 0] * 3
+    logs = bench.processes()
+    assert sorted(log.pid for log in logs) == sorted(process.pid for process in processes)
+    for log in logs:
+        assert log.comm == "basic"
+        for name, count in (
+            ("LaunchKernel", THREADS * LAUNCHES),
+            ("StreamQuery", THREADS * (LAUNCHES // 100)),
+        ):
+            assert log.calls["cuda" + name] == count
+            assert log.calls["cu" + name] == count
+        assert log.calls["cudaDeviceSynchronize"] == 1
+        assert log.kernel_busy_ns > 0
+
+
+def test_a_child_has_its_own_line_and_cannot_use_its_parents_device(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    result = bench.run(
+        "c = Cuda(); c.launch(1000); c.DeviceSynchronize(); r, w = os.pipe(); pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    os.write(w, json.dumps([c.launch(1000), c.DeviceSynchronize()]).encode()); os._exit(0)\n"
+        "os.waitpid(pid, 0); c.launch(1000)\n"
+        "print(json.dumps([os.getpid(), pid, json.loads(os.read(r, 100))]))"
+    )
+    parent, child, codes = result
+    assert codes == [3, 3]
+    logs = {log.pid: log for log in bench.processes()}
+    assert logs[parent].calls["cudaLaunchKernel"] == 2
+    assert logs[child].calls["cudaLaunchKernel"] == 1
+    assert logs[child].calls["cudaDeviceSynchronize"] == 1
+
+
+def test_a_child_of_a_process_that_only_loaded_the_library_can_use_the_device(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    codes = bench.run(
+        "c = Cuda(); r, w = os.pipe(); pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    os.write(w, json.dumps([c.launch(1000), c.DeviceSynchronize()]).encode()); os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "print(json.dumps([json.loads(os.read(r, 100)), c.launch(1000), c.DeviceSynchronize()]))"
+    )
+    assert codes == [[0, 0], 0, 0]
+    assert [log.calls["cudaLaunchKernel"] for log in bench.processes()] == [1, 1]
+
+
+def test_each_line_is_json_by_itself(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for _ in range(2):
+        bench.run("c = Cuda(); c.launch(1000)")
+    lines = bench.log.read_text().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert json.loads(line)["calls"]["cudaLaunchKernel"] == 1
+
+
+def test_a_line_is_added_after_what_stands_in_the_file(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.log.write_text('{"pid":1,"start":2,"lib":"cuda","comm":"x","calls":{}}\n')
+    bench.run("c = Cuda(); c.launch(1000)")
+    assert [log.comm for log in read_log(bench.log)][0] == "x"
+    assert len(read_log(bench.log)) == 2
+
+
+def test_busy_and_idle_time_are_the_devices(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(
+        "c = Cuda(); a, b = c.stream(1), c.stream(1)\n"
+        "c.launch(30_000_000, a); c.launch(10_000_000, b); c.DeviceSynchronize()\n"
+        "time.sleep(0.05); c.launch(5_000_000, a); c.DeviceSynchronize()",
+        SIMGPU_TRACE=str(tmp_path / "trace"),
+    )
+    (log,) = bench.processes()
+    assert log.gpu_busy_ns == 35_000_000, "work of two streams at once counts once"
+    assert 50_000_000 <= log.gpu_idle_ns < 60_000_000
+    assert log.last_end_ns - log.first_start_ns == log.gpu_busy_ns + log.gpu_idle_ns
+    rows = [line.split() for line in (tmp_path / "trace").read_text().splitlines()]
+    assert [int(row[4]) - int(row[3]) for row in rows] == [30_000_000, 10_000_000, 5_000_000]
+    assert len({row[2] for row in rows}) == 2
+    assert {(int(row[0]), row[5]) for row in rows} == {(log.pid, "kernel")}
+
+
+def test_counting_carries_over_every_digit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run("c = Cuda()\nfor _ in range(100_123): c.PeekAtLastError()")
+    (log,) = bench.processes()
+    assert log.calls["cudaPeekAtLastError"] == 100_123
+
+
+def test_a_launch_is_fast_enough_for_high_rates(tmp_path: Path, program: Path) -> None:
+    env = Bench(tmp_path).env | {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0"}
+    best = min(
+        float(
+            subprocess.run(
+                [str(program), "libcudart.so.13", "1", "200000", "exit"],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split()[1]
+        )
+        for _ in range(3)
+    )
+    assert best < 1000, "ns of CPU for both layers together"
+
+
+def test_a_launch_costs_what_it_does_in_reality_by_default(tmp_path: Path, program: Path) -> None:
+    out = subprocess.run(
+        [str(program), "libcudart.so.12", "1", "500", "exit"],
+        env=Bench(tmp_path).env | {"SIMGPU_KERNEL_NS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert 3000 < float(out.split()[1]) < 8000
+
+
+def test_an_unwritable_log_does_not_stop_the_program(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.run("c = Cuda(); print(c.launch(1000))", SIMGPU_LOG=os.devnull + "/x") == 0

@@ -1,0 +1,177 @@
+"""A monitor that knows only NVML sees what the simulated workloads do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simgpu_programs.harness import Bench
+
+HALF_BUSY = (
+    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(100 << 20); print('ready', flush=True)\n"
+    "t = time.monotonic()\n"
+    "while True:\n"
+    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
+)
+
+
+def ask(bench: Bench, body: str, **env: str) -> Any:
+    """Runs a Python program that uses pynvml in its own process, with no other setting in common."""
+    prelude = (
+        "import json, time, pynvml as n\nn.nvmlInit()\n"
+        "h = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "def t(f, *a):\n"
+        "    try: return f(*a)\n"
+        "    except n.NVMLError as e: return 'error %d' % e.value\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", prelude + body],
+        env=bench.env | env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+    return json.loads(out)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def workload(bench: Bench) -> Iterator[int]:
+    process = bench.start(HALF_BUSY)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.8)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
+    util, pids, used, samples, power, mhz, state, reasons = ask(
+        bench,
+        "u = n.nvmlDeviceGetUtilizationRates(h).gpu\n"
+        "ps = [(p.pid, p.usedGpuMemory) for p in n.nvmlDeviceGetComputeRunningProcesses(h)]\n"
+        "s = [(x.pid, x.smUtil) for x in n.nvmlDeviceGetProcessUtilization(h, 0)]\n"
+        "print(json.dumps([u, ps, n.nvmlDeviceGetMemoryInfo(h).used, s, n.nvmlDeviceGetPowerUsage(h),\n"
+        "  n.nvmlDeviceGetClockInfo(h, 1), n.nvmlDeviceGetPerformanceState(h),\n"
+        "  n.nvmlDeviceGetCurrentClocksEventReasons(h)]))",
+    )
+    assert 42 <= util <= 58
+    assert pids == [[workload, used]]
+    assert used == (256 + 100) << 20
+    assert samples[0][0] == workload
+    assert 42 <= samples[0][1] <= 58
+    assert power > 200_000
+    assert (mhz, state, reasons) == (1755, 0, 0)
+
+
+def test_a_killed_workload_is_gone(bench: Bench) -> None:
+    process = bench.start(HALF_BUSY)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    time.sleep(0.6)
+    result = ask(
+        bench,
+        "print(json.dumps([n.nvmlDeviceGetUtilizationRates(h).gpu, n.nvmlDeviceGetMemoryInfo(h).used,\n"
+        "  len(n.nvmlDeviceGetComputeRunningProcesses(h)), n.nvmlDeviceGetPerformanceState(h),\n"
+        "  n.nvmlDeviceGetCurrentClocksEventReasons(h)]))",
+    )
+    assert result == [0, 0, 0, 8, 1]
+
+
+def test_devices_have_identities(bench: Bench) -> None:
+    bench.run("c = Cuda(); c.Free(None)", SIMGPU_DEVICES="2")
+    result = ask(
+        bench,
+        "g = n.nvmlDeviceGetHandleByIndex(1); u = n.nvmlDeviceGetUUID(g); b = n.nvmlDeviceGetPciInfo(g).busId\n"
+        "print(json.dumps([n.nvmlDeviceGetCount(), n.nvmlDeviceGetName(g), u.startswith('GPU-'),\n"
+        "  n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(u.encode())),\n"
+        "  n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(b.encode() if isinstance(b, str) else b)),\n"
+        "  t(n.nvmlDeviceGetHandleByIndex, 2), t(n.nvmlDeviceGetFanSpeed, g), t(n.nvmlDeviceGetMigMode, g),\n"
+        "  n.nvmlDeviceGetMemoryInfo(g, n.nvmlMemory_v2).total, n.nvmlDeviceGetEncoderUtilization(g)[0]]))",
+    )
+    assert result == [2, "SimGPU 80GB", True, 1, 1, "error 2", "error 3", "error 3", 80 << 30, 0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "body", "expected"),
+    [
+        ("lost:0", "t(n.nvmlDeviceGetUtilizationRates, h)", "error 15"),
+        ("notsupported:nvmlDeviceGetPowerUsage", "t(n.nvmlDeviceGetPowerUsage, h)", "error 3"),
+        (
+            "nopermission:nvmlDeviceGetComputeRunningProcesses",
+            "t(n.nvmlDeviceGetComputeRunningProcesses, h)",
+            "error 4",
+        ),
+        ("notsupported:nvmlDeviceGetPowerUsage", "t(n.nvmlDeviceGetTemperature, h, 0)", 32),
+        ("throttle:0x20:600", "t(n.nvmlDeviceGetCurrentClocksEventReasons, h)", 0x20),
+    ],
+)
+def test_faults_begin_while_the_monitor_runs(bench: Bench, fault: str, body: str, expected: object) -> None:
+    control = bench.directory / "fault"
+    before, during, after = ask(
+        bench,
+        f"import pathlib\nf = pathlib.Path({str(control)!r}); r = [{body}]\n"
+        f"f.write_text({fault!r}); r.append({body}); f.unlink(); r.append({body}); print(json.dumps(r, default=str))",
+        SIMGPU_NVML_FAULT_FILE=str(control),
+    )
+    assert during == expected
+    assert before == after
+    assert str(before).startswith("error") is False
+
+
+def test_a_function_can_hang(bench: Bench) -> None:
+    spent, other = ask(
+        bench,
+        "a = time.monotonic(); n.nvmlDeviceGetUtilizationRates(h); b = time.monotonic()\n"
+        "n.nvmlDeviceGetPowerUsage(h); print(json.dumps([b - a, time.monotonic() - b]))",
+        SIMGPU_NVML_FAULT="hang:nvmlDeviceGetUtilizationRates:300",
+    )
+    assert 0.3 <= spent < 0.6
+    assert other < 0.2
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"\xff" * 3_000_000])
+def test_a_broken_state_file_is_not_trusted(bench: Bench, content: bytes) -> None:
+    (bench.directory / "state").write_bytes(content)
+    result = ask(bench, "print(json.dumps([n.nvmlDeviceGetCount(), n.nvmlDeviceGetUtilizationRates(h).gpu]))")
+    assert result == [1, 0]
+
+
+def test_a_hostile_state_file_is_bounded(bench: Bench) -> None:
+    bench.run("c = Cuda(); c.launch(1000)")
+    path = bench.directory / "state"
+    data = bytearray(path.read_bytes())
+    data[8:] = b"\xff" * (len(data) - 8)
+    path.write_bytes(data)
+    result = ask(
+        bench,
+        "print(json.dumps([n.nvmlDeviceGetCount(), n.nvmlDeviceGetUtilizationRates(h).gpu,\n"
+        "  n.nvmlDeviceGetComputeRunningProcesses(h)]))",
+    )
+    assert result[0] == 8
+    assert result[1] <= 100
+    assert result[2] == []
+
+
+def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench) -> None:
+    bench.run(
+        "import pynvml as n\nc = Cuda(); c.launch(1000); n.nvmlInit()\n"
+        "for _ in range(3): n.nvmlDeviceGetPowerUsage(n.nvmlDeviceGetHandleByIndex(0))"
+    )
+    (process,) = bench.processes()
+    assert process.calls["nvmlDeviceGetPowerUsage"] == 3
+    assert process.calls["cudaLaunchKernel"] == 1
