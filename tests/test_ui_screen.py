@@ -315,7 +315,7 @@ async def test_truncated_tables_say_how_much_is_out_of_sight() -> None:
 
 
 async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
-    async with running(fake.frame(processes=60), (80, 24)) as (app, _, pilot):
+    async with running(fake.frame(processes=60), (80, 24)) as (app, _, _):
         table = app.presenter.panes.processes
         selected = table.selected
         app.presenter.wheel(10, 8, 3)
