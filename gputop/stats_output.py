@@ -87,7 +87,8 @@ def _process_text(process: ProcessTotals) -> list[str]:
         lines += [_call_text(call) for call in process.calls]
     if process.threads:
         lines.append(
-            f"  {'THREAD':<28}{'VOLUNTARY':>10}{'INVOLUNTARY':>13}{'ON-CPU':>10}{'RUNNABLE':>10}{'BLOCKED':>10}"
+            f"  {'THREAD':<28}{'VOLUNTARY':>10}{'INVOLUNTARY':>13}"
+            f"{'ON-CPU':>10}{'RUNNABLE':>10}{'BLOCKED':>10}"
         )
         lines += [
             f"  {thread.tid:<8}{escape_text(thread.name):<20}{thread.voluntary_switches:>10}"
