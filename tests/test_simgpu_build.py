@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,17 @@ def test_no_compiler_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_place_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
     (tmp_path / build.ensure_built().name / "libcuda.so.1").chmod(0o666)
-    if build.os.geteuid() != 0:
+    if os.geteuid() != 0:
         pytest.skip("only root insists on modes")
     with pytest.raises(SimGpuError, match="not safe"):
         build.ensure_built()
 
 
 def test_a_library_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if build.os.geteuid() != 0:
+    if os.geteuid() != 0:
         pytest.skip("needs root")
     monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
-    build.os.chown(build.ensure_built() / "libcuda.so.1", 65534, 65534)
+    os.chown(build.ensure_built() / "libcuda.so.1", 65534, 65534)
     with pytest.raises(SimGpuError, match="not safe"):
         build.ensure_built()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from simgpu_programs import cuda_toolkit
-from simgpu_programs.harness import Bench
+from simgpu_programs.harness import Bench, compile_c
 
 from gputop.simgpu import ensure_built
 from gputop.simgpu.build import symbols
@@ -21,7 +22,9 @@ LIBRARIES = {
     "libcuda.so.1": "cuda.txt",
     "libnvidia-ml.so.1": "nvml.txt",
 }
-needs_binutils = pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf: apt-get install binutils")
+needs_binutils = pytest.mark.skipif(
+    shutil.which("readelf") is None, reason="readelf: apt-get install binutils"
+)
 
 
 def exports(library: Path) -> dict[str, tuple[int, str]]:
@@ -131,13 +134,41 @@ def test_what_is_not_simulated_says_so_and_is_counted(tmp_path: Path) -> None:
 def test_the_entry_points_a_program_asks_for_are_the_exported_ones(tmp_path: Path) -> None:
     result = Bench(tmp_path).run(
         "import ctypes\nd = ctypes.CDLL('libcuda.so.1'); d.cuInit(0); r = []\n"
-        "for name, flags, export in [('cuLaunchKernel', 0, 'cuLaunchKernel'), ('cuMemAlloc', 0, 'cuMemAlloc_v2'),\n"
-        "        ('cuStreamSynchronize', 2, 'cuStreamSynchronize_ptsz'), ('cuMemcpyHtoD', 2, 'cuMemcpyHtoD_v2_ptds')]:\n"
+        "for name, flags, suffix in [('cuLaunchKernel', 0, ''), ('cuMemAlloc', 0, '_v2'),\n"
+        "        ('cuStreamSynchronize', 2, '_ptsz'), ('cuMemcpyHtoD', 2, '_v2_ptds')]:\n"
         "    p = ctypes.c_void_p()\n"
         "    e = d.cuGetProcAddress_v2(name.encode(), ctypes.byref(p), 12000, ctypes.c_uint64(flags), None)\n"
-        "    r.append([e, p.value == ctypes.cast(d[export], ctypes.c_void_p).value])\n"
+        "    r.append([e, p.value == ctypes.cast(d[name + suffix], ctypes.c_void_p).value])\n"
         "p = ctypes.c_void_p()\n"
         "r.append(d.cuGetProcAddress_v2(b'cuNoSuch', ctypes.byref(p), 12000, ctypes.c_uint64(0), None))\n"
         "print(json.dumps(r))"
     )
     assert result == [[0, True]] * 4 + [500]
+
+
+@pytest.mark.skipif(shutil.which("bpftrace") is None or os.geteuid() != 0, reason="needs root and bpftrace")
+def test_probes_see_what_the_log_says(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    program = compile_c("basic.c", tmp_path / "basic")
+    directory = ensure_built()
+    probes = {"libcudart.so.13": "cuda", "libcuda.so.1": "cu"}
+    script = "".join(
+        f"uprobe:{directory / library}:{prefix}{name} /pid == cpid/ {{ @{prefix}{name} = count(); }}\n"
+        f"uretprobe:{directory / library}:{prefix}{name} /pid == cpid/ {{ @{prefix}{name}_ret = count(); }}\n"
+        for library, prefix in probes.items()
+        for name in ("LaunchKernel", "StreamQuery")
+    )
+    out = subprocess.run(
+        ["bpftrace", "-e", script, "-c", f"{program} libcudart.so.13 4 3000 _exit"],
+        env=bench.env | {"SIMGPU_LAUNCH_NS": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    seen = dict(re.findall(r"@(\w+): (\d+)", out))
+    (process,) = bench.processes()
+    for prefix in probes.values():
+        for name, count in (("LaunchKernel", 12_000), ("StreamQuery", 120)):
+            assert process.calls[prefix + name] == count
+            assert int(seen[prefix + name]) == int(seen[f"{prefix}{name}_ret"]) == count

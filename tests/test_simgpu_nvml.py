@@ -96,7 +96,8 @@ def test_devices_have_identities(bench: Bench) -> None:
     bench.run("c = Cuda(); c.Free(None)", SIMGPU_DEVICES="2")
     result = ask(
         bench,
-        "g = n.nvmlDeviceGetHandleByIndex(1); u = n.nvmlDeviceGetUUID(g); b = n.nvmlDeviceGetPciInfo(g).busId\n"
+        "g = n.nvmlDeviceGetHandleByIndex(1); u = n.nvmlDeviceGetUUID(g)\n"
+        "b = n.nvmlDeviceGetPciInfo(g).busId\n"
         "print(json.dumps([n.nvmlDeviceGetCount(), n.nvmlDeviceGetName(g), u.startswith('GPU-'),\n"
         "  n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(u.encode())),\n"
         "  n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(b.encode() if isinstance(b, str) else b)),\n"
@@ -125,7 +126,8 @@ def test_faults_begin_while_the_monitor_runs(bench: Bench, fault: str, body: str
     before, during, after = ask(
         bench,
         f"import pathlib\nf = pathlib.Path({str(control)!r}); r = [{body}]\n"
-        f"f.write_text({fault!r}); r.append({body}); f.unlink(); r.append({body}); print(json.dumps(r, default=str))",
+        f"f.write_text({fault!r}); r.append({body}); f.unlink(); r.append({body})\n"
+        "print(json.dumps(r, default=str))",
         SIMGPU_NVML_FAULT_FILE=str(control),
     )
     assert during == expected

@@ -80,7 +80,8 @@ def test_the_driver_interface_alone(tmp_path: Path) -> None:
         "ctx, mod, f, p = P(), P(), P(), P()\n"
         "r = [d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64)), d.cuInit(0),\n"
         "  d.cuCtxCreate_v2(ctypes.byref(ctx), 0, 0), d.cuModuleLoadData(ctypes.byref(mod), b'ptx'),\n"
-        "  d.cuModuleGetFunction(ctypes.byref(f), mod, b'k'), d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))]\n"
+        "  d.cuModuleGetFunction(ctypes.byref(f), mod, b'k'),\n"
+        "  d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))]\n"
         "v = ctypes.c_uint64(3_000_000); a = (P * 1)(ctypes.addressof(v))\n"
         "r.append(d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, a, None)); t = time.monotonic()\n"
         "r += [d.cuStreamQuery(None), d.cuStreamSynchronize(None), 2.5 < 1e3 * (time.monotonic() - t) < 8]\n"
@@ -96,7 +97,8 @@ def test_properties_lie_where_the_version_puts_them(tmp_path: Path, library: str
     result = Bench(tmp_path).run(
         "import ctypes, struct\nc = Cuda(); b = ctypes.create_string_buffer(1100)\n"
         f"assert c.{function}(b, 0) == 0\n"
-        f"print(json.dumps([b.value.decode(), *struct.unpack_from('<ii', b, 360), *struct.unpack_from('<i', b, {offset})]))",
+        "cc = struct.unpack_from('<ii', b, 360)\n"
+        f"print(json.dumps([b.value.decode(), *cc, *struct.unpack_from('<i', b, {offset})]))",
         TEST_CUDART=library,
     )
     assert result == ["SimGPU 80GB", 9, 0, 132]

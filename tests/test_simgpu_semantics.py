@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -123,8 +124,9 @@ def test_a_pageable_copy_waits_for_its_stream_and_a_pinned_one_does_not(bench: B
 @pytest.mark.parametrize("where", ["copy", "sync"])
 def test_a_copy_to_pageable_memory_waits_where_the_setting_says(bench: Bench, where: str) -> None:
     copy, sync = bench.run(
-        "import ctypes\nc = Cuda(); s = c.stream(); d = c.malloc(64); host = ctypes.create_string_buffer(64)\n"
-        "c.launch(20_000_000, s); a = c.timed(c.copy_async, host, d, 64, D2H, s)\n"
+        "import ctypes\nc = Cuda(); s = c.stream(); d = c.malloc(64)\n"
+        "host = ctypes.create_string_buffer(64); c.launch(20_000_000, s)\n"
+        "a = c.timed(c.copy_async, host, d, 64, D2H, s)\n"
         "b = c.timed(c.StreamSynchronize, s); print(json.dumps([a[1], b[1]]))",
         SIMGPU_D2H=where,
     )
@@ -262,8 +264,6 @@ def test_processes_take_turns_on_the_device(bench: Bench) -> None:
         "t = time.time()\n"
         "while time.time() < t + 0.6: c.launch(2_000_000, s); c.StreamSynchronize(s)\n"
     )
-    import time
-
     alone = bench.start(body, AT="0")
     alone.communicate(timeout=30)
     at = str(time.time() + 1.0)

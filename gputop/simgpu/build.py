@@ -27,7 +27,6 @@ _FLAGS = (
     "-fno-omit-frame-pointer",
     "-fno-strict-aliasing",
     "-Wall",
-    "-Wno-deprecated-non-prototype",
 )
 _DRIVER_SOURCES = ("cu_*.c", "sg_log.c", "sg_process.c")
 _NVML_SOURCES = ("nvml_*.c", "sg_log.c", "sg_process.c")
@@ -89,13 +88,17 @@ def _cache_root() -> Path:
 
 def _check_owner(directory: Path) -> None:
     """Refuses a place where somebody else could put code that this user then loads."""
-    mine = {0, os.geteuid()}
+    trusted = {0, os.geteuid()}
+    directory = directory.resolve()
     for path in (directory, *directory.parents, *directory.iterdir()):
         info = path.lstat()
-        loose = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX
-        link = stat.S_ISLNK(info.st_mode)
-        if info.st_uid not in mine or (os.geteuid() == 0 and loose) or link:
-            raise SimGpuError(f"{path} is not safe to load code from; remove {directory} and make its parents root's.")
+        others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX
+        insists = os.geteuid() == 0  # a user's own groups are that user's business
+        if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):
+            raise SimGpuError(
+                f"{path} is not safe to load code from: it or its place can be changed by others. "
+                f"Remove {directory}, and let its parents belong to root."
+            )
 
 
 def _run(command: list[str]) -> None:
@@ -124,7 +127,8 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
     (generated / "log_layout.h").write_text(codegen.layout_header(layout), encoding="utf-8")
     (generated / "exports.S").write_text(assembly, encoding="utf-8")
     units = [*sources, generated / "exports.S"]
-    command = [compiler, *_FLAGS, f"-fcf-protection={'branch' if endbr else 'none'}", f"-DSG_MAJOR={library.major}"]
+    protection = "branch" if endbr else "none"
+    command = [compiler, *_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
     if library.versioned:
         table = codegen.driver_table(definitions.driver_calls, symbols("cuda.txt"))
         (generated / "drv_table.h").write_text(table, encoding="utf-8")
@@ -154,7 +158,10 @@ def ensure_built(*, endbr: bool = False) -> Path:
     root = _cache_root()
     target = root / f"simgpu-{_key(version, endbr=endbr)}"
     if not target.is_dir():
-        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not root.is_dir():
+            root.mkdir(parents=True, exist_ok=True)
+            root.chmod(0o755)
+        _check_owner(root)
         with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
             work = Path(name)
             (work / "out").mkdir(mode=0o755)

@@ -79,7 +79,9 @@ def layout_header(layout: LogLayout) -> str:
     """Renders the layout for the C side."""
     names = ("pid", "start", "comm", *CUDA_TOTALS)
     lines = [f"#define LOG_SIZE {len(layout.text)}"]
-    lines += [f"#define LOG_{name.upper()} {layout.offsets[name]}" for name in names if name in layout.offsets]
+    lines += [
+        f"#define LOG_{name.upper()} {layout.offsets[name]}" for name in names if name in layout.offsets
+    ]
     text = layout.text.decode()
     lines.append("#ifdef LOG_WITH_TEMPLATE")
     lines.append("static const char log_template[] =")
@@ -145,17 +147,19 @@ def slow_path(function: str, c_function: str) -> str:
     pushes = "".join(f"\tpush %{name}\n" for name in _SAVED)
     pops = "".join(f"\tpop %{name}\n" for name in reversed(_SAVED))
     return (
-        f"\t.text\n\t.hidden {function}\n{function}:\n{pushes}\tpush %r11\n\tmov %rdi, %rsi\n\tmov %r11d, %edi\n"
-        f"\tcall {c_function}\n\tpop %r11\n{pops}\tret\n"
+        f"\t.text\n\t.hidden {function}\n{function}:\n{pushes}\tpush %r11\n"
+        f"\tmov %rdi, %rsi\n\tmov %r11d, %edi\n\tcall {c_function}\n\tpop %r11\n{pops}\tret\n"
     )
 
 
 def _entry(symbol: str, *, endbr: bool) -> str:
-    head = f"\n\t.globl {symbol}\n\t.type {symbol},@function\n\t.p2align 4\n{symbol}:\nentry_{symbol}:\n\t.cfi_startproc\n"
+    head = f"\n\t.globl {symbol}\n\t.type {symbol},@function\n\t.p2align 4\n"
+    head += f"{symbol}:\nentry_{symbol}:\n\t.cfi_startproc\n"
     if endbr:
         head += "\tendbr64\n"
     return head + (
-        "\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register 6\n"
+        "\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n"
+        "\tmov %rsp, %rbp\n\t.cfi_def_cfa_register 6\n"
     )
 
 

@@ -66,6 +66,7 @@ static void cover_add(struct cover *c, int dev, uint64_t now, uint64_t start, ui
 static char trace_text[1 << 16];
 static size_t trace_used;
 static int trace_state; /* 0: not looked at yet, 1: on, 2: off */
+static int trace_pid;   /* a child inherits the buffer, but not the right to write it */
 
 static void trace_flush(void) {
   const char *path = getenv("SIMGPU_TRACE");
@@ -81,10 +82,13 @@ static void trace_flush(void) {
 
 static void trace(int dev, struct stream *s, enum kind kind, uint64_t start, uint64_t end) {
   static const char *const names[] = {"kernel", "h2d", "d2h", "d2d", "memset", "host"};
-  if (trace_state == 0) trace_state = getenv("SIMGPU_TRACE") != NULL ? 1 : 2;
+  if (trace_state == 0) {
+    trace_state = getenv("SIMGPU_TRACE") != NULL ? 1 : 2;
+    trace_pid = getpid();
+  }
   if (trace_state != 1) return;
   if (trace_used > sizeof trace_text - 160) trace_flush();
-  trace_used += (size_t)snprintf(trace_text + trace_used, 160, "%d %d %llu %llu %llu %s\n", getpid(), dev,
+  trace_used += (size_t)snprintf(trace_text + trace_used, 160, "%d %d %llu %llu %llu %s\n", trace_pid, dev,
                                  (unsigned long long)s->id, (unsigned long long)start, (unsigned long long)end,
                                  names[kind]);
 }
@@ -122,5 +126,5 @@ void acc_add(int dev, struct stream *s, enum kind kind, uint64_t now, uint64_t s
 }
 
 __attribute__((destructor)) static void flush_at_exit(void) {
-  if (trace_state == 1) trace_flush();
+  if (trace_state == 1 && trace_pid == getpid()) trace_flush();
 }

@@ -102,7 +102,7 @@ SG(nvmlDeviceGetPciInfo_v3)(void *h, struct pci *out) {
   memset(out, 0, sizeof *out);
   out->bus = 0x10 + (unsigned)dev;
   out->id = 0x233010de;
-  snprintf(out->legacy, sizeof out->legacy, "0000:%02X:00.0", out->bus);
+  snprintf(out->legacy, sizeof out->legacy, "0000:%02X:00.0", out->bus & 255);
   snprintf(out->bus_id, sizeof out->bus_id, "00000000:%02X:00.0", out->bus);
   return N_OK;
 }
