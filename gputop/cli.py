@@ -185,8 +185,8 @@ def _demo_parser() -> argparse.ArgumentParser:
 def _simgpu_parser() -> argparse.ArgumentParser:
     return _Parser(
         prog="gputop simgpu",
-        description="Build the simulated CUDA and NVML libraries if needed; the last line is their directory. "
-        "Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
+        description="Build the simulated CUDA and NVML libraries if needed; "
+        "the last line is their directory. Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
     )
 
 

@@ -17,7 +17,7 @@ def demo(options: argparse.Namespace) -> int:
     if options.list:
         _list()
         return 0
-    _become(options)
+    return _become(options)
 
 
 def _list() -> None:
