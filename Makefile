@@ -1,0 +1,40 @@
+# make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
+# make test    every test, real eBPF included (root)
+# The rest: setup, lint, bench, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+
+PYTHON ?= python3
+ARGS ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+export PYTHON PREFIX DESTDIR
+
+.PHONY: run test setup dev lint bench install uninstall clean
+
+run: setup
+	@scripts/run.sh $(ARGS)
+
+test: dev
+	@scripts/test.sh $(ARGS)
+
+# what run, test and install share; a second time it only looks whether anything changed
+setup:
+	@scripts/setup.sh run
+
+dev:
+	@scripts/setup.sh dev
+
+lint: dev
+	@scripts/lint.sh
+
+bench: dev
+	@.venv/bin/python -m tests.bench $(ARGS)
+
+install: setup
+	@scripts/install.sh
+
+uninstall:
+	@scripts/install.sh --remove
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
