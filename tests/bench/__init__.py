@@ -1,0 +1,1 @@
+"""What gputop costs, against its bounds: ``python -m tests.bench`` (``make bench``)."""

@@ -1,0 +1,48 @@
+"""Command line of the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bench import calls
+from tests.bench.rows import Row, exceeded, heading, line
+
+GROUPS: dict[str, Callable[[Path], list[Row]]] = {
+    "calls": calls.rows,
+}
+
+
+def main() -> int:
+    """Measures and prints; 1 when a bound is exceeded, 2 when it cannot measure."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="What gputop costs.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--slack", type=float, default=1.0, metavar="X", help="multiply the bounds by X (1)")
+    parser.add_argument("--only", choices=GROUPS, action="append", help="only these figures")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("eBPF needs root")
+    found: list[Row] = []
+    load = os.getloadavg()[0]
+    if not options.json:
+        print(f"load before: {load:.1f} on {os.cpu_count()} CPUs", heading(), sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="gputop-bench-") as folder:
+        for name in options.only or GROUPS:
+            for row in GROUPS[name](Path(folder)):
+                found.append(replace(row, slack=options.slack))
+                if not options.json:
+                    print(line(found[-1]), flush=True)
+    if options.json:
+        facts = {"load_before": load, "slack": options.slack, "rows": [row.to_json() for row in found]}
+        print(json.dumps(facts))
+    return 1 if exceeded(found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""What a traced call costs, against an empty pair of entry and return probes.
+
+Rounds of untraced, empty pair, gputop's probes, in turn, on the same running program: what disturbs the
+machine for longer than a moment disturbs all three, and the fastest of many short batches is free of what
+disturbs it for a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from probes import attach, bpfcall, libraries, loader, schema
+from probes.ring import Ring
+from tests.bench.rows import Row
+from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
+
+LIGHT_BOUND, COUNTED_BOUND = 1.40, 1.65
+ROUNDS = 9
+BATCHES, CALLS = 600, 100  # 25 ms a function and condition, batches of 40 µs
+RING_BYTES = 16 << 20
+
+_EMPTY = """
+#include <linux/types.h>
+#include <uapi/linux/ptrace.h>
+int on_entry(struct pt_regs *ctx) { return 0; }
+int on_return(struct pt_regs *ctx) { return 0; }
+"""
+
+Costs = dict[str, float]  # function -> ns per call
+
+
+class _Empty:
+    """A pair of programs that do nothing."""
+
+    def __init__(self, library: libraries.Target) -> None:
+        bcc = loader.import_bcc()
+        os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
+        self._module = bcc.BPF(text=_EMPTY, cflags=["-Wno-macro-redefined"])
+        self._programs = [
+            self._module.load_func(name, bcc.BPF.KPROBE, attach_type=loader.UPROBE_MULTI).fd
+            for name in ("on_entry", "on_return")
+        ]
+        probes, _ = libraries.probes_of(library)
+        self._path = str(library.path)
+        self._offsets = [probe.offset for probe in probes]
+        self._cookies = [probe.cookie for probe in probes]
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        links = [
+            bpfcall.attach_uprobes(program, self._path, self._offsets, self._cookies, on_return=on_return)
+            for program, on_return in zip(self._programs, (False, True), strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for link in links:
+                os.close(link)
+
+
+class _Gputop:
+    """gputop's programs with a reader that looks after the ring as the live source does."""
+
+    def __init__(self, library: libraries.Target, pid: int) -> None:
+        self._library = library
+        self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid()))
+        self._cpus = bpfcall.BatchReader(self._programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
+        self._ring = Ring(self._programs.maps["events"], RING_BYTES)
+        self.calls = 0
+        bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        links = attach.Attachments(self._programs)
+        try:
+            links.attach_scheduler()
+            if not links.attach([self._library]):
+                raise RuntimeError(" ".join(links.refusals))
+            yield
+        finally:
+            links.close()
+
+    def drain(self) -> None:
+        while len(records := self._ring.read()):
+            self.calls += int((records["kind"] == schema.Kind.CALL).sum())
+
+    def close(self) -> int:
+        """Returns how many records were lost."""
+        self._ring.close()
+        return int(self._cpus.read()["lost"].sum())
+
+
+def _measure(driver: Driver, gputop: _Gputop | None = None) -> Costs:
+    costs = {}
+    for name, number in (LIGHT | COUNTED).items():
+        driver.order(number, BATCHES, CALLS)
+        costs[name] = driver.answer(gputop.drain if gputop else lambda: None).fastest_ns
+    return costs
+
+
+def _rounds(driver: Driver, library: libraries.Target) -> list[tuple[Costs, Costs, Costs]]:
+    empty, gputop = _Empty(library), _Gputop(library, driver.pid)
+    found = []
+    for _ in range(ROUNDS):
+        bare = _measure(driver)
+        with empty.attached():
+            pair = _measure(driver)
+        with gputop.attached():
+            traced = _measure(driver, gputop)
+        found.append((bare, pair, traced))
+    lost = gputop.close()
+    made = ROUNDS * BATCHES * CALLS * len(LIGHT | COUNTED)
+    if lost or gputop.calls != made:
+        raise RuntimeError(f"{gputop.calls} calls seen and {lost} records lost, of {made} calls made")
+    return found
+
+
+def rows(folder: Path) -> list[Row]:
+    """The rows of both groups of calls: the worst function of each."""
+    path, program = build(folder)
+    library = libraries.target(path)
+    assert library is not None
+    with Apart() as place, Driver(program, place.cpu) as driver:
+        found = _rounds(driver, library)
+    return [
+        _row("launch, query, record call / empty pair", LIGHT, LIGHT_BOUND, found),
+        _row("sync, copy, allocation call / empty pair", COUNTED, COUNTED_BOUND, found),
+    ]
+
+
+def _row(title: str, names: dict[str, int], bound: float, found: list[tuple[Costs, Costs, Costs]]) -> Row:
+    ratios, texts = [], []
+    for name in names:
+        ratios.append(
+            median((traced[name] - bare[name]) / (pair[name] - bare[name]) for bare, pair, traced in found)
+        )
+        bare, pair, traced = (min(part[name] for part in parts) for parts in zip(*found, strict=True))
+        texts.append(f"{name.removeprefix('cuda')} {ratios[-1]:.2f} ({bare:.0f}, {pair:.0f}, {traced:.0f} ns)")
+    return Row(title, max(ratios), "", bound, "; ".join(texts))

@@ -1,0 +1,110 @@
+"""The library whose calls are measured, and the program that calls it."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from probes import elf
+
+_HERE = Path(__file__).resolve().parent
+_LIBRARY = "libcudart.so.12"
+_FLAGS = ("-O1", "-fno-omit-frame-pointer", "-fcf-protection=none", "-fno-shrink-wrap")
+_PUSH_RBP = 0x55
+_POLL_S = 0.02
+
+# functions by their number in driver.c
+LIGHT = {"cudaLaunchKernel": 0, "cudaEventQuery": 1, "cudaEventRecord": 2}
+COUNTED = {"cudaStreamSynchronize": 3, "cudaMemcpyAsync": 4, "cudaMalloc": 5}
+IN_TURN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Nanoseconds per call: of the fastest batch and of the middle one."""
+
+    fastest_ns: float
+    median_ns: float
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Compiles library and driver; returns their paths.
+
+    Raises:
+        RuntimeError: A function does not begin with ``push %rbp``: its probes would cost ten times as much.
+    """
+    library, driver = folder / _LIBRARY, folder / "driver"
+    subprocess.run(
+        ["cc", *_FLAGS, "-shared", "-fPIC", f"-Wl,-soname,{_LIBRARY}", "-o", library, _HERE / "cudart.c"],
+        check=True,
+    )
+    subprocess.run(
+        ["cc", *_FLAGS, "-o", driver, _HERE / "driver.c", library, "-Wl,-rpath,$ORIGIN"],
+        check=True,
+    )
+    text = library.read_bytes()
+    for name, offset in elf.read(library).functions.items():
+        if name in LIGHT | COUNTED and text[offset] != _PUSH_RBP:
+            raise RuntimeError(f"{name} does not begin with push %rbp")
+    return library, driver
+
+
+class Driver:
+    """The calling program, waiting for orders on its own CPU."""
+
+    def __init__(self, program: Path, cpu: int) -> None:
+        self._process = subprocess.Popen(
+            [program, str(cpu)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+
+    def order(self, function: int, batches: int, calls: int) -> None:
+        """Lets it make ``batches`` times ``calls`` calls; ``answer`` says what they took."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{function} {batches} {calls}\n")
+        self._process.stdin.flush()
+
+    def ready(self, timeout_s: float) -> bool:
+        """Whether it has an answer."""
+        return bool(select.select([self._process.stdout], [], [], timeout_s)[0])
+
+    def answer(self, meanwhile: Callable[[], object] = lambda: None) -> Timing:
+        """Waits for the end of an order; ``meanwhile`` is called every 20 ms."""
+        assert self._process.stdout is not None
+        while not self.ready(_POLL_S):
+            meanwhile()
+        meanwhile()
+        fastest, median = map(float, self._process.stdout.readline().split())
+        return Timing(fastest, median)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Apart:
+    """While it lasts this process leaves one CPU, ``cpu``, to the driver."""
+
+    def __init__(self) -> None:
+        self._allowed = os.sched_getaffinity(0)
+        self.cpu = max(self._allowed)
+
+    def __enter__(self) -> Apart:
+        os.sched_setaffinity(0, self._allowed - {self.cpu} or self._allowed)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.sched_setaffinity(0, self._allowed)
