@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_counts_are_exact_with_threads_and_processes(
             assert log.calls["cu" + name] == count
         assert log.calls["cudaDeviceSynchronize"] == 1
         assert log.kernel_busy_ns > 0
+
+
+def test_a_kill_at_any_moment_leaves_a_line_that_adds_up(tmp_path: Path, program: Path) -> None:
+    bench = Bench(tmp_path)
+    env = bench.env | {"SIMGPU_LAUNCH_NS": "0"}
+    for i in range(8):
+        command = [str(program), "libcudart.so.13", "4", "100000000", "exit"]
+        process = subprocess.Popen(command, env=env)
+        time.sleep(0.1 + 0.0137 * i)
+        process.kill()
+        process.wait()
+    logs = bench.processes()
+    assert len(logs) == 8
+    for log in logs:
+        runtime, driver = log.calls["cudaLaunchKernel"], log.calls["cuLaunchKernel"]
+        assert runtime > 1000
+        assert 0 <= runtime - driver <= 4, "each thread can be between the two"
+        # a line is written once per launch, after it is queued: threads may be between
+        assert 0 <= driver - log.kernel_busy_ns <= 5
 
 
 def test_a_child_has_its_own_line_and_cannot_use_its_parents_device(tmp_path: Path) -> None:

@@ -235,6 +235,37 @@ def test_the_queue_holds_1024_launches_and_then_blocks(bench: Bench) -> None:
     assert above > 30
 
 
+def test_memory_apart_from_addresses_counts_when_created(bench: Bench) -> None:
+    result = bench.run(
+        "import ctypes\nc = Cuda(); c.Free(None); d = ctypes.CDLL('libcuda.so.1'); M = 2 << 20\n"
+        "z, u = ctypes.c_size_t, ctypes.c_uint64; p, h, free, total = u(), u(), z(), z()\n"
+        "def left(): c.MemGetInfo(ctypes.byref(free), ctypes.byref(total)); return free.value\n"
+        "before = left(); r = [d.cuMemAddressReserve(ctypes.byref(p), z(1 << 40 >> 3), z(0), u(0), u(0)),\n"
+        "  d.cuMemCreate(ctypes.byref(h), z(10 * M), None, u(0)), before - left() == 10 * M,\n"
+        "  d.cuMemMap(p, z(10 * M), z(0), h, u(0)), d.cuMemSetAccess(p, z(10 * M), None, z(1)),\n"
+        "  d.cuMemRelease(h), before - left() == 10 * M, d.cuMemUnmap(p, z(10 * M)), left() == before,\n"
+        "  d.cuMemCreate(ctypes.byref(h), z(1 << 40), None, u(0)), d.cuMemAddressFree(p, z(1 << 40 >> 3))]\n"
+        "print(json.dumps(r))"
+    )
+    assert result == [0, 0, True, 0, 0, 0, True, 0, True, 2, 0]
+
+
+@pytest.mark.parametrize("library", ["libcudart.so.12", "libcudart.so.13"])
+def test_a_batch_is_its_copies(bench: Bench, library: str) -> None:
+    failed = "ctypes.byref(z()), " if library.endswith("12") else ""
+    result = bench.run(
+        "import ctypes\nc = Cuda(); s = c.stream(); z, P = ctypes.c_size_t, ctypes.c_void_p\n"
+        "d = c.malloc(20); src = ctypes.create_string_buffer(b'0123456789abcdefghij', 20)\n"
+        "a = ctypes.addressof(src); dst = (P * 2)(d.value + 10, d.value); from_ = (P * 2)(a, a + 10)\n"
+        "e = c.MemcpyBatchAsync(dst, from_, (z * 2)(10, 10), z(2), None, None, z(0), " + failed + "s)\n"
+        "back = ctypes.create_string_buffer(20); c.StreamSynchronize(s); c.copy(back, d, 20, D2H)\n"
+        "print(json.dumps([e, back.raw.decode()]))",
+        TEST_CUDART=library,
+    )
+    assert result == [0, "abcdefghij0123456789"]
+    assert bench.processes()[0].bytes_h2d == 20
+
+
 def test_wrong_arguments_are_refused(bench: Bench) -> None:
     result = bench.run(
         "import ctypes\nc = Cuda(); d = c.malloc(64)\n"

@@ -151,6 +151,24 @@ SG(cuMemcpyPeerAsync)(void *dst, void *dc, const void *src, void *sc, size_t n, 
   return copy_run(flat(dst, src, n), 3, s, 1);
 }
 
+/* A batch is its copies one after another, all asynchronous. */
+static int batch(void **dst, void **src, size_t *sizes, size_t n, void *stream) {
+  int err = OK;
+  if (dst == NULL || src == NULL || sizes == NULL || (uintptr_t)stream <= 1) return E_VALUE;
+  for (size_t i = 0; i < n && err == OK; i++) err = copy_run(flat(dst[i], src[i], sizes[i]), 4, stream, 1);
+  return err;
+}
+SG(cuMemcpyBatchAsync)(void **dst, void **src, size_t *sizes, size_t n, void *attributes, size_t *indices, size_t count,
+                       size_t *failed, void *stream) {
+  (void)attributes, (void)indices, (void)count, (void)failed;
+  return batch(dst, src, sizes, n, stream);
+}
+SG(cuMemcpyBatchAsync_v2)(void **dst, void **src, size_t *sizes, size_t n, void *attributes, size_t *indices,
+                          size_t count, void *stream) {
+  (void)attributes, (void)indices, (void)count;
+  return batch(dst, src, sizes, n, stream);
+}
+
 struct copy_end {
   size_t x, y;
   unsigned type;

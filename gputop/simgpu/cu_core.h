@@ -162,6 +162,7 @@ int event_get(void *handle, struct event **out);
 int mem_is_device(const void *p);
 int mem_is_backed(const void *p, size_t n);
 int mem_is_pinned(const void *p);
+int mem_account(int dev, int64_t bytes);
 
 /* cu_copy.c */
 int copy_run(struct region r, int direction, void *stream_handle, int async);

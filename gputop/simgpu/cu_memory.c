@@ -18,7 +18,7 @@ struct ranges {
   size_t count, room;
 };
 
-enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8 };
+enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
 
 static pthread_mutex_t mem_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges device_ranges, host_ranges;
@@ -96,14 +96,36 @@ static int place(uint64_t size, uint64_t *start) {
   return E_MEMORY;
 }
 
+/* Called with mem_mu held. */
+static int has_room(int dev, uint64_t bytes) {
+  uint64_t taken = SG_CONTEXT_BYTES + dev_table[dev].memory + st_memory_of_others(dev);
+  return bytes <= cfg.memory && taken <= cfg.memory - bytes;
+}
+
+static void account(int dev, int64_t bytes) {
+  dev_table[dev].memory += (uint64_t)bytes;
+  st_set_memory(dev, SG_CONTEXT_BYTES + dev_table[dev].memory);
+}
+
+/* Takes or gives back memory that is not tied to an address. */
+int mem_account(int dev, int64_t bytes) {
+  int err = OK;
+  pthread_mutex_lock(&mem_mu);
+  if (bytes > 0 && !has_room(dev, (uint64_t)bytes))
+    err = E_MEMORY;
+  else
+    account(dev, bytes);
+  pthread_mutex_unlock(&mem_mu);
+  return err;
+}
+
 static int allocate(void **out, uint64_t size, int dev, int flags) {
   uint64_t rounded = (size + GRAIN - 1) & ~(GRAIN - 1), start;
-  struct device *d = &dev_table[dev];
-  int err = OK;
+  int err = OK, counts = flags != R_RESERVED;
   if (out == NULL || size == 0) return E_VALUE;
-  if (rounded < size || rounded > cfg.memory) return E_MEMORY;
+  if (rounded < size) return E_MEMORY;
   pthread_mutex_lock(&mem_mu);
-  if (SG_CONTEXT_BYTES + d->memory + rounded + st_memory_of_others(dev) > cfg.memory)
+  if (counts && !has_room(dev, rounded))
     err = E_MEMORY;
   else if (space == 0)
     err = reserve();
@@ -113,8 +135,7 @@ static int allocate(void **out, uint64_t size, int dev, int flags) {
     err = insert(&device_ranges, x);
     if (err == OK) {
       if (x.backed) backed_now += rounded;
-      d->memory += rounded;
-      st_set_memory(dev, SG_CONTEXT_BYTES + d->memory);
+      if (counts) account(dev, (int64_t)rounded);
       *out = (void *)start;
     }
   }
@@ -129,13 +150,11 @@ static int release(void *p) {
   r = find(&device_ranges, (uint64_t)p);
   if (r != NULL && r->start == (uint64_t)p) {
     uint64_t rounded = (r->size + GRAIN - 1) & ~(GRAIN - 1);
-    struct device *d = &dev_table[r->dev];
     if (r->backed) {
       backed_now -= rounded < backed_now ? rounded : backed_now;
       madvise(p, rounded, MADV_DONTNEED);
     }
-    d->memory -= rounded;
-    st_set_memory(r->dev, SG_CONTEXT_BYTES + d->memory);
+    if (r->flags != R_RESERVED) account(r->dev, -(int64_t)rounded);
     erase(&device_ranges, r);
     err = OK;
   }
@@ -306,4 +325,15 @@ SG(cuPointerGetAttribute)(void *data, int attribute, const void *p) {
     case 12: *(size_t *)data = r.size; return OK;
     default: return E_UNSUPPORTED;
   }
+}
+
+SG(cuMemAddressReserve)(void **out, size_t size, size_t alignment, void *wanted, unsigned long long flags) {
+  int dev, err = cu_enter_context(&dev);
+  (void)alignment, (void)wanted, (void)flags;
+  return err != OK ? err : allocate(out, size, dev, R_RESERVED);
+}
+SG(cuMemAddressFree)(void *p, size_t size) {
+  int err = cu_enter();
+  (void)size;
+  return err != OK ? err : release(p);
 }

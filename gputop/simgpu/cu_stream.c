@@ -116,6 +116,8 @@ SG(cuCtxSynchronize)(void) {
   int dev, err = cu_enter_context(&dev);
   if (err != OK) return err;
   for (size_t i = 0; i < used; i++)
+    if (pool[i].dev == dev && pool[i].live && (err = not_captured(&pool[i])) != OK) return err;
+  for (size_t i = 0; i < used; i++)
     if (pool[i].dev == dev && (pool[i].waiting != NULL || pool[i].host_busy)) q_wait_stream(&pool[i], sync_how(dev));
   pthread_mutex_lock(&sg_mu);
   uint64_t tail = dev_table[dev].all_tail;

@@ -40,6 +40,19 @@ SG(cudaMemcpyPeerAsync)(void *dst, int dd, const void *src, int sd, size_t n, vo
   PASS(DRV(cuMemcpyPeerAsync)(dst, NULL, src, NULL, n, stream));
 }
 
+/* 13.0 dropped the index of the copy that failed. */
+#if SG_MAJOR >= 13
+SG(cudaMemcpyBatchAsync)(void **dst, void **src, size_t *sizes, size_t n, void *attributes, size_t *indices,
+                         size_t count, void *stream) {
+  PASS(DRVS(cuMemcpyBatchAsync_v2)(dst, src, sizes, n, attributes, indices, count, stream));
+}
+#else
+SG(cudaMemcpyBatchAsync)(void **dst, void **src, size_t *sizes, size_t n, void *attributes, size_t *indices,
+                         size_t count, size_t *failed, void *stream) {
+  PASS(DRVS(cuMemcpyBatchAsync)(dst, src, sizes, n, attributes, indices, count, failed, stream));
+}
+#endif
+
 static int symbol(const void *host, size_t n, size_t offset, char **address) {
   size_t size;
   int err = rt_enter();
