@@ -9,9 +9,12 @@ import threading
 import time
 from types import FrameType
 
+import numpy as np
+
 from gputop.commands.session import Session, open_session
 from gputop.format import format_bytes, format_count
 from gputop.terminal import status_line
+from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError
 
@@ -22,21 +25,24 @@ class _Progress:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._began = self._last = time.monotonic()
-        self._events = 0
-        self.lost = 0
+        self._calls = 0
+
+    def count(self, records: Records) -> None:
+        """Counts outermost calls."""
+        outermost = (records["kind"] == Kind.CALL) & (records["depth"] == 0)
+        self._calls += int(np.count_nonzero(outermost))
 
     def line(self, mark: Sample) -> str:
         """The line for a mark."""
         now = time.monotonic()
-        read = int(mark.data.get("read", 0))
-        rate = (read - self._events) / max(now - self._last, 1e-3)
-        self._events, self._last = read, now
-        self.lost = sum(int(count) for count in mark.data.get("lost", {}).values())
+        rate = self._calls / max(now - self._last, 1e-3)
+        self._calls, self._last = 0, now
+        lost = sum(int(count) for count in mark.data.get("lost", {}).values())
         writer = self._session.writer
         assert writer is not None
         return (
-            f"recording {now - self._began:.0f} s  {format_count(rate)} events/s  "
-            f"{format_bytes(writer.size_bytes)}  lost {self.lost}"
+            f"recording {now - self._began:.0f} s  {format_count(rate)} calls/s  "
+            f"{format_bytes(writer.size_bytes)}  lost {lost}"
         )
 
 
@@ -79,7 +85,9 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     try:
         for item in session.source.items():
             writer.write(item)
-            if isinstance(item, Sample) and item.kind == MARK:
+            if not isinstance(item, Sample):
+                progress.count(item)
+            elif item.kind == MARK:
                 status_line(sys.stderr, progress.line(item))
                 _end_with(session, watched=watched)
         writer.close()

@@ -21,16 +21,17 @@ LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
 def _api(row: CallRow, context: Context, width: int) -> Span:
-    indent = f"{context.glyphs.nested} " if row.nested else ""
+    indent = "  " if row.nested else ""
     return indent + escape_text(short_api(row.api, width - len(indent))), ""
 
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
-    return row.layer, "dim"
+    # whose call contains it is not known row by row: its time is part of some runtime row
+    return ("nested" if row.nested else row.layer), "dim"
 
 
 def _layer_letter(row: CallRow, context: Context, width: int) -> Span:
-    return LAYERS.get(row.layer, "?"), "dim"
+    return ("n" if row.nested else LAYERS.get(row.layer, "?")), "dim"
 
 
 def _percentile(ns: int, row: CallRow, few: bool) -> Span:

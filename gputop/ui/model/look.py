@@ -35,19 +35,16 @@ class Glyphs:
     track: str
     pending: str
     separator: str
-    nested: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
-    nested="└",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    nested="`",
     ascii=True,
 )  # fmt: skip
 
