@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench import calls
+from tests.bench import calls, demo, pipeline
 from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "calls": calls.rows,
+    "reader": pipeline.rows,
+    "recorder": demo.recorder,
+    "slowdown": demo.slowdown,
 }
 
 

@@ -1,0 +1,81 @@
+"""gputop on its demo: how much it slows the demo down, and what a recording of it costs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+from gputop.simgpu import build
+from probes.live import LivePlan, LiveSource
+from probes.source import Item, Sample
+from replay.writer import SessionWriter
+from tests.bench.rows import Row
+
+NS_BOUND, BYTES_BOUND = 250.0, 10.0
+SECONDS = 3.0
+PAIRS = 3
+REPEATS = 5
+
+_GPUTOP = (sys.executable, "-m", "gputop")
+_DEMO = (*_GPUTOP, "demo", "train", "--duration", str(SECONDS))
+
+
+def _steps_per_second(command: tuple[str, ...]) -> float:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    match = re.search(r"(\d+) steps in ([\d.]+) s", done.stdout)
+    if match is None:
+        raise RuntimeError(f"the demo did not say what it did: {done.stdout}{done.stderr}")
+    return int(match[1]) / float(match[2])
+
+
+def slowdown(folder: Path) -> list[Row]:
+    """Alone and under ``gputop record``, in turn."""
+    recording = (*_GPUTOP, "record", "-o", str(folder / "demo.gputop"), "--simgpu", "--", *_DEMO)
+    pairs = [(_steps_per_second(_DEMO), _steps_per_second(recording)) for _ in range(PAIRS)]
+    ratios = [alone / watched for alone, watched in pairs]
+    detail = "steps/s " + ", ".join(f"{alone:.1f} alone {watched:.1f} watched" for alone, watched in pairs)
+    return [Row("demo alone / demo under gputop", median(ratios), "", None, detail)]
+
+
+def _observe() -> tuple[LiveSource, list[Item]]:
+    """The items of a run of the demo."""
+    demo = subprocess.Popen(_DEMO, stdout=subprocess.DEVNULL)
+    environment = build.environment(os.environ)
+    source = LiveSource(LivePlan((demo.pid,), environment=environment, nvml_library=build.nvml_path()))
+    source.start()
+    timer = threading.Timer(SECONDS - 0.5, source.close)
+    timer.start()
+    try:
+        found = list(source.items())
+    finally:
+        source.abandon()
+        timer.join()
+        demo.wait()
+    return source, found
+
+
+def recorder(folder: Path) -> list[Row]:
+    """The same items written again and again; the cheapest run counts."""
+    source, items = _observe()
+    events = sum(len(item) for item in items if not isinstance(item, Sample))
+    path = folder / "session.gputop"
+    costs = []
+    for _ in range(REPEATS):
+        began = time.process_time_ns()
+        writer = SessionWriter(path, source.header)
+        for item in items:
+            writer.write(item)
+        writer.close()
+        costs.append((time.process_time_ns() - began) / events)
+    size = path.stat().st_size
+    detail = f"{events} events of {SECONDS - 0.5:g} s; runs {', '.join(f'{cost:.0f}' for cost in costs)}"
+    return [
+        Row("recorder, CPU an event", min(costs), "ns", NS_BOUND, detail),
+        Row("recorder, file an event", size / events, "bytes", BYTES_BOUND, f"{size} bytes"),
+    ]
