@@ -126,7 +126,9 @@ def frame_at(reader: SessionReader, index: int) -> Frame:
 
 def _engine_at(reader: SessionReader, index: int) -> Engine:
     engine = Engine(reader.header)
-    oldest = int(reader.marks[max(index - HISTORY_MARKS, 0)])
+    # a sample is older than the mark that shows it: start one mark earlier than the history reaches
+    first = index - HISTORY_MARKS - 1
+    oldest = int(reader.marks[first]) if first >= 0 else 0
     records_since = int(reader.marks[index]) - WINDOW_NS - _SEEK_SLACK_NS
     for item in reader.items_until(index, records_since, min(oldest, records_since)):
         engine.feed(item)

@@ -1,0 +1,75 @@
+"""The watched command starts on command, as the right user, and its end is told truly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputop.child import Child, ChildError, Identity
+
+
+def test_it_does_not_run_before_it_is_released(tmp_path: Path) -> None:
+    child = Child(["touch", str(tmp_path / "ran")], os.environ)
+    time.sleep(0.1)
+    assert not (tmp_path / "ran").exists()
+    child.release()
+    assert child.wait() == 0
+    assert (tmp_path / "ran").exists()
+
+
+def test_it_never_runs_when_it_is_discarded(tmp_path: Path) -> None:
+    child = Child(["touch", str(tmp_path / "ran")], os.environ)
+    child.discard()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("code", "status"), [("exit 7", 7), ("kill -9 $$", 128 + 9)])
+def test_its_status_is_a_shell_s(code: str, status: int) -> None:
+    child = Child(["sh", "-c", code], os.environ)
+    child.release()
+    assert child.wait() == status
+
+
+@pytest.mark.parametrize(("program", "status"), [("/nowhere/program", 127), ("/etc/passwd", 126)])
+def test_a_program_that_cannot_run_is_told(program: str, status: int) -> None:
+    child = Child([program], os.environ)
+    with pytest.raises(ChildError) as failure:
+        child.release()
+    assert failure.value.status == status
+    assert program in str(failure.value)
+
+
+def test_with_an_output_it_has_no_input(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as output:
+        child = Child(["sh", "-c", "cat; echo done; echo error >&2"], os.environ, None, output.fileno())
+        child.release()
+        assert child.wait() == 0
+    assert (tmp_path / "out").read_text() == "done\nerror\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_it_becomes_the_user_with_home_and_groups() -> None:
+    read, write = os.pipe()
+    user = Identity(65534, 65534, "nobody", "/nonexistent")
+    child = Child(["sh", "-c", "id -u; id -g; id -G; echo $HOME $USER"], os.environ, user, write)
+    child.release()
+    child.wait()
+    os.close(write)
+    with os.fdopen(read) as lines:
+        assert lines.read().split("\n")[:4] == ["65534", "65534", "65534", "/nonexistent nobody"]
+
+
+def test_signals_that_gputop_ignores_reach_it() -> None:
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        child = Child([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    child.release()
+    child.send(signal.SIGTERM)
+    assert child.wait() == 128 + signal.SIGTERM
