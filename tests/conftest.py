@@ -1,0 +1,69 @@
+"""What tests need of the machine: they say so with a marker, and are skipped loudly where it is missing.
+
+With ``GPUTOP_REQUIRE_ALL=1``, as in CI, what is missing fails the test instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_TRACEFS = Path("/sys/kernel/tracing")
+_MARKERS = {
+    "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
+    "bpftrace": "compares with bpftrace: needs it and tracefs",
+}
+
+
+def skip_or_fail(reason: str) -> None:
+    """Skips the test with a reason, or fails it where nothing may be left out."""
+    if os.environ.get("GPUTOP_REQUIRE_ALL") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@cache
+def missing_for_ebpf() -> str:
+    """Why gputop's probes cannot be loaded here; empty when they can."""
+    from probes.loader import ProbeError, import_bcc
+
+    if os.geteuid() != 0:
+        return "real eBPF needs root: run the tests with sudo"
+    if shutil.which("cc") is None:
+        return "cc not found: apt-get install gcc libc6-dev"
+    try:
+        import_bcc()
+    except ProbeError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def missing_for_bpftrace() -> str:
+    """Why bpftrace cannot run here; empty when it can."""
+    if shutil.which("bpftrace") is None:
+        return "bpftrace not found: apt-get install bpftrace"
+    if not (_TRACEFS / "events").exists():
+        options = ["-t", "tracefs", "-o", "nosuid,nodev,noexec", "none", str(_TRACEFS)]
+        subprocess.run(["mount", *options], capture_output=True, check=False)
+    if not (_TRACEFS / "events").exists():
+        return f"bpftrace needs tracefs, and it cannot be mounted on {_TRACEFS}"
+    return ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the markers known."""
+    for name, meaning in _MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips or fails a test whose marker asks for what is not there."""
+    for marker, missing in (("ebpf", missing_for_ebpf), ("bpftrace", missing_for_bpftrace)):
+        if item.get_closest_marker(marker) is not None and (reason := missing()):
+            skip_or_fail(reason)

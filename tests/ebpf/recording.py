@@ -1,0 +1,209 @@
+"""Runs ``gputop record`` on a program and reads what it saw, what the program says and what bpftrace saw."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gputop.simgpu import ensure_built
+from probes import schema
+from probes.source import Sample
+from replay.reader import SessionReader
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
+GPUTOP = (sys.executable, "-m", "gputop")
+TIMEOUT_S = 60
+
+
+def compile_program(source: str, directory: Path, *flags: str, output: str = "") -> Path:
+    """Compiles one of the C programs; returns the path of what came out."""
+    target = directory / (output or Path(source).stem)
+    command = ["cc", "-O2", "-Wall", "-pthread", "-o", str(target), str(PROGRAMS / source), *flags, "-ldl"]
+    subprocess.run(command, check=True)
+    return target
+
+
+def wait_until(condition: Any, what: str, seconds: float = 20) -> None:
+    """Waits for a condition; fails when it does not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One finished recording and the program's own words."""
+
+    path: Path
+    stats: dict[str, Any]
+    said: list[dict[str, Any]]
+
+    def process(self, pid: int) -> dict[str, Any]:
+        """A process of the stats."""
+        (found,) = [process for process in self.stats["processes"] if process["pid"] == pid]
+        return found
+
+    def counts(self, pid: int) -> Counter[str]:
+        """API -> number of calls, nested or not."""
+        counts: Counter[str] = Counter()
+        for call in self.process(pid)["calls"]:
+            counts[call["api"]] += call["count"]
+        return counts
+
+    def nesting(self, pid: int, api: str) -> dict[bool, int]:
+        """nested -> number of calls of an API."""
+        return {call["nested"]: call["count"] for call in self.process(pid)["calls"] if call["api"] == api}
+
+    def thread(self, pid: int, tid: int) -> dict[str, Any]:
+        """A thread of the stats."""
+        (found,) = [thread for thread in self.process(pid)["threads"] if thread["tid"] == tid]
+        return found
+
+    @property
+    def lost(self) -> int:
+        """Events that the recorder says it lost."""
+        return int(self.stats["lost"]["events"])
+
+    def calls(self) -> tuple[list[str], schema.Records]:
+        """The API names by number as the file has them, and all call records in the order of their ends."""
+        names, batches = [], []
+        reader = SessionReader(self.path)
+        for item in reader.items():
+            if not isinstance(item, Sample):
+                batches.append(schema.select(item, item["kind"] == schema.Kind.CALL))
+            elif item.kind == "apis":
+                names = [row[0] for row in item.data["rows"]]
+        reader.close()
+        records = np.concatenate(batches)
+        return names, records[np.argsort(records["t_end"], kind="stable")]
+
+
+class Workshop:
+    """One test's own simulated machine, log, and recording."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = directory / "run.gputop"
+        self.self_log = directory / "self.jsonl"
+        self.simgpu_log = directory / "simgpu.jsonl"
+        self.env = dict(os.environ) | {
+            "SELF_LOG": str(self.self_log),
+            "SIMGPU_LOG": str(self.simgpu_log),
+            "SIMGPU_STATE": str(directory / "state"),
+            "SIMGPU_INIT_MS": "0",
+            "SIMGPU_FIRST_LAUNCH_MS": "0",
+            "PYTHONPATH": os.pathsep.join(map(str, PYTHON_PROGRAMS)),
+        }
+
+    def said(self) -> list[dict[str, Any]]:
+        """What the program wrote about itself, a line for each process or thread."""
+        lines = self.self_log.read_text().splitlines() if self.self_log.exists() else []
+        return [json.loads(line) for line in lines if line.strip()]
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        flags: Sequence[str] = ("--simgpu",),
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Starts ``gputop record``; ``arguments`` follow the flags (``-- CMD`` or ``--pid N``)."""
+        command = [*GPUTOP, "record", "-o", str(self.file), *flags, *arguments]
+        return subprocess.Popen(
+            command,
+            env=self.env | dict(env or {}),
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def finish(self, recorder: subprocess.Popen[str], status: int = 0) -> Recorded:
+        """Waits for the recorder and reads what it wrote with ``gputop stats``."""
+        _, errors = recorder.communicate(timeout=TIMEOUT_S)
+        assert recorder.returncode == status, errors
+        result = subprocess.run(
+            [*GPUTOP, "stats", str(self.file), "--json"], capture_output=True, text=True, check=True
+        )
+        return Recorded(self.file, json.loads(result.stdout), self.said())
+
+    def record(
+        self,
+        *command: str,
+        flags: Sequence[str] = ("--simgpu",),
+        env: Mapping[str, str] | None = None,
+        status: int = 0,
+    ) -> Recorded:
+        """Records a program from its birth to its end."""
+        return self.finish(self.start(["--", *command], flags, env), status)
+
+    def python(self, program: str, *arguments: str, **env: str) -> Recorded:
+        """Records one of the Python programs."""
+        return self.record(sys.executable, str(PROGRAMS / program), *arguments, env=env)
+
+    def simgpu_counts(self, pid: int) -> Counter[str]:
+        """What the simulated GPU counted for a process: symbol -> calls; all lines of it added up."""
+        counts: Counter[str] = Counter()
+        for text in self.simgpu_log.read_text(errors="replace").splitlines():
+            line = json.loads(text) if text.strip() else {"pid": 0}
+            if line["pid"] == pid and line["lib"] == "cuda":
+                counts.update({name: count for name, count in line["calls"].items() if count})
+        return counts
+
+
+def library(name: str) -> str:
+    """Path of a simulated library."""
+    return str(ensure_built() / name)
+
+
+@contextmanager
+def bpftrace(script: str, output: Path) -> Iterator[None]:
+    """Runs a bpftrace script around a block; its output is complete afterwards.
+
+    Probes are attached one after the other, in an order that bpftrace chooses: when an interval at either
+    end of the script has spoken, everything between them is attached.
+    """
+    ends = ['interval:ms:50 { printf("begin\\n"); }', 'interval:ms:50 { printf("end\\n"); }']
+    program = output.with_suffix(".bt")
+    program.write_text("\n".join([ends[0], script, ends[1]]))
+    env = os.environ | {"BPFTRACE_MAP_KEYS_MAX": "65536", "BPFTRACE_PERF_RB_PAGES": "4096"}
+    command = ["bpftrace", "-B", "line", str(program)]  # its -o FILE would be buffered all the same
+    with output.open("w") as file:
+        tracer = subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: tracer.poll() is not None or _ready(output), "bpftrace to attach")
+        assert tracer.poll() is None, tracer.communicate()[1]
+        yield
+        time.sleep(0.2)  # its perf buffers are polled
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        _, errors = tracer.communicate(timeout=TIMEOUT_S)
+    assert "Lost" not in errors + output.read_text(), "bpftrace itself lost events"
+
+
+def _ready(output: Path) -> bool:
+    return output.exists() and {"begin", "end"} <= set(output.read_text().splitlines())
+
+
+def bpftrace_counts(output: Path) -> dict[int, Counter[str]]:
+    """pid -> symbol -> calls, from a script that fills ``@[pid, probe]``."""
+    counts: dict[int, Counter[str]] = {}
+    for line in output.read_text().splitlines():
+        if line.startswith("@[") and ", uprobe:" in line:
+            key, _, number = line.rpartition(": ")
+            pid, _, probe = key[2:-1].partition(", ")
+            counts.setdefault(int(pid), Counter())[probe.rpartition(":")[2]] += int(number)
+    return counts

@@ -1,0 +1,138 @@
+"""Counts are exact: what a program made is what gputop, the simulated GPU and bpftrace count."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, library, wait_until
+
+from probes.api import NAMES
+
+pytestmark = pytest.mark.ebpf
+
+THREADS, PROCESSES = 8, 3
+COMPARED = {
+    "libcudart.so.12": ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaMalloc"],
+    "libcuda.so.1": ["cuLaunchKernel", "cuStreamSynchronize", "cuStreamQuery", "cuMemAlloc_v2"],
+}
+CHEAP = {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0", "SIMGPU_KERNEL_NS": "1"}
+WANTED_PER_S = 200_000
+PACE_NS = 210_000  # a launch with its part of the rest is 2.3 calls, by 24 threads: 260,000 a second
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(compile_program("counts.c", tmp_path_factory.mktemp("bin")))
+
+
+def counting_script() -> str:
+    """bpftrace on the compared symbols."""
+    probes = [f"uprobe:{library(name)}:{symbol}" for name, symbols in COMPARED.items() for symbol in symbols]
+    return ",\n".join(probes) + " { @[pid, probe] = count(); }"
+
+
+def traced(symbols: Counter[str]) -> Counter[str]:
+    """Those symbols that gputop traces, their variants together."""
+    counts: Counter[str] = Counter()
+    for symbol, count in symbols.items():
+        name = re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", symbol)
+        if name in NAMES:
+            counts[name] += count
+    return counts
+
+
+def assert_same_as_told(run: Recorded, workshop: Workshop, *, processes: int = PROCESSES) -> None:
+    """Each process: gputop = its own count = the simulated GPU's, to the call."""
+    assert len(run.said) == processes
+    for line in run.said:
+        pid = line["pid"]
+        for api, made in line["made"].items():
+            assert run.nesting(pid, api) == {False: made}
+        simulated = workshop.simgpu_counts(pid)
+        assert {api: simulated[api] for api in line["made"]} == line["made"]
+        assert run.counts(pid) == traced(simulated)
+        for api, made in line["direct"].items():
+            assert run.nesting(pid, api) == {False: made}
+    assert sum(run.counts(line["pid"]).total() for line in run.said) == sum(
+        call["count"] for process in run.stats["processes"] for call in process["calls"]
+    ), "no call belongs to anybody else"
+
+
+def assert_same_as_bpftrace(run: Recorded, counted: dict[int, Counter[str]]) -> None:
+    """Each process and compared symbol: gputop = bpftrace."""
+    for line in run.said:
+        seen = run.counts(line["pid"])
+        names = [re.sub(r"_v2$", "", symbol) for symbols in COMPARED.values() for symbol in symbols]
+        assert all(seen[name] for name in names), "each of them was called"
+        assert traced(counted[line["pid"]]) == Counter({name: seen[name] for name in names})
+
+
+@pytest.mark.bpftrace
+def test_counts_of_c_processes_and_threads_equal_their_own_and_bpftraces(
+    tmp_path: Path, program: str
+) -> None:
+    workshop, output = Workshop(tmp_path), tmp_path / "bpftrace.txt"
+    with bpftrace(counting_script(), output):
+        run = workshop.record(program, "libcudart.so.12", str(THREADS), str(PROCESSES), "2000", env=CHEAP)
+    assert run.lost == 0
+    assert_same_as_told(run, workshop)
+    assert_same_as_bpftrace(run, bpftrace_counts(output))
+
+
+@pytest.mark.bpftrace
+def test_counts_of_python_processes_that_leave_by_exit_in_the_middle_equal_bpftraces(tmp_path: Path) -> None:
+    workshop, output = Workshop(tmp_path), tmp_path / "bpftrace.txt"
+    with bpftrace(counting_script(), output):
+        run = workshop.python("python_counts.py", "300", **CHEAP)
+    assert run.lost == 0
+    assert_same_as_told(run, workshop)
+    assert_same_as_bpftrace(run, bpftrace_counts(output))
+
+
+def test_nothing_is_lost_at_200_000_calls_a_second(tmp_path: Path, program: str) -> None:
+    """Counted are calls of probed functions, as records are: a launch is a runtime and a driver call."""
+    workshop = Workshop(tmp_path)
+    arguments = ("libcudart.so.12", str(THREADS), str(PROCESSES), "20000", str(PACE_NS))
+    run = workshop.record(program, *arguments, env=CHEAP)
+    made = sum(traced(workshop.simgpu_counts(line["pid"])).total() for line in run.said)
+    busy_ns = max(line["end_ns"] for line in run.said) - min(line["begin_ns"] for line in run.said)
+    reached = made * 1e9 / busy_ns
+    print(f"{made} calls in {busy_ns / 1e9:.2f} s: {reached:.0f} calls/s")
+    assert run.lost == 0
+    assert_same_as_told(run, workshop)
+    assert reached >= WANTED_PER_S
+
+
+def test_what_a_small_ring_loses_is_counted_as_lost(tmp_path: Path, program: str) -> None:
+    workshop = Workshop(tmp_path)
+    arguments = ("libcudart.so.12", str(THREADS), str(PROCESSES), "4000")
+    run = workshop.record(program, *arguments, flags=("--simgpu", "--ring", "1"), env=CHEAP)
+    made = sum(traced(workshop.simgpu_counts(line["pid"])).total() for line in run.said)
+    counted = sum(run.counts(line["pid"]).total() for line in run.said)
+    assert run.stats["lost"]["calls"] > 1000
+    assert counted + run.stats["lost"]["calls"] == made
+
+
+def test_what_a_stopped_gputop_loses_is_counted_as_lost(tmp_path: Path, program: str) -> None:
+    workshop = Workshop(tmp_path)
+    recorder = workshop.start(
+        ["--", program, "libcudart.so.12", "2", "1", "50000"], ("--simgpu", "--ring", "1"), CHEAP
+    )
+    wait_until(lambda: workshop.simgpu_log.exists(), "the first call")
+    os.kill(recorder.pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)
+    finally:
+        os.kill(recorder.pid, signal.SIGCONT)
+    run = workshop.finish(recorder)
+    (line,) = run.said
+    made = traced(workshop.simgpu_counts(line["pid"])).total()
+    assert run.stats["lost"]["calls"] > 1000
+    assert run.counts(line["pid"]).total() + run.stats["lost"]["calls"] == made
+    assert run.stats["lost"]["nesting"] == run.stats["lost"]["threads"] == 0
