@@ -1,0 +1,131 @@
+"""Runs gputop from outside, with and without a terminal, and makes a recording without one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from test_replay_support import realistic
+
+from probes.api import BY_OP
+from probes.schema import LOSS_KINDS
+from probes.source import APIS, MARK, NAMES, PROCESS, Item, Sample
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
+
+GPUTOP = (sys.executable, "-m", "gputop")
+
+
+def run(
+    *arguments: str, program: Sequence[str] = GPUTOP, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs gputop without a terminal."""
+    return subprocess.run(
+        [*program, *arguments],
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
+    """It ended with one line on standard error that holds these words, and nothing on standard output."""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("gputop: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert (done.returncode, done.stdout) == (status, "")
+
+
+def items(ticks: int = 4) -> Iterator[Item]:
+    """What a live source yields for two processes that call CUDA."""
+    records = realistic(4000)
+    yield Sample(APIS, 1, {"rows": [[api.name, api.layer, api.group] for api in BY_OP]})
+    for pid in sorted({int(pid) for pid in records["pid"]}):
+        facts = {
+            "pid": pid,
+            "parent_pid": 1,
+            "name": "python",
+            "command": f"python train.py {pid}",
+            "user": "root",
+        }
+        yield Sample(PROCESS, 2, {**facts, "start_ns": 1, "watched": True, "seen_ns": 2, "exited_ns": None})
+    yield Sample(NAMES, 2, {"tid": [4000], "pid": [3990], "name": ["python"]})
+    for number, part in enumerate(np.array_split(records, ticks), 1):
+        end_ns = int(part["t_end"].max())
+        yield part
+        lost = dict.fromkeys(LOSS_KINDS, 0)
+        yield Sample(MARK, end_ns, {"number": number, "wall_ns": end_ns, "lost": lost, "read": 1, "begun": 1})
+
+
+def write_recording(path: Path) -> Path:
+    """A recording of 0.2 s, made without eBPF."""
+    start_ns = int(realistic(4000)["t_end"][0])
+    clock = {"monotonic_ns": start_ns, "realtime_ns": 1_700_000_000_000_000_000, "utc_offset_s": 0}
+    writer = SessionWriter(path, {"clock": clock, "start_ns": start_ns, "rate_hz": 4.0, "machine": {}})
+    for item in items():
+        writer.write(item)
+    writer.close()
+    return path
+
+
+def complete(path: Path) -> bool:
+    """Whether a recording ended in order: all of it can be read and nothing is missing."""
+    reader = SessionReader(path)
+    frames = sum(1 for item in reader.items() if getattr(item, "kind", "") == "mark")
+    problems = reader.problems
+    reader.close()
+    return frames > 0 and not problems
+
+
+def wait_for_size(path: Path, size: int) -> None:
+    """Waits until a file has grown to so many bytes."""
+    deadline = time.monotonic() + 20
+    while not path.exists() or path.stat().st_size < size:
+        assert time.monotonic() < deadline, "nothing is recorded"
+        time.sleep(0.05)
+
+
+def on_terminal(*words: str, rows: int, columns: int, keys: bytes) -> tuple[int, str, bool]:
+    """Runs gputop on a terminal, presses keys after it has drawn; (status, output, terminal as before)."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    before = termios.tcgetattr(slave)
+    process = subprocess.Popen(
+        [*GPUTOP, *words],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    output, deadline, press_at = b"", time.monotonic() + 30, 0.0
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.05)[0]:
+            output += os.read(master, 65_536)
+        elif process.poll() is not None:
+            break
+        if b"\x1b[?1049h" in output and not press_at:
+            press_at = time.monotonic() + 1.5
+        if press_at and time.monotonic() > press_at:
+            press_at = float("inf")
+            os.write(master, keys)
+    restored = termios.tcgetattr(slave)[:4] == before[:4]
+    restored &= output.count(b"\x1b[?1049h") == output.count(b"\x1b[?1049l")
+    os.close(slave)
+    os.close(master)
+    return process.wait(5), output.decode(errors="replace"), restored

@@ -1,0 +1,339 @@
+"""The program from outside: what it says, and with which status it ends, when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from cli_support import (
+    GPUTOP,
+    assert_one_sentence,
+    complete,
+    on_terminal,
+    run,
+    wait_for_size,
+    write_recording,
+)
+
+from gputop.cli import program_version
+from replay.reader import SessionReader
+
+NOBODY = 65534
+NO_PROCESS = str(1 << 22 | 1)  # above the largest number that the kernel gives
+# nobody may neither read this checkout nor this interpreter where they lie in root's home
+AS_NOBODY = (
+    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+    "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
+)  # fmt: skip
+WITHOUT_BCC = (
+    "import sys, probes.loader as l; l.BCC_FOLDERS = (); from gputop.cli import run; sys.exit(run({}))"
+)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recording(tmp_path_factory.mktemp("cli") / "run.gputop")
+
+
+@pytest.fixture
+def nobodys_folder() -> Iterator[Path]:
+    """A directory that belongs to nobody and that nobody can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 KiB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+# -- words that make no sense ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["frobnicate"], "no command 'frobnicate'"),
+        (["--pid", "abc"], "'abc' is not a process number"),
+        (["--pid", "0"], "positive"),
+        (["--ring", "3"], "power of two"),
+        (["--rate", "0"], "outside 0.5 to 20 Hz"),
+        (["--rate", "nan"], "outside 0.5 to 20 Hz"),
+        (["--frobnicate"], "--frobnicate"),
+        (["--"], "no command after --"),
+        (["record", "-o", "x", "--"], "no command after --"),
+        (["--pid", "1", "--", "true"], "exclude each other"),
+        (["--duration", "1"], "--duration goes with --once"),
+        (["record"], "-o/--output"),
+        (["replay"], "FILE"),
+        (["replay", "x", "--speed", "1000"], "outside 0.25 to 64"),
+        (["stats", "x", "--", "true"], "takes no command"),
+        (["demo", "frobnicate"], "no demo 'frobnicate'"),
+    ],
+)
+def test_usage_is_explained_in_a_sentence_with_status_2(words: list[str], said: str) -> None:
+    assert_one_sentence(run(*words), 2, said)
+
+
+def test_a_time_outside_the_recording_is_usage(recording: Path) -> None:
+    assert_one_sentence(run("replay", "--once", "--at", "soon", str(recording)), 2, "--at soon")
+    assert_one_sentence(run("replay", "--once", "--at", "1e9", str(recording)), 2, "outside the recording")
+
+
+@pytest.mark.parametrize("command", [(), ("record",), ("replay",), ("stats",), ("demo",), ("simgpu",)])
+def test_every_command_has_help(command: tuple[str, ...]) -> None:
+    done = run(*command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: gputop")
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"gputop {program_version()}\n")
+    assert program_version()[0].isdigit()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [("stats",), ("replay", "--once")])
+def test_files_that_cannot_be_read_are_named(
+    command: tuple[str, ...], tmp_path: Path, recording: Path
+) -> None:
+    text, empty, cut, newer = (tmp_path / name for name in ("text", "empty", "cut", "newer"))
+    text.write_text("not a session\n")
+    empty.touch()
+    cut.write_bytes(recording.read_bytes()[:40])
+    header = {"format": "gputop.session", "major": 9, "minor": 0}
+    newer.write_bytes(msgpack.packb(header))
+    cases = {
+        text: "is not a gputop session",
+        empty: "is empty",
+        cut: "ends within its header",
+        newer: "newer gputop",
+        tmp_path: "not a regular file",
+        tmp_path / "none": "there is no file",
+    }
+    for path, said in cases.items():
+        assert_one_sentence(run(*command, str(path)), 1, str(path), said)
+
+
+def test_a_truncated_file_is_shown_as_far_as_it_goes(tmp_path: Path, recording: Path) -> None:
+    cut = tmp_path / "cut"
+    data = recording.read_bytes()
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    for command in (["stats"], ["replay", "--once"]):
+        done = run(*command, str(cut))
+        assert done.returncode == 0
+        assert done.stdout
+        assert done.stderr.startswith(f"gputop: {cut}: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(recording: Path) -> None:
+    for command in (["stats", str(recording)], ["stats", "--json", str(recording)]):
+        end, start = os.pipe()
+        os.close(end)
+        done = subprocess.run(
+            [*GPUTOP, *command], stdout=start, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+        os.close(start)
+        assert (done.stderr, done.returncode) == (b"", 141)
+
+
+def test_output_that_cannot_be_written_is_told(recording: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*GPUTOP, "stats", str(recording)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert done.stderr.startswith("gputop: ")
+    assert done.returncode == 1
+
+
+# -- what the machine lacks -----------------------------------------------------------------------
+
+
+@pytest.mark.ebpf
+def test_live_without_root_says_so() -> None:
+    for words in (["--once"], ["record", "-o", "/tmp/x"]):
+        assert_one_sentence(run(*words, program=(*AS_NOBODY, *GPUTOP)), 1, "needs root", "sudo")
+
+
+@pytest.mark.ebpf
+def test_live_without_bcc_names_the_package(tmp_path: Path) -> None:
+    for words in (["--once"], ["record", "-o", str(tmp_path / "x"), "--", "touch", str(tmp_path / "ran")]):
+        done = run(program=(sys.executable, "-c", WITHOUT_BCC.format(words)))
+        assert_one_sentence(done, 1, "apt-get install python3-bpfcc")
+    assert list(tmp_path.iterdir()) == [], "neither a file nor a command that ran"
+
+
+def test_the_simulated_gpu_without_a_compiler_names_the_package(tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    assert_one_sentence(run("simgpu", env=env), 1, "apt-get install gcc libc6-dev")
+
+
+def test_no_terminal_names_what_needs_none(recording: Path) -> None:
+    assert_one_sentence(run("replay", str(recording)), 1, "needs a terminal", "--once")
+    assert_one_sentence(run(), 1, "needs a terminal", "--once")
+
+
+@pytest.mark.ebpf
+def test_a_process_that_is_not_there(tmp_path: Path) -> None:
+    assert_one_sentence(run("--once", "--pid", NO_PROCESS), 1, f"no process {NO_PROCESS}")
+    file = tmp_path / "x"
+    assert_one_sentence(run("record", "-o", str(file), "--pid", f"1,{NO_PROCESS}"), 1, NO_PROCESS)
+    assert not file.exists()
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("path", ["/nonexistent/x", "/", "/dev/full", "/proc/x"])
+def test_a_recording_that_cannot_be_created_lets_no_command_run(path: str, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    done = run("record", "-o", path, "--", "touch", str(ran))
+    assert_one_sentence(done, 1, path.rpartition("/")[0] or path)
+    assert not ran.exists()
+
+
+@pytest.mark.ebpf
+def test_a_full_disk_ends_the_recording_and_not_the_command(small_disk: Path) -> None:
+    script = "sleep 0.5; i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done; echo over"
+    done = run("record", "-o", str(small_disk / "x"), "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (1, "over\n")
+    assert done.stderr.count("\n") == 1
+    assert "full" in done.stderr
+    kept = run("stats", str(small_disk / "x"))
+    assert kept.returncode == 0, "what was written until then can be read"
+
+
+# -- the command after -- -------------------------------------------------------------------------
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["/nonexistent"], 127),
+        (["no-such-program"], 127),
+        (["/etc/passwd"], 126),
+        (["true"], 0),
+    ],
+)
+def test_the_status_of_the_command_is_passed_on(command: list[str], status: int, tmp_path: Path) -> None:
+    done = run("record", "-o", str(tmp_path / "x"), "--", *command)
+    if status in (126, 127):
+        assert_one_sentence(done, status, f"cannot run {command[0]}")
+    else:
+        assert done.returncode == status
+        assert complete(tmp_path / "x")
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    process = subprocess.Popen(
+        [*GPUTOP, "record", "-o", str(file), "--", "sleep", "60"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for_size(file, 4000)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in errors
+    assert complete(file)
+
+
+@pytest.mark.ebpf
+def test_a_signal_ends_a_recording_of_the_whole_machine(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    process = subprocess.Popen([*GPUTOP, "record", "-o", str(file)], stderr=subprocess.PIPE)
+    wait_for_size(file, 4000)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert complete(file)
+
+
+@pytest.mark.ebpf
+def test_a_duration_ends_the_recording_and_not_the_command(tmp_path: Path) -> None:
+    file, after = tmp_path / "x", tmp_path / "after"
+    began = time.monotonic()
+    done = run(
+        "record", "-o", str(file), "--duration", "1", "--", "sh", "-c", f"sleep 3; touch {after}; exit 3"
+    )
+    assert time.monotonic() - began > 3
+    assert (done.returncode, after.exists()) == (3, True)
+    reader = SessionReader(file)
+    assert 0.9e9 < int(reader.marks[-1]) - int(reader.header["start_ns"]) < 2e9
+    reader.close()
+
+
+# -- sudo -----------------------------------------------------------------------------------------
+
+WHO = "echo $(id -u):$(id -g):$(id -G):$HOME:$USER"
+
+
+@pytest.mark.ebpf
+def test_under_sudo_the_command_and_the_file_are_the_users(nobodys_folder: Path) -> None:
+    file = nobodys_folder / "x"
+    env = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY), "HOME": "/root", "USER": "root"}
+    done = run("record", "-o", str(file), "--", "sh", "-c", WHO, env=env)
+    assert done.stdout == f"{NOBODY}:{NOBODY}:{NOBODY}:/nonexistent:nobody\n"
+    assert (file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777) == (NOBODY, NOBODY, 0o600)
+    done = run("record", "-o", str(file), "--as-root", "--", "sh", "-c", WHO, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0:0:")
+    assert done.stdout.endswith(":/root:root\n")
+    assert file.stat().st_uid == NOBODY
+
+
+# -- the terminal ---------------------------------------------------------------------------------
+
+
+def test_a_terminal_of_20_by_5_is_no_reason_to_fail(recording: Path) -> None:
+    status, output, restored = on_terminal("replay", str(recording), rows=5, columns=20, keys=b"q")
+    assert (status, restored) == (0, True)
+    assert "Traceback" not in output
+
+
+@pytest.mark.ebpf
+def test_the_live_screen_gives_the_terminal_back_and_tells_where_the_command_is() -> None:
+    words = ("--", "sleep", "4")
+    status, output, restored = on_terminal(*words, rows=24, columns=80, keys=b"q")
+    after = output.rsplit("\x1b[?1049l", 1)[1]
+    assert (status, restored) == (0, True)
+    assert "sleep goes on as process" in after
+    Path(after.rsplit("its output: ", 1)[1].split()[0]).unlink()
+
+
+@pytest.mark.ebpf
+def test_a_live_screen_that_cannot_start_leaves_the_terminal_alone() -> None:
+    status, output, restored = on_terminal("--pid", NO_PROCESS, rows=24, columns=80, keys=b"q")
+    assert (status, restored) == (1, True)
+    assert "\x1b" not in output
