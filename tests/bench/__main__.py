@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench import calls, demo, pipeline
+from tests.bench import calls, demo, pipeline, screen
 from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
@@ -19,6 +19,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "reader": pipeline.rows,
     "recorder": demo.recorder,
     "slowdown": demo.slowdown,
+    "screen": screen.rows,
 }
 
 

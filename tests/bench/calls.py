@@ -140,5 +140,7 @@ def _row(title: str, names: dict[str, int], bound: float, found: list[tuple[Cost
             median((traced[name] - bare[name]) / (pair[name] - bare[name]) for bare, pair, traced in found)
         )
         bare, pair, traced = (min(part[name] for part in parts) for parts in zip(*found, strict=True))
-        texts.append(f"{name.removeprefix('cuda')} {ratios[-1]:.2f} ({bare:.0f}, {pair:.0f}, {traced:.0f} ns)")
+        texts.append(
+            f"{name.removeprefix('cuda')} {ratios[-1]:.2f} ({bare:.0f}, {pair:.0f}, {traced:.0f} ns)"
+        )
     return Row(title, max(ratios), "", bound, "; ".join(texts))

@@ -71,6 +71,7 @@ class Driver:
 
     def ready(self, timeout_s: float) -> bool:
         """Whether it has an answer."""
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], timeout_s)[0])
 
     def answer(self, meanwhile: Callable[[], object] = lambda: None) -> Timing:

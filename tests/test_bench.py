@@ -1,0 +1,28 @@
+"""The benchmark as a test: every figure within twice its bound, as CI's machines are shared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import skip_or_fail
+
+_ROOT = Path(__file__).resolve().parent.parent
+_TIMEOUT_S = 120
+
+
+@pytest.mark.ebpf
+def test_costs_stay_within_twice_their_bounds() -> None:
+    if shutil.which("tmux") is None:
+        skip_or_fail("tmux not found: apt-get install tmux")
+    command = [sys.executable, "-m", "tests.bench", "--json", "--slack", "2"]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert len(rows) >= 10
+    assert [row for row in rows if row["verdict"] not in ("ok", "-")] == []
