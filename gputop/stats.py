@@ -74,6 +74,8 @@ class _Threads:
                     self.died[tid] = at
                 else:
                     self.born.setdefault(tid, at)
+                    # a thread that is not the leader and calls exec takes over the dead leader's number
+                    self.died.pop(tid, None)
                     self.sums.setdefault(tid, ThreadTick(int(row["pid"])))
 
     def finish(self, start_ns: int, end_ns: int, still_open: OpenThreads) -> None:

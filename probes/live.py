@@ -20,6 +20,7 @@ from probes.roster import Roster
 from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
+_LAST_WAIT_S = 0.2
 RESCAN_S = 1.0  # how often watched processes are searched for libraries
 _NS = 1_000_000_000
 
@@ -174,7 +175,8 @@ class LiveSource:
             if stopping or time.monotonic() >= deadline:
                 yield from self._mark(last=stopping)
                 deadline = max(deadline + period, time.monotonic())
-        self._release()
+        self._detach()
+        self._ring.close()
 
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
@@ -188,24 +190,32 @@ class LiveSource:
             yield from self._roster.notice(records)
             yield records
 
-    def _mark(self, *, last: bool) -> Iterator[Item]:
-        if last:
-            self._attachments.close()
-            self._detached = True
-        states = self._threads.read()
-        mark_ns = time.monotonic_ns()
-        later: list[Item] = []
+    def _drain_until(self, mark_ns: int, later: list[Item]) -> Iterator[Item]:
+        """As ``_drain``; what ended after the mark belongs to the next tick and goes to ``later``."""
         for item in self._drain():
-            # what ended after the mark belongs to the next tick, also in a file
             if isinstance(item, Sample):
                 if item.time_ns <= mark_ns:
                     yield item
                 else:
                     later.append(item)
-            elif len(item):
-                before = item["t_end"] <= mark_ns
+                continue
+            before = item["t_end"] <= mark_ns
+            if before.all():
+                yield item
+            else:
                 yield schema.select(item, before)
                 later.append(schema.select(item, ~before))
+
+    def _mark(self, *, last: bool) -> Iterator[Item]:
+        states = self._threads.read()
+        mark_ns = time.monotonic_ns()
+        later: list[Item] = []
+        yield from self._drain_until(mark_ns, later)
+        deadline = time.monotonic() + _LAST_WAIT_S
+        while last and not later and self._ring.backlog_bytes and time.monotonic() < deadline:
+            # a program was preempted while it wrote: there is no next tick that could take its record
+            time.sleep(0.001)
+            yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
         pending, self._pending = self._pending, []
         yield from pending
@@ -214,7 +224,8 @@ class LiveSource:
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield _open_sample(states, mark_ns)
         yield Sample(MARK, mark_ns, self._mark_data(mark_ns))
-        yield from later
+        if not last:
+            yield from later
 
     def _mark_data(self, mark_ns: int) -> dict[str, Any]:
         self._number += 1
@@ -237,16 +248,17 @@ class LiveSource:
         """Asks ``items`` to end after a last mark. Detaching happens there."""
         self._stop.set()
 
-    def _release(self) -> None:
-        self._ring.close()
-        if self._sampler is not None:
-            self._sampler.close()
+    def _detach(self) -> None:
+        if not self._detached:
+            self._detached = True
+            self._attachments.close()
+            if self._sampler is not None:
+                self._sampler.close()
 
     def abandon(self) -> None:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
         self._stop.set()
-        if not self._detached:
-            self._attachments.close()
+        self._detach()
 
 
 def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:

@@ -179,15 +179,16 @@ def load(options: Options) -> Programs:
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
     try:
-        module = bcc.BPF(text=source_text(options), cflags=["-Wno-macro-redefined"])
+        module = bcc.BPF(text=source_text(options).encode(), cflags=["-Wno-macro-redefined"])
         functions = {
-            name: module.load_func(name, bcc.BPF.KPROBE, attach_type=UPROBE_MULTI).fd
+            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=UPROBE_MULTI).fd
             for name in ("on_entry", "on_return")
         }
         points = {
-            point: module.load_func(name, bcc.BPF.RAW_TRACEPOINT).fd for point, name in TRACEPOINTS.items()
+            point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
+            for point, name in TRACEPOINTS.items()
         }
-        maps = {name: module[name].map_fd for name in ("events", "threads", "procs", "cpus", "named")}
+        maps = {name: module[name.encode()].map_fd for name in ("events", "threads", "procs", "cpus")}
     except btf.BtfError as error:
         raise ProbeError(str(error)) from error
     except Exception as error:  # bcc raises plain Exception

@@ -234,6 +234,24 @@ def test_a_graph_is_one_enqueue_of_its_sum(bench: Bench) -> None:
 
 
 @patient
+def test_a_graph_built_by_hand_lasts_as_its_kernels(bench: Bench) -> None:
+    result = bench.run(
+        "import ctypes\nc = Cuda(); s = c.stream(); P, z = ctypes.c_void_p, ctypes.c_size_t\n"
+        "g = c.handle('GraphCreate', 0); x, n = P(), P()\n"
+        "class Node(ctypes.Structure):\n"
+        "    _fields_ = [('f', P), ('dims', ctypes.c_uint * 6), ('shared', ctypes.c_uint),\n"
+        "                ('args', P), ('extra', P)]\n"
+        "v = ctypes.c_uint64(4_000_000); a = (P * 1)(ctypes.addressof(v))\n"
+        "node = Node(4096, (1,) * 6, 0, ctypes.cast(a, P), None)\n"
+        "e = [c.GraphAddKernelNode(ctypes.byref(n), g, None, z(0), ctypes.byref(node)) for _ in range(3)]\n"
+        "e.append(c.GraphInstantiate(ctypes.byref(x), g, ctypes.c_ulonglong(0)))\n"
+        "v.value = 1; e.append(c.GraphLaunch(x, s)); print(json.dumps([e, c.timed(c.StreamSynchronize, s)[1]]))"
+    )
+    assert result[0] == [0] * 5
+    assert 11 < result[1] < 18, "arguments are read when the node is added"
+
+
+@patient
 def test_the_queue_holds_1024_launches_and_then_blocks(bench: Bench) -> None:
     below, above = bench.run(
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"

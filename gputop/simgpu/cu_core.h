@@ -169,6 +169,9 @@ int copy_run(struct region r, int direction, void *stream_handle, int async);
 void copy_move(const struct region *r);
 size_t region_bytes(const struct region *r);
 
+/* cu_launch.c */
+uint64_t kernel_duration(void **arguments);
+
 /* cu_graph.c */
 int graph_add(struct graph *g, struct op op);
 

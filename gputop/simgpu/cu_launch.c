@@ -136,7 +136,7 @@ static int read_word(const void *p, uint64_t *value) {
 }
 
 /* The duration a workload asks for stands in the kernel's first argument. */
-static uint64_t duration_of(void **arguments) {
+uint64_t kernel_duration(void **arguments) {
   uint64_t pointer, value;
   if (!cfg.read_argument || arguments == NULL || !read_word(arguments, &pointer)) return cfg.kernel_ns;
   if (pointer < 4096 || !read_word((const void *)pointer, &value)) return cfg.kernel_ns;
@@ -150,7 +150,7 @@ static int launch(void *handle, void *stream, void **arguments, uint64_t entered
   int err = stream_get(stream, &s);
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
-  op.duration = duration_of(arguments);
+  op.duration = kernel_duration(arguments);
   if (!f->launched && !__atomic_exchange_n(&f->launched, 1, __ATOMIC_RELAXED)) {
     sg_spin_until(sg_now() + f->first_ns);
     entered = sg_now();

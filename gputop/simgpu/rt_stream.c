@@ -71,3 +71,29 @@ SG(cudaGraphLaunch)(void *exec, void *s) { PASS(DRVS(cuGraphLaunch)(exec, s)); }
 SG(cudaGraphExecDestroy)(void *exec) { PASS(DRV(cuGraphExecDestroy)(exec)); }
 SG(cudaGraphDestroy)(void *graph) { PASS(DRV(cuGraphDestroy)(graph)); }
 SG(cudaGraphGetNodes)(void *graph, void **nodes, size_t *n) { PASS(DRV(cuGraphGetNodes)(graph, nodes, n)); }
+
+struct kernel_node {
+  const void *function;
+  struct dim3 grid, block;
+  unsigned shared;
+  void **arguments, **extra, *kernel, *context;
+};
+SG(cudaGraphAddKernelNode)(void **node, void *graph, void *deps, size_t n, const struct kernel_node *p) {
+  struct kernel_node d = {0};
+  void *kernel;
+  int err = rt_enter();
+  if (err == RT_OK && p == NULL) err = RT_VALUE;
+  if (err == RT_OK) err = rt_kernel(p->function, &kernel);
+  if (err != RT_OK) return rt_done(err);
+  d.function = kernel;
+  d.grid = p->grid;
+  d.block = p->block;
+  d.arguments = p->arguments;
+  return rt_done(DRV(cuGraphAddKernelNode_v2)(node, graph, deps, n, &d));
+}
+SG(cudaGraphAddDependencies)(void *g, void *from, void *to, size_t n) {
+  PASS(DRV(cuGraphAddDependencies)(g, from, to, n));
+}
+SG(cudaGraphAddEmptyNode)(void **node, void *g, void *deps, size_t n) {
+  PASS(DRV(cuGraphAddEmptyNode)(node, g, deps, n));
+}

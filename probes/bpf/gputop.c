@@ -104,7 +104,7 @@ static __always_inline struct thread *new_thread(u32 pid, u32 tid)
 	struct thread *empty = blank.lookup(&zero), *t;
 	if (!empty)
 		return 0;
-	threads.insert(&tid, empty);
+	threads.update(&tid, empty);
 	t = threads.lookup(&tid);
 	if (!t) {
 		struct cpu *c = cpu_of(bpf_get_smp_processor_id());
