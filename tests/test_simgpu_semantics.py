@@ -245,7 +245,8 @@ def test_a_graph_built_by_hand_lasts_as_its_kernels(bench: Bench) -> None:
         "node = Node(4096, (1,) * 6, 0, ctypes.cast(a, P), None)\n"
         "e = [c.GraphAddKernelNode(ctypes.byref(n), g, None, z(0), ctypes.byref(node)) for _ in range(3)]\n"
         "e.append(c.GraphInstantiate(ctypes.byref(x), g, ctypes.c_ulonglong(0)))\n"
-        "v.value = 1; e.append(c.GraphLaunch(x, s)); print(json.dumps([e, c.timed(c.StreamSynchronize, s)[1]]))"
+        "v.value = 1; e.append(c.GraphLaunch(x, s))\n"
+        "print(json.dumps([e, c.timed(c.StreamSynchronize, s)[1]]))"
     )
     assert result[0] == [0] * 5
     assert 11 < result[1] < 18, "arguments are read when the node is added"
