@@ -1,0 +1,133 @@
+"""Record live on real eBPF, then replay: every frame is equal. A killed recorder loses its last second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputop.engine import Engine
+from gputop.feeds import LiveFeed, frame_at
+from gputop.frame import Frame
+from gputop.simgpu import build
+from probes.live import LivePlan, LiveSource
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
+
+pytestmark = pytest.mark.ebpf
+
+
+class _Frames(LiveFeed):
+    """A live feed that keeps every frame."""
+
+    def __init__(self, source: LiveSource, writer: SessionWriter) -> None:
+        super().__init__(source, writer)
+        self.frames: list[Frame] = []
+        feed = self._engine.feed
+
+        def keep(item: object) -> bool:
+            closed = feed(item)  # type: ignore[arg-type]
+            if closed:
+                self.frames.append(self._engine.frame())
+            return closed
+
+        self._engine.feed = keep  # type: ignore[method-assign]
+
+
+def demo(name: str, seconds: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gputop.demo", name, str(seconds)],
+        env=build.environment(os.environ),
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("story", ["dataloader", "train"])
+def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: str) -> None:
+    build.ensure_built()
+    workload = demo(story, 60)
+    source = LiveSource(LivePlan(pids=(workload.pid,), environment=build.environment(os.environ)))
+    source.start()
+    writer = SessionWriter(tmp_path / "session.msgpack", source.header)
+    feed = _Frames(source, writer)
+    feed.start()
+    time.sleep(3.5)
+    workload.terminate()
+    workload.wait()
+    feed.close()
+    assert feed.failure() is None
+    reader = SessionReader(tmp_path / "session.msgpack")
+    engine = Engine(reader.header)
+    replayed = [engine.frame() for item in reader.items() if engine.feed(item)]
+    assert len(replayed) > 10
+    assert sum(frame.calls_per_second for frame in replayed) > 0
+    assert replayed == feed.frames
+    for index in (0, len(replayed) // 2, len(replayed) - 1):
+        assert frame_at(reader, index) == feed.frames[index]
+
+
+def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
+    file = tmp_path / "session.msgpack"
+    workload = demo("train", 30)
+    command = [
+        sys.executable,
+        "-m",
+        "gputop",
+        "record",
+        "-o",
+        str(file),
+        "--simgpu",
+        "--pid",
+        str(workload.pid),
+    ]
+    recorder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while not (file.exists() and file.stat().st_size > 100_000):
+            assert time.monotonic() < deadline, "nothing was recorded"
+            time.sleep(0.05)
+        time.sleep(1)
+        killed_ns = time.monotonic_ns()
+        recorder.send_signal(signal.SIGKILL)
+        recorder.wait()
+    finally:
+        workload.kill()
+        workload.wait()
+    reader = SessionReader(file)
+    assert killed_ns - int(reader.marks[-1]) < 1_000_000_000
+    last = max(int(item["t_end"].max()) for item in reader.items() if hasattr(item, "dtype") and len(item))
+    assert killed_ns - last < 1_000_000_000
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_screen(tmp_path: Path) -> None:
+    """The feed goes on with frames and says what happened."""
+    import resource
+
+    source = LiveSource(LivePlan(pids=(os.getpid(),)))
+    source.start()
+    writer = SessionWriter(tmp_path / "session.msgpack", source.header)
+    feed = LiveFeed(source, writer)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (writer.size_bytes + 500, hard))
+    try:
+        feed.start()
+        time.sleep(1.5)
+        assert feed.failure() is not None
+        assert "recording stopped" in str(feed.failure())
+        first = feed.latest()
+        time.sleep(0.6)
+        latest = feed.latest()
+        assert first is not None
+        assert latest is not None
+        assert latest.number > first.number
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+        feed.close()
+    assert len(SessionReader(tmp_path / "session.msgpack").header) > 0
