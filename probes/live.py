@@ -20,8 +20,9 @@ from probes.roster import Roster
 from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
-_LAST_WAIT_S = 0.2
-RESCAN_S = 1.0  # how often watched processes are searched for libraries
+_LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
+RESCAN_S = 1.0  # how often watched and new processes are searched for libraries
+_FULL_SCAN = 10  # every which time all others are
 _NS = 1_000_000_000
 
 
@@ -65,6 +66,8 @@ class LiveSource:
         self._number = 0
         self._roster = Roster()
         self._detached = False
+        self._scans = 0
+        self._scanned: set[int] = set()
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -134,8 +137,15 @@ class LiveSource:
     def _candidates(self, first: bool) -> Iterator[libraries.Target]:
         if first:
             yield from libraries.installed(self._plan.environment, self._plan.interpreters)
-        everyone = first or self._plan.pids is None
-        yield from libraries.mapped(libraries.all_pids() if everyone else self._roster.alive())
+        if self._plan.pids is not None and not first:
+            yield from libraries.mapped(self._roster.alive())
+            return
+        self._scans += 1
+        everyone = set(libraries.all_pids())
+        # who was looked at before is looked at again every tenth time: maps of a thousand processes cost
+        fresh = everyone if self._scans % _FULL_SCAN == 1 else everyone - self._scanned
+        self._scanned = everyone
+        yield from libraries.mapped(fresh | set(self._roster.alive()))
 
     def _attach_libraries(self, first: bool) -> None:
         known = len(self._attachments.refusals)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,4 +50,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except Exception:  # a status of its own: 1 says that figures are too high
+        traceback.print_exc()
+        status = 2
+    sys.exit(status)
