@@ -16,7 +16,7 @@ class Row:
     Attributes:
         name: What it is.
         value: What was measured.
-        unit: Of value and bound; empty for ratios.
+        unit: Of value and bound; empty for ratios, whose bounds are above 1.
         bound: The most it may be; None when it is only told.
         detail: Where it comes from: parts, repetitions.
         slack: Factor on the bound.
@@ -31,8 +31,10 @@ class Row:
 
     @property
     def limit(self) -> float | None:
-        """The bound with its slack."""
-        return None if self.bound is None else self.bound * self.slack
+        """The bound with its slack; of a ratio, only what lies above 1 is stretched."""
+        if self.bound is None:
+            return None
+        return self.bound * self.slack if self.unit else 1 + (self.bound - 1) * self.slack
 
     @property
     def verdict(self) -> str:

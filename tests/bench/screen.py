@@ -110,7 +110,7 @@ def rows(folder: Path) -> list[Row]:
         ),
         Row("resident memory", long.rss_bytes / 1e6, "MB", RSS_BOUND),
         Row("q to prompt", median(ends), "s", QUIT_BOUND, _list(ends)),
-        Row("probes left at the prompt", left, "", 0.0, f"of {long.links} links"),
+        Row("probes left at the prompt", left, "links", 0.0, f"of {long.links} links"),
     ]
 
 
