@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -141,6 +142,24 @@ def test_a_truncated_file_is_shown_as_far_as_it_goes(tmp_path: Path, recording: 
         assert done.stdout
         assert done.stderr.startswith(f"gputop: {cut}: ")
         assert "Traceback" not in done.stderr
+
+
+def keys_of(value: object) -> set[str]:
+    """All keys of nested objects."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if isinstance(value, dict):
+        return set(value) | set().union(*map(keys_of, value.values()))
+    return set()
+
+
+def test_every_key_of_the_statistics_is_documented(recording: Path) -> None:
+    done = run("stats", "--json", str(recording))
+    found = json.loads(done.stdout)
+    assert found["schema"] == "gputop.stats/1"
+    assert {"p99_ns", "runnable_ns"} <= keys_of(found), "the recording has calls and threads"
+    text = (Path(__file__).parent.parent / "docs/json.md").read_text().partition("## gputop.stats/1")[2]
+    assert {key for key in keys_of(found) if f"`{key}`" not in text} == set()
 
 
 def test_a_reader_that_goes_away_is_no_error(recording: Path) -> None:
