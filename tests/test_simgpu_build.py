@@ -44,6 +44,15 @@ def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert build.ensure_built(endbr=True) != first
 
 
+def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 12345)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.ensure_built().parent == tmp_path / "gputop"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert build.ensure_built().parent == tmp_path / "home" / ".cache" / "gputop"
+
+
 def test_programs_find_the_simulation_first() -> None:
     env = environment({"LD_LIBRARY_PATH": "/opt/lib", "A": "b"})
     assert env == {"LD_LIBRARY_PATH": f"{nvml_path().parent}:/opt/lib", "A": "b"}

@@ -96,6 +96,20 @@ def test_a_child_of_a_process_that_only_loaded_the_library_can_use_the_device(tm
     assert [log.calls["cudaLaunchKernel"] for log in bench.processes()] == [1, 1]
 
 
+def test_a_process_that_becomes_another_program_has_two_entries(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    taken = bench.run(
+        "import sys\nc = Cuda(); c.launch(1000)\n"
+        "free = 'from cuda import *; import ctypes; c = Cuda(); z = ctypes.c_size_t; a, b = z(), z();'\n"
+        "free += 'c.MemGetInfo(ctypes.byref(a), ctypes.byref(b)); print(b.value - a.value)'\n"
+        "os.execvpe(sys.executable, ['python', '-c', free], os.environ)",
+    )
+    assert taken == 256 << 20, "only its own context, not the former program's"
+    first, second = bench.processes()
+    assert first.pid == second.pid
+    assert (first.calls["cudaLaunchKernel"], "cudaLaunchKernel" in second.calls) == (1, False)
+
+
 def test_each_line_is_json_by_itself(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     for _ in range(2):

@@ -104,6 +104,25 @@ def test_properties_lie_where_the_version_puts_them(tmp_path: Path, library: str
     assert result == ["SimGPU 80GB", 9, 0, 132]
 
 
+@pytest.mark.parametrize(
+    ("library", "function", "size"),
+    [
+        ("libcudart.so.12", "GetDeviceProperties", 728),
+        ("libcudart.so.12", "GetDeviceProperties_v2", 1032),
+        ("libcudart.so.13", "GetDeviceProperties", 1008),
+    ],
+)
+def test_properties_end_where_their_structure_does(
+    tmp_path: Path, library: str, function: str, size: int
+) -> None:
+    untouched = Bench(tmp_path).run(
+        "import ctypes\nc = Cuda(); b = ctypes.create_string_buffer(b'\\xa5' * 1100, 1100)\n"
+        f"assert c.{function}(b, 0) == 0; print(json.dumps(b.raw[{size}:] == b'\\xa5' * (1100 - {size})))",
+        TEST_CUDART=library,
+    )
+    assert untouched is True
+
+
 def test_devices_can_be_hidden(tmp_path: Path) -> None:
     body = (
         "import ctypes\nc = Cuda(); n = ctypes.c_int(); b = ctypes.create_string_buffer(32)\n"

@@ -90,10 +90,11 @@ def _check_owner(directory: Path) -> None:
     """Refuses a place where somebody else could put code that this user then loads."""
     trusted = {0, os.geteuid()}
     directory = directory.resolve()
-    for path in (directory, *directory.parents, *directory.iterdir()):
+    insists = os.geteuid() == 0  # a user's own groups, and where home lies, are that user's business
+    parents = directory.parents if insists else ()
+    for path in (directory, *parents, *directory.iterdir()):
         info = path.lstat()
         others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX
-        insists = os.geteuid() == 0  # a user's own groups are that user's business
         if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):
             raise SimGpuError(
                 f"{path} is not safe to load code from: it or its place can be changed by others. "

@@ -46,14 +46,19 @@ static int take(unsigned i, uint32_t expected) {
   return 1;
 }
 
+/* Free, of a program that this process was before exec, or of a process long gone. */
+static int can_have(const struct sg_slot *slot, uint64_t now, int at_once) {
+  if (slot->pid == 0 || slot->pid == (uint32_t)getpid()) return 1;
+  if (!slot->exited && sg_process_alive(slot->pid, slot->start)) return 0;
+  return at_once || slot->last_ns > now || now - slot->last_ns > 2 * NS_PER_S;
+}
+
+/* The dead keep their history for a while, for NVML's window, unless the room is needed. */
 static void claim(void) {
-  unsigned i;
-  for (i = 0; i < STATE_SLOTS; i++)
-    if (state->slot[i].pid == 0 && take(i, 0)) return;
-  for (i = 0; i < STATE_SLOTS; i++) { /* the dead keep their history until the room is needed */
-    uint32_t pid = state->slot[i].pid;
-    if (!sg_process_alive(pid, state->slot[i].start) && take(i, pid)) return;
-  }
+  uint64_t now = sg_now();
+  for (int at_once = 0; at_once < 2; at_once++)
+    for (unsigned i = 0; i < STATE_SLOTS; i++)
+      if (can_have(&state->slot[i], now, at_once) && take(i, state->slot[i].pid)) return;
 }
 
 void st_open(void) {

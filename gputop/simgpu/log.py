@@ -44,9 +44,12 @@ def read_log(path: str | PathLike[str]) -> list[ProcessLog]:
 
     A process that used both CUDA and NVML wrote a line for each; they are one entry here.
     """
-    found: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
     for text in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         if text.strip():
             line = json.loads(text)
-            found.setdefault((line["pid"], line["start"]), {})[line["lib"]] = line
+            program = 0  # a process may become another program by exec
+            while line["lib"] in found.get((line["pid"], line["start"], program), {}):
+                program += 1
+            found.setdefault((line["pid"], line["start"], program), {})[line["lib"]] = line
     return [_merge(libs.get("cuda"), libs.get("nvml")) for libs in found.values()]

@@ -37,13 +37,13 @@ static int fill(char *out, int dev, size_t size, int v13) {
   memcpy(out + (v13 ? 568 : 584), &bus, sizeof bus);
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     int offset = v13 ? fields[i].v13 : fields[i].v12;
-    if (offset >= 0) memcpy(out + offset, &fields[i].value, fields[i].wide ? 8 : 4);
+    if (offset >= 0 && (size_t)offset + 8 <= size) memcpy(out + offset, &fields[i].value, fields[i].wide ? 8 : 4);
   }
   return RT_OK;
 }
 
 /* 12 exports the layout of 11 under the plain name; its fields up to multiProcessorCount lie the same. */
-SG(cudaGetDeviceProperties)(char *out, int dev) { return fill(out, dev, SG_MAJOR >= 13 ? 1008 : 720, SG_MAJOR >= 13); }
+SG(cudaGetDeviceProperties)(char *out, int dev) { return fill(out, dev, SG_MAJOR >= 13 ? 1008 : 728, SG_MAJOR >= 13); }
 SG(cudaGetDeviceProperties_v2)(char *out, int dev) { return fill(out, dev, 1032, 0); }
 
 struct channel {
