@@ -146,6 +146,25 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
     output.chmod(0o755)
 
 
+def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:
+    """Builds beside the target and renames, so that nobody ever sees half of it."""
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o755)
+    _check_owner(root)
+    with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
+        work = Path(name)
+        (work / "out").mkdir()
+        (work / "out").chmod(0o755)
+        for library in _LIBRARIES:
+            _build_library(compiler, library, work, endbr=endbr)
+        try:
+            (work / "out").rename(target)
+        except OSError:
+            if not target.is_dir():  # otherwise another process was faster
+                raise
+
+
 def ensure_built(*, endbr: bool = False) -> Path:
     """Builds the libraries unless they are there, and returns their directory.
 
@@ -158,28 +177,22 @@ def ensure_built(*, endbr: bool = False) -> Path:
     compiler, version = _compiler()
     root = _cache_root()
     target = root / f"simgpu-{_key(version, endbr=endbr)}"
-    if not target.is_dir():
-        if not root.is_dir():
-            root.mkdir(parents=True, exist_ok=True)
-            root.chmod(0o755)
-        _check_owner(root)
-        with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
-            work = Path(name)
-            (work / "out").mkdir(mode=0o755)
-            (work / "out").chmod(0o755)
-            for library in _LIBRARIES:
-                _build_library(compiler, library, work, endbr=endbr)
-            try:
-                (work / "out").rename(target)
-            except OSError:
-                if not target.is_dir():  # otherwise another process was faster
-                    raise
-    _check_owner(target)
+    try:
+        if not target.is_dir():
+            _build(compiler, root, target, endbr=endbr)
+        _check_owner(target)
+    except OSError as error:
+        raise SimGpuError(
+            f"The simulated GPU cannot be kept in {root}: {error}. Make it writable."
+        ) from error
     return target
 
 
 def nvml_path() -> Path:
-    """Returns the path of the simulated NVML library."""
+    """Returns the path of the simulated NVML library.
+
+    A process that loads it by this path before it imports pynvml uses it: the loader knows it by its name.
+    """
     return ensure_built() / "libnvidia-ml.so.1"
 
 

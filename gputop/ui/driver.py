@@ -27,3 +27,8 @@ class QuickDriver(LinuxDriver):
             termios.tcflush(self.fileno, termios.TCIFLUSH)
         except termios.error:
             return  # the terminal is gone; there is nothing to flush
+
+    def stop_application_mode(self) -> None:
+        """Clear before leaving: tmux keeps the last picture below the prompt after a resize."""
+        self.write("\x1b[2J")
+        super().stop_application_mode()

@@ -96,19 +96,23 @@ def histogram_scale(context: Context) -> str:
 
 
 def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str:
-    """Who had the CPU: ``stress-ng 61% · python 22%``.
+    """Who had the CPU: ``pt_data_worker x4 61% · python 22%``; threads of one name are one part.
 
     Args:
         shares: The occupants, in any order.
         glyphs: The signs used.
         most: How many are named; the rest is one number.
     """
-    ordered = sorted(shares, key=lambda share: -share.fraction)
-    parts = [
-        f"{escape_text(share.name, ascii_only=glyphs.ascii)} {format_percent(share.fraction * 100)}%"
-        for share in ordered[:most]
-    ]
-    rest = sum(share.fraction for share in ordered[most:])
+    groups: dict[str, list[float]] = {}
+    for share in shares:
+        groups.setdefault(share.name, []).append(share.fraction)
+    ordered = sorted(groups.items(), key=lambda group: -sum(group[1]))
+    parts = []
+    for name, fractions in ordered[:most]:
+        many = f" x{len(fractions)}" if len(fractions) > 1 else ""
+        label = escape_text(name, ascii_only=glyphs.ascii) + many
+        parts.append(f"{label} {format_percent(sum(fractions) * 100)}%")
+    rest = sum(sum(fractions) for _, fractions in ordered[most:])
     if rest > 0:
         parts.append(f"{len(ordered) - most} more {format_percent(rest * 100)}%")
     return f" {glyphs.dot} ".join(parts)
