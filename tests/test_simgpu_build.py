@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gputop.simgpu import SimGpuError, build, environment, nvml_path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that already holds the libraries."""
+    built = build.ensure_built()
+    shutil.copytree(built, tmp_path / built.name)
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    return tmp_path
 
 
 def test_no_compiler_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,19 +28,17 @@ def test_no_compiler_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> Non
         build.ensure_built()
 
 
-def test_a_place_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
-    (tmp_path / build.ensure_built().name / "libcuda.so.1").chmod(0o666)
+def test_a_place_that_others_can_write_to_is_refused(cache: Path) -> None:
+    (cache / build.ensure_built().name / "libcuda.so.1").chmod(0o666)
     if os.geteuid() != 0:
         pytest.skip("only root insists on modes")
     with pytest.raises(SimGpuError, match="not safe"):
         build.ensure_built()
 
 
-def test_a_library_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_somebody_else_is_refused(cache: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
     os.chown(build.ensure_built() / "libcuda.so.1", 65534, 65534)
     with pytest.raises(SimGpuError, match="not safe"):
         build.ensure_built()
@@ -45,12 +55,33 @@ def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build.ensure_built()  # as whoever runs the tests
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 12345)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert build.ensure_built().parent == tmp_path / "gputop"
+    shutil.copytree(built, tmp_path / "gputop" / built.name)
+    assert build.ensure_built() == tmp_path / "gputop" / built.name
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    shutil.copytree(built, tmp_path / "home" / ".cache" / "gputop" / built.name)
     assert build.ensure_built().parent == tmp_path / "home" / ".cache" / "gputop"
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path / "file")
+    with pytest.raises(SimGpuError, match=str(tmp_path)):
+        build.ensure_built()
+
+
+def test_a_running_program_can_choose_the_simulated_nvml() -> None:
+    body = (
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1]); import pynvml; pynvml.nvmlInit()\n"
+        "print(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))"
+    )
+    env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    command = [sys.executable, "-c", body, str(nvml_path())]
+    out = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert out == "SimGPU 80GB\n"
 
 
 def test_programs_find_the_simulation_first() -> None:
