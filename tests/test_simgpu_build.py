@@ -22,10 +22,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_no_compiler_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SimGpuError, match="apt-get install gcc libc6-dev"):
         build.ensure_built()
+
+
+def test_what_is_built_needs_no_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert build.ensure_built().parent == cache
 
 
 def test_a_place_that_others_can_write_to_is_refused(cache: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from gputop.simgpu import codegen
@@ -62,18 +63,19 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
     return sorted(path for pattern in patterns for path in _HERE.glob(pattern))
 
 
-def _compiler() -> tuple[str, str]:
+def _compiler() -> str:
     if platform.machine() != "x86_64":
         raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
     path = shutil.which("cc")
     if path is None:
         raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    return path, version
+    return path
 
 
-def _key(compiler_version: str, *, endbr: bool) -> str:
-    digest = hashlib.sha256(f"{compiler_version}\0{_FLAGS}\0{endbr}".encode())
+@lru_cache(maxsize=2)
+def _key(*, endbr: bool) -> str:
+    """Names a build. The compiler is not part of it: what was built goes on working without one."""
+    digest = hashlib.sha256(f"{_FLAGS}\0{endbr}".encode())
     files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
     for path in sorted([*files, _HERE / "build.py", _HERE / "codegen.py"]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -174,12 +176,11 @@ def ensure_built(*, endbr: bool = False) -> Path:
     Raises:
         SimGpuError: No compiler, or no safe place.
     """
-    compiler, version = _compiler()
     root = _cache_root()
-    target = root / f"simgpu-{_key(version, endbr=endbr)}"
+    target = root / f"simgpu-{_key(endbr=endbr)}"
     try:
         if not target.is_dir():
-            _build(compiler, root, target, endbr=endbr)
+            _build(_compiler(), root, target, endbr=endbr)
         _check_owner(target)
     except OSError as error:
         raise SimGpuError(
