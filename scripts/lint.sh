@@ -22,7 +22,7 @@ short_files() {
 }
 
 check ruff check .
-check ruff format --check .
+check ruff format --check --exclude '*.md' gputop probes replay tests scripts
 check mypy
 check lint-imports
 check short_files
