@@ -13,8 +13,8 @@ from tests.bench.rows import Row
 from tests.bench.workload import IN_TURN, Apart, Driver, build
 
 BOUND_NS = 40.0
-EVENTS = 1_500_000
-BURSTS = 3
+EVENTS = 1_000_000
+BURSTS = 5
 
 
 @dataclass(slots=True)

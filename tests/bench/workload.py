@@ -95,17 +95,23 @@ class Driver:
 
 
 class Apart:
-    """While it lasts this process leaves one CPU, ``cpu``, to the driver."""
+    """While it lasts this process leaves one CPU, ``cpu``, to the driver; both go before all others.
+
+    So a machine that is not idle measures nearly what an idle one does.
+    """
 
     def __init__(self) -> None:
         self._allowed = os.sched_getaffinity(0)
+        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self.cpu = max(self._allowed)
 
     def __enter__(self) -> Apart:
         os.sched_setaffinity(0, self._allowed - {self.cpu} or self._allowed)
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, self._priority)
         os.sched_setaffinity(0, self._allowed)
