@@ -1,0 +1,88 @@
+"""NVML figures: what is refused says why; a call that hangs makes figures unknown and nothing late.
+
+Each case runs in a process of its own: a process can load one NVML library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gputop.simgpu import build
+
+_SAMPLE = """
+import json, sys, time
+from pathlib import Path
+from probes.nvml import NvmlSampler
+from gputop.gpus import gpu_rows
+sampler = NvmlSampler(0.1, Path(sys.argv[1]))
+sampler.wait_first(5)
+time.sleep(float(sys.argv[2]))
+began = time.monotonic()
+sample = sampler.latest()
+rows = gpu_rows(sample, {}, time.monotonic_ns())
+took = time.monotonic() - began
+row = rows[0]
+print(json.dumps({"utilization": row.utilization_percent, "total": row.memory_total_bytes,
+    "power": row.power_milliwatts, "unavailable": dict(row.unavailable), "took": took,
+    "error": sample.data["error"], "driver": sampler.driver, "name": row.name}))
+sampler.close()
+"""
+
+
+def sampled(tmp_path: Path, wait_s: float = 0.0, **environment: str) -> dict[str, Any]:
+    """One row of the first GPU, after ``wait_s`` seconds."""
+    result = subprocess.run(
+        [sys.executable, "-c", _SAMPLE, str(build.nvml_path()), str(wait_s)],
+        env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_figures_have_their_units(tmp_path: Path) -> None:
+    row = sampled(tmp_path, SIMGPU_MEMORY_MIB="4096")
+    assert row["total"] == 4096 << 20
+    assert row["utilization"] == 0
+    assert row["name"].startswith("SimGPU")
+    assert row["driver"]
+
+
+def test_what_a_gpu_does_not_offer_is_unknown_with_the_reason(tmp_path: Path) -> None:
+    row = sampled(tmp_path, SIMGPU_NVML_FAULT="notsupported:nvmlDeviceGetPowerUsage")
+    assert row["power"] is None
+    assert row["unavailable"]["power_milliwatts"] == "not offered by this GPU"
+    assert row["utilization"] == 0
+
+
+def test_a_refusal_says_so(tmp_path: Path) -> None:
+    row = sampled(tmp_path, SIMGPU_NVML_FAULT="nopermission:nvmlDeviceGetUtilizationRates")
+    assert row["utilization"] is None
+    assert row["unavailable"]["utilization_percent"] == "not permitted for this user"
+
+
+def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path) -> None:
+    fault = tmp_path / "fault"
+    fault.write_text("")
+    start = f"Path({str(fault)!r}).write_text('hang:nvmlDeviceGetMemoryInfo:60000')\ntime.sleep("
+    script = _SAMPLE.replace("time.sleep(", start)
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(build.nvml_path()), "3"],
+        env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), "SIMGPU_NVML_FAULT_FILE": str(fault)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    row = json.loads(result.stdout)
+    assert row["utilization"] is None
+    assert "NVML has not answered for" in row["unavailable"]["utilization_percent"]
+    assert row["took"] < 0.05
