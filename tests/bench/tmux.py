@@ -27,7 +27,11 @@ class Terminal:
     def __init__(self, temporary: Path) -> None:
         # a name of its own for each: a server that was killed takes a moment to go
         self._socket = f"gputop-bench-{os.getpid()}-{next(self._count)}"
-        self._variables = ("-e", "LC_ALL=C.UTF-8", "-e", f"TMPDIR={temporary}")
+        # an interactive sh reads the file that ENV names
+        start = temporary / "shell"
+        start.write_text(f"PS1={PROMPT}\n")
+        variables = {"LC_ALL": "C.UTF-8", "TMPDIR": temporary, "ENV": start}
+        self._variables = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -39,7 +43,6 @@ class Terminal:
         size = ("-x", str(WIDTH), "-y", str(HEIGHT))
         try:
             self._tmux("new-session", "-d", *size, *self._variables, "sh")
-            self.keys(f"PS1={PROMPT}", "Enter")
             self.wait(self.at_prompt, 10)
         except BaseException:
             self._kill()
