@@ -19,7 +19,7 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
         "start_realtime_ns": stats.start_wall_ns,
         "duration_ns": stats.duration_ns,
         "events": stats.events,
-        "lost": {"events": stats.lost.events, **dict(stats.lost.by_kind)},
+        "lost": {"events": stats.lost.events, "by_kind": dict(stats.lost.by_kind)},
         "percentiles": METHOD,
         "processes": [_process_json(process) for process in stats.processes],
         "problems": list(stats.problems),

@@ -115,8 +115,8 @@ def test_what_a_small_ring_loses_is_counted_as_lost(tmp_path: Path, program: str
     run = workshop.record(program, *arguments, flags=("--simgpu", "--ring", "1"), env=CHEAP)
     made = sum(traced(workshop.simgpu_counts(line["pid"])).total() for line in run.said)
     counted = sum(run.counts(line["pid"]).total() for line in run.said)
-    assert run.stats["lost"]["calls"] > 1000
-    assert counted + run.stats["lost"]["calls"] == made
+    assert run.stats["lost"]["by_kind"]["calls"] > 1000
+    assert counted + run.stats["lost"]["by_kind"]["calls"] == made
 
 
 def test_what_a_stopped_gputop_loses_is_counted_as_lost(tmp_path: Path, program: str) -> None:
@@ -133,6 +133,6 @@ def test_what_a_stopped_gputop_loses_is_counted_as_lost(tmp_path: Path, program:
     run = workshop.finish(recorder)
     (line,) = run.said
     made = traced(workshop.simgpu_counts(line["pid"])).total()
-    assert run.stats["lost"]["calls"] > 1000
-    assert run.counts(line["pid"]).total() + run.stats["lost"]["calls"] == made
-    assert run.stats["lost"]["nesting"] == run.stats["lost"]["threads"] == 0
+    assert run.stats["lost"]["by_kind"]["calls"] > 1000
+    assert run.counts(line["pid"]).total() + run.stats["lost"]["by_kind"]["calls"] == made
+    assert run.stats["lost"]["by_kind"]["nesting"] == run.stats["lost"]["by_kind"]["threads"] == 0
