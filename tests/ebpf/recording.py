@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
 GPUTOP = (sys.executable, "-m", "gputop")
-TIMEOUT_S = 60
+TIMEOUT_S = 45
 
 
 def compile_program(source: str, directory: Path, *flags: str, output: str = "") -> Path:
@@ -79,6 +79,16 @@ class Recorded:
         """Events that the recorder says it lost."""
         return int(self.stats["lost"]["events"])
 
+    @property
+    def lost_by_kind(self) -> dict[str, int]:
+        """The same by what was lost."""
+        return dict(self.stats["lost"]["by_kind"])
+
+    @property
+    def lost_calls(self) -> int:
+        """Calls among them."""
+        return self.lost_by_kind["calls"]
+
     def calls(self) -> tuple[list[str], schema.Records]:
         """The API names by number as the file has them, and all call records in the order of their ends."""
         names, batches = [], []
@@ -122,18 +132,23 @@ class Workshop:
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """Starts ``gputop record``; ``arguments`` follow the flags (``-- CMD`` or ``--pid N``)."""
-        command = [*GPUTOP, "record", "-o", str(self.file), *flags, *arguments]
         return subprocess.Popen(
-            command,
+            [*GPUTOP, "record", "-o", str(self.file), *flags, *arguments],
             env=self.env | dict(env or {}),
-            stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def finish(self, recorder: subprocess.Popen[str], status: int = 0) -> Recorded:
         """Waits for the recorder and reads what it wrote with ``gputop stats``."""
-        _, errors = recorder.communicate(timeout=TIMEOUT_S)
+        try:
+            _, errors = recorder.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(recorder.pid, signal.SIGKILL)  # with the program under it
+            raise
         assert recorder.returncode == status, errors
         result = subprocess.run(
             [*GPUTOP, "stats", str(self.file), "--json"], capture_output=True, text=True, check=True

@@ -1,0 +1,108 @@
+"""What gputop says of each thread is what the kernel counted of it: switches, run-queue wait, CPU time.
+
+The kernel of a sandboxed virtual machine may run no BPF program while one of the sandbox's own threads is
+current. A switch from such a thread to ours is then seen by nobody: a wait without an end. bpftrace tells
+how many there were (switches out less switches in); where there were none, nothing is forgiven.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import Recorded, Workshop, bpftrace, compile_program
+
+pytestmark = pytest.mark.ebpf
+
+MS = 1_000_000
+ATTEMPTS = 4
+# mode -> threads, and the fewest switches that make the case what it is
+CASES = {
+    "sleep": (4, 500),
+    "spin": (4, 20),
+    "fight": (4, 20),
+    "migrate": (4, 50),
+    "yield": (4, 1000),
+    "talk": (4, 1000),
+    "process": (3, 20),
+}
+SWITCHES_SCRIPT = (
+    "tracepoint:sched:sched_switch { @out[args->prev_pid] = count(); @in[args->next_pid] = count(); }"
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(compile_program("switches.c", tmp_path_factory.mktemp("bin")))
+
+
+def record(program: str, mode: str, directory: Path) -> Recorded:
+    """One recording; the program's threads say at their ends what the kernel counted."""
+    threads, fewest = CASES[mode]
+    recorded = Workshop(directory).record(program, mode, str(threads))
+    assert recorded.lost == 0
+    assert len(recorded.said) == threads
+    switches = sum(line["voluntary"] + line["involuntary"] for line in recorded.said)
+    assert switches >= fewest, "the scheduler did not do what the case is about"
+    return recorded
+
+
+def hidden_switches(output: Path) -> Counter[int]:
+    """Thread -> switches to it that no BPF program could see, by bpftrace."""
+    found = re.findall(r"^@(in|out)\[(\d+)\]: (\d+)$", output.read_text(), re.M)
+    hidden: Counter[int] = Counter()
+    for way, tid, count in found:
+        hidden[int(tid)] += int(count) if way == "out" else -int(count)
+    return hidden
+
+
+def missed(run: Recorded, line: dict[str, Any]) -> tuple[int, int]:
+    """Voluntary and involuntary switches that the kernel counted and gputop did not."""
+    seen = run.thread(line["pid"], line["tid"])
+    return (
+        line["voluntary"] - seen["voluntary_switches"],
+        line["involuntary"] - seen["involuntary_switches"],
+    )
+
+
+@pytest.mark.bpftrace
+@pytest.mark.parametrize("mode", CASES)
+def test_switches_of_each_thread_equal_the_kernels_counters(tmp_path: Path, program: str, mode: str) -> None:
+    output = tmp_path / "bpftrace.txt"
+    with bpftrace(SWITCHES_SCRIPT, output):
+        run = record(program, mode, tmp_path)
+    hidden = hidden_switches(output)
+    for line in run.said:
+        voluntary, involuntary = missed(run, line)
+        print(f"{line} missed {voluntary} + {involuntary}, hidden {hidden[line['tid']]}")
+        assert -1 <= voluntary <= 1 + hidden[line["tid"]]
+        assert -1 <= involuntary <= 1 + hidden[line["tid"]]
+        assert voluntary + involuntary <= 2 + hidden[line["tid"]]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Recorded:
+    """A recording of which most threads had no hidden switch, with only those threads."""
+    for _ in range(ATTEMPTS):
+        recorded = record(program, request.param, tmp_path_factory.mktemp(request.param))
+        whole = [line for line in recorded.said if sum(missed(recorded, line)) <= 0]
+        if 2 * len(whole) >= len(recorded.said):
+            return Recorded(recorded.path, recorded.stats, whole)
+    pytest.fail(f"in {ATTEMPTS} recordings most threads had switches that were not seen")
+
+
+def test_runnable_time_of_each_thread_equals_its_run_delay(run: Recorded) -> None:
+    for line in run.said:
+        apart = run.thread(line["pid"], line["tid"])["runnable_ns"] - line["run_delay"]
+        print(f"run delay {line['run_delay'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
+        assert abs(apart) <= max(line["run_delay"] // 100, MS), line
+
+
+def test_on_cpu_time_of_each_thread_equals_its_cpu_clock(run: Recorded) -> None:
+    for line in run.said:
+        apart = run.thread(line["pid"], line["tid"])["on_cpu_ns"] - line["cpu"]
+        print(f"CPU time {line['cpu'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
+        assert abs(apart) <= max(line["cpu"] // 50, 2 * MS), line
