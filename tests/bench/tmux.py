@@ -25,8 +25,8 @@ class Terminal:
     _count = itertools.count()
 
     def __init__(self, temporary: Path) -> None:
-        # a name of its own for each: a server that was killed takes a moment to go
-        self._socket = f"gputop-bench-{os.getpid()}-{next(self._count)}"
+        # a socket of its own for each: a server that was killed takes a moment to go
+        self._socket = str(temporary / f"tmux-{next(self._count)}")
         # an interactive sh reads the file that ENV names
         start = temporary / "shell"
         start.write_text(f"PS1={PROMPT}\n")
@@ -35,7 +35,7 @@ class Terminal:
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
-            ["tmux", "-f", os.devnull, "-L", self._socket, *words], capture_output=True, text=True, check=True
+            ["tmux", "-f", os.devnull, "-S", self._socket, *words], capture_output=True, text=True, check=True
         )
         return done.stdout
 
@@ -55,7 +55,7 @@ class Terminal:
         self._kill()
 
     def _kill(self) -> None:
-        subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, check=False)
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)
 
     def keys(self, *words: str) -> None:
         """Types keys, by tmux's names."""
