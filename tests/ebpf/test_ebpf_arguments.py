@@ -1,0 +1,62 @@
+"""What a call was asked for and what it answered is in its record; also of NVIDIA's own library."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recording import PROGRAMS, Workshop, compile_program
+from simgpu_programs import cuda_toolkit
+
+pytestmark = pytest.mark.ebpf
+
+NO_DRIVER = 35  # cudaErrorInsufficientDriver
+
+
+def test_bytes_direction_stream_and_return_code_of_each_call_are_what_the_program_passed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "nccl"
+    folder.mkdir()
+    compile_program("fake_nccl.c", folder, "-shared", "-fPIC", output="libnccl.so.2")
+    run = Workshop(tmp_path).python("arguments.py", LD_LIBRARY_PATH=str(folder))
+    names, records = run.calls()
+    outermost = records[records["depth"] == 0]
+    seen = [
+        {
+            "api": names[row["op"]],
+            "ret": int(row["ret"]),
+            "bytes": int(row["bytes"]),
+            "kind": int(row["flags"]) >> 8,
+            "stream": int(row["stream"]),
+        }
+        for row in outermost
+    ]
+    asked = [{"api": re.sub(r"(_v2)?(_pts[zs]|_ptds)?$", "", line.pop("symbol"))} | line for line in run.said]
+    assert len(asked) > 60
+    assert [row["api"] for row in seen] == [row["api"] for row in asked]
+    assert [pair for pair in zip(seen, asked, strict=True) if pair[0] != pair[1]] == []
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_calls_of_nvidias_own_runtime_are_counted_with_their_errors(tmp_path: Path, major: int) -> None:
+    library = cuda_toolkit.real_runtime(major)
+    workshop = Workshop(tmp_path)
+    command = (sys.executable, str(PROGRAMS / "without_driver.py"), str(library))
+    run = workshop.record(*command, flags=(), env={"LD_LIBRARY_PATH": str(library.parent)})
+    (line,) = run.said
+    assert line["codes"].pop("cudaGetDeviceCount"), "called, and not one of the traced functions"
+    made = {name: len(codes) for name, codes in line["codes"].items()}
+    assert run.counts(line["pid"]) == made
+    rows = {call["api"]: call for call in run.process(line["pid"])["calls"]}
+    failed = {name: sum(code != 0 for code in codes) for name, codes in line["codes"].items()}
+    assert {name: row["errors"] for name, row in rows.items()} == failed
+    assert {row["layer"] for row in rows.values()} == {"runtime"}
+    names, records = run.calls()
+    told = Counter((names[row["op"]], int(row["ret"])) for row in records)
+    assert told == Counter((name, code) for name, codes in line["codes"].items() for code in codes)
+    if not Path("/dev/nvidiactl").exists():
+        assert told["cudaMalloc", NO_DRIVER] == made["cudaMalloc"]
