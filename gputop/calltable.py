@@ -16,7 +16,10 @@ from probes.schema import CallFlag, Kind, Records, select
 NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
 _PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
+_MAX_PROCESSES = 32768  # that call CUDA at a time; 256 MB of places, a limit for hostile files
 _GROW = 64
+_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
+_NESTED = int(CallFlag.NESTED)
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
 
 
@@ -69,33 +72,42 @@ class CallTable:
         """Rows that exist, released ones too."""
         return len(self.keys)
 
-    def rows_of(self, calls: Records) -> npt.NDArray[np.int32]:
+    def rows_of(self, calls: Records) -> Ints:
         """The row of each call; new rows are made as needed."""
-        pids = calls["pid"] & (_PID_LIMIT - 1)
-        slots = self._process_of[pids]
+        # all columns as the integers that numpy indexes with: others it converts again at each use
+        pids = calls["pid"].astype(np.int64)
+        pids &= _PID_LIMIT - 1
+        slots = self._process_of.take(pids)
         if not slots.all():
             self._add_processes(np.unique(pids[slots == 0]))
-            slots = self._process_of[pids]
+            slots = self._process_of.take(pids)
+        keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
         # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
-        keys = slots * np.int32(_KEYS_PER_PROCESS)
-        keys += (calls["op"] & (MAX_ROWS - 1)).astype(np.int32) << 1
-        keys += (calls["flags"] & CallFlag.NESTED).astype(np.int32)
-        rows: npt.NDArray[np.int32] = self._row_of[keys]
+        ops = calls["op"].astype(np.int64)
+        ops &= MAX_ROWS - 1
+        ops <<= 1
+        keys += ops
+        nested = calls["flags"].astype(np.int64)
+        nested &= _NESTED
+        keys += nested
+        rows = self._row_of.take(keys)
         if (rows < 0).any():
             self._add_rows(np.unique(keys[rows < 0]), calls, keys)
-            rows = self._row_of[keys]
-        return rows
+            rows = self._row_of.take(keys)
+        return rows.astype(np.int64)
 
-    def _add_processes(self, pids: npt.NDArray[np.uint32]) -> None:
+    def _add_processes(self, pids: Ints) -> None:
         for pid in pids.tolist():
             slot = self._free_slots.pop() if self._free_slots else self._slots
+            if slot >= _MAX_PROCESSES:
+                raise ValueError(f"more than {_MAX_PROCESSES} processes that call CUDA")
             self._slots = max(self._slots, slot + 1)
             self._process_of[pid] = slot
         missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
         if missing > 0:
             self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
 
-    def _add_rows(self, fresh: npt.NDArray[np.int32], calls: Records, keys: npt.NDArray[np.int32]) -> None:
+    def _add_rows(self, fresh: Ints, calls: Records, keys: Ints) -> None:
         first = {int(key): int(np.argmax(keys == key)) for key in fresh}
         for key, position in first.items():
             if not self._free:
@@ -138,26 +150,29 @@ class CallTable:
             The flat positions that were counted in ``counts``, for taking them out later; None
             when the batch has no calls.
         """
-        is_call = records["kind"] == Kind.CALL
+        is_call = records["kind"] == _CALL
         calls = records if is_call.all() else select(records, is_call)
         if not len(calls):
             return None
         rows = self.rows_of(calls)
         totals.grow(self.rows)
-        durations = calls["duration"]
-        flat = rows * np.int64(BUCKETS)
-        flat += histogram.bucket_of(durations)
-        np.add.at(self.counts.reshape(-1), flat, _ONE)
         size = self.rows
+        # float64 is exact below 2**53 ns, 104 days, in one batch
+        durations = calls["duration"].astype(np.float64)
+        flat = histogram.bucket_of(durations)
+        flat += rows * BUCKETS
+        np.add.at(self.counts.reshape(-1), flat, _ONE)
         totals.count += np.bincount(rows, minlength=size)
-        # float64 weights are exact below 2**53 ns, 104 days, in one batch
         totals.sum_ns += np.bincount(rows, weights=durations, minlength=size).astype(np.int64)
-        np.maximum.at(totals.max_ns, rows, durations.astype(np.int64))
+        longer = np.flatnonzero(durations > totals.max_ns.astype(np.float64).take(rows))
+        if longer.size:
+            np.maximum.at(totals.max_ns, rows[longer], calls["duration"][longer].astype(np.int64))
         sizes = calls["bytes"]
         if sizes.any():
             totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
-        failed = (calls["ret"] != 0) & (calls["ret"] != NOT_READY)
-        if failed.any():
+        codes = calls["ret"]
+        if np.count_nonzero(codes):
+            failed = (codes != 0) & (codes != NOT_READY)
             totals.errors += np.bincount(rows[failed], minlength=size)
         return flat
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from gputop.errors import USAGE, CommandError
+from gputop.errors import FAILURE, USAGE, CommandError
 
 _COMMANDS = ("record", "replay", "stats", "demo", "simgpu")
 
@@ -247,9 +249,31 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # the reader of our output went away: nothing more to say, not even at interpreter exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
+        _silence_output()  # the reader of our output went away
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            return _unexpected(error)
+        _silence_output()
+        sys.stderr.write(f"gputop: the output cannot be written: {error.strerror}; nothing else was harmed\n")
+        return FAILURE
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _silence_output() -> None:
+    """Nothing more can be said on standard output, not even what the interpreter flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _unexpected(error: Exception) -> int:
+    if os.environ.get("GPUTOP_TRACEBACK"):
+        raise error
+    sys.stderr.write(
+        f"gputop: this should not have happened: {type(error).__name__}: {error} "
+        "(GPUTOP_TRACEBACK=1 shows where; please report it)\n"
+    )
+    return FAILURE
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:

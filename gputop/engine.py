@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gputop import gpus, rows
 from gputop.calltable import CallWindow
@@ -19,12 +20,21 @@ from gputop.facts import Facts
 from gputop.frame import Frame, Lost
 from gputop.occupancy import OccupancyWindow
 from gputop.switches import OpenThreads, SwitchTick, ThreadTick
-from probes.schema import LOSS_KINDS, Kind
+from probes.schema import LOSS_KINDS, Kind, Records, join, select
 from probes.source import GPUS, MARK, OPEN, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
 _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ticks of 250 ms at 4 Hz
+
+
+_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
+
+
+def _distinct(tids: npt.NDArray[np.uint32]) -> list[int]:
+    """The different values; calls of one thread mostly follow each other, so few are sorted."""
+    heads = tids[1:][tids[1:] != tids[:-1]]
+    return [int(tids[0]), *np.unique(heads).tolist()]
 
 
 @dataclass(slots=True)
@@ -46,6 +56,7 @@ class _OpenTick:
     events: int = 0
     calls: int = 0
     callers: set[int] = field(default_factory=set)
+    others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
 
 
 class Engine:
@@ -90,19 +101,22 @@ class Engine:
     def _add(self, records: Any) -> None:
         tick = self._now
         tick.events += len(records)
-        self._calls.add(records)
-        kinds = records["kind"]
-        calls = kinds == Kind.CALL
-        made = int(np.count_nonzero(calls))
+        is_call = records["kind"] == _CALL
+        made = int(np.count_nonzero(is_call))
         tick.calls += made
         if made:
-            tick.callers.update(np.unique(records["tid"][calls]).tolist())
+            calls = records if made == len(records) else select(records, is_call)
+            self._calls.add(calls)
+            tick.callers.update(_distinct(calls["tid"]))
         if made < len(records):
-            tick.switches.add(records)
-            self._occupancy.add(records)
+            tick.others.append(select(records, ~is_call) if made else records)
 
     def _close_tick(self, mark: Sample) -> None:
         now, mark_ns = self._now, mark.time_ns
+        if now.others:
+            others = join(now.others)
+            now.switches.add(others)
+            self._occupancy.add(others)
         now.switches.close(mark_ns, self._open, self._alive)
         # keep the ticks whose end lies within the window before this mark, this one included
         keep = 1 + sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)

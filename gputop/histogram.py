@@ -24,11 +24,13 @@ _index = np.arange(BUCKETS, dtype=np.int64)
 MIDDLES: Ints = np.rint(2.0 ** (_index // STEPS) * (1 + (_index % STEPS + 0.5) / STEPS)).astype(np.int64)
 
 
-def bucket_of(durations: npt.NDArray[np.uint64]) -> Ints:
+def bucket_of(durations: npt.NDArray[np.uint64] | npt.NDArray[np.float64]) -> Ints:
     """Bucket numbers of durations in ns; 0 counts as 1."""
-    bits = durations.astype(np.float64).view(np.int64)
-    buckets = (bits >> _MANTISSA_SHIFT) - _BIAS
-    return np.clip(buckets, 0, BUCKETS - 1, out=buckets)
+    buckets = durations.astype(np.float64, copy=False).view(np.int64) >> _MANTISSA_SHIFT
+    buckets -= _BIAS
+    np.minimum(buckets, BUCKETS - 1, out=buckets)
+    np.maximum(buckets, 0, out=buckets)
+    return buckets
 
 
 def percentiles(counts: npt.NDArray[np.integer], fractions: tuple[float, ...]) -> Ints:

@@ -21,6 +21,7 @@ from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
+FIRST_MARK_S = 0.1  # so that there is something to see soon
 RESCAN_S = 1.0  # how often watched and new processes are searched for libraries
 _FULL_SCAN = 10  # every which time all others are
 _NS = 1_000_000_000
@@ -174,7 +175,7 @@ class LiveSource:
         if self._sampler is not None:
             self._sampler.wait_first(0.1)
         period = 1 / self._plan.rate_hz
-        deadline = time.monotonic() + period
+        deadline = time.monotonic() + min(period, FIRST_MARK_S)
         stopping = False
         while not stopping:
             pause = min(POLL_S, max(deadline - time.monotonic(), 0))

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,9 @@ def import_bcc() -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules["bcc"] = module
         try:
-            spec.loader.exec_module(module)
+            with warnings.catch_warnings():  # bcc's own sources, compiled by a newer Python
+                warnings.simplefilter("ignore")
+                spec.loader.exec_module(module)
         except (ImportError, OSError) as error:
             del sys.modules["bcc"]
             reason = f"{init.parent} does not load: {error}"

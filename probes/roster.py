@@ -11,6 +11,7 @@ from probes import procfs
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, PROCESS, Sample
 
+_FORK = np.uint8(Kind.FORK)  # an enum takes numpy's slow path
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 
 
@@ -34,7 +35,10 @@ class Roster:
 
     def notice(self, records: Records) -> Iterator[Sample]:
         """The samples that follow from the rare records of a batch, in their order."""
-        for row in select(records, records["kind"] >= Kind.FORK).view(ALIASED):
+        rare = records["kind"] >= _FORK
+        if not rare.any():
+            return
+        for row in select(records, rare).view(ALIASED):
             kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
             if kind == Kind.EXIT:
                 self._names.pop(tid, None)

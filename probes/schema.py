@@ -137,6 +137,18 @@ ALIASED: np.dtype[np.void] = np.dtype(
     }
 )
 
+# A record without its columns, and one in the ring with its header in front: numpy copies such blobs
+# with one memcpy each, where structures go column by column and tables word by word.
+BLOB: np.dtype[np.void] = np.dtype(f"V{PAYLOAD_BYTES}")
+IN_RING: np.dtype[np.void] = np.dtype(
+    {
+        "names": ["header", "record"],
+        "formats": ["<u8", BLOB],
+        "offsets": [0, RING_HEADER_BYTES],
+        "itemsize": STRIDE_BYTES,
+    }
+)
+
 NO_SYSCALL = 0xFFFF
 
 # Where events can be lost, in the order of the kernel's loss counters.
@@ -228,6 +240,11 @@ def empty(count: int = 0) -> Records:
 
 
 def select(records: Records, mask: npt.NDArray[np.bool_]) -> Records:
-    """The records where ``mask`` holds; ten times faster than ``records[mask]`` on structures."""
-    words = records.view(np.uint64).reshape(len(records), PAYLOAD_BYTES // 8)
-    return words[mask].reshape(-1).view(RECORD)
+    """The records where ``mask`` holds; much faster than ``records[mask]`` on structures."""
+    chosen: Records = records.view(BLOB).take(np.flatnonzero(mask)).view(RECORD)
+    return chosen
+
+
+def join(batches: list[Records]) -> Records:
+    """The records of several batches, at least one, in their order."""
+    return np.concatenate([batch.view(BLOB) for batch in batches]).view(RECORD)

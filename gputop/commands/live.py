@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -76,7 +77,13 @@ def _screen(options: argparse.Namespace) -> int:
     if options.command:
         path, descriptor = _log_file()
         log = CommandLog(path)
-    session = open_session(options, record_to=options.record, output=descriptor, rate_hz=options.rate)
+    session = open_session(
+        options,
+        record_to=options.record,
+        output=descriptor,
+        rate_hz=options.rate,
+        meanwhile=lambda: importlib.import_module("gputop.ui.app"),
+    )
     if descriptor is not None:
         os.close(descriptor)
     feed = LiveFeed(session.source, session.writer, log)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gputop.errors import USAGE, CommandError
 from gputop.feeds import ReplayFeed, frame_at, mark_at
@@ -33,6 +36,23 @@ def open_file(path: str) -> SessionReader:
     return reader
 
 
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Turns what intact data of an unknown shape provokes into a sentence.
+
+    Files are untrusted: a checksum proves that nothing was damaged, not that gputop wrote it.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        if os.environ.get("GPUTOP_TRACEBACK"):
+            raise
+        raise CommandError(
+            f"{path} holds data that this gputop does not understand ({type(error).__name__}: {error}); "
+            "was it made by another program?"
+        ) from error
+
+
 def replay(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     if not options.once:
@@ -40,7 +60,8 @@ def replay(options: argparse.Namespace) -> int:
     reader = open_file(options.file)
     index = mark_index(reader, options.at or ("end" if options.once else "0"))
     if options.once:
-        frame = frame_at(reader, index)
+        with understood(options.file):
+            frame = frame_at(reader, index)
         for problem in reader.problems:
             sys.stderr.write(f"gputop: {options.file}: {problem}\n")
         if options.json:
@@ -50,7 +71,8 @@ def replay(options: argparse.Namespace) -> int:
         return 0
     from gputop.ui.run import run_app
 
-    feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
+    with understood(options.file):
+        feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
     feed.start()
     try:
         return run_app(feed, mode="replay", ascii=prefers_ascii(), title=options.file)
@@ -71,6 +93,11 @@ def mark_index(reader: SessionReader, text: str) -> int:
     """
     if text == "end":
         return len(reader.marks) - 1
+    with understood(reader.path):
+        return _mark_index(reader, text)
+
+
+def _mark_index(reader: SessionReader, text: str) -> int:
     start_ns, end_ns = int(reader.header.get("start_ns", reader.marks[0])), int(reader.marks[-1])
     if match := re.fullmatch(r"(\d{1,2}):(\d\d):(\d\d(?:\.\d+)?)", text):
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])

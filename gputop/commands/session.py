@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+import shutil
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputop.child import Child, ChildError, Identity, behind_sudo, interpreter_prefixes
+from gputop.child import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    Child,
+    ChildError,
+    Identity,
+    behind_sudo,
+    interpreter_prefixes,
+)
 from gputop.errors import CommandError
 from probes.live import LivePlan, LiveSource
 from probes.loader import ProbeError
@@ -37,6 +47,9 @@ class Session:
             self.child.release()
         except ChildError as error:
             self.source.abandon()
+            if self.writer is not None:  # holds nothing
+                self.writer.close()
+                Path(self.writer.path).unlink(missing_ok=True)
             raise CommandError(str(error), error.status) from error
 
 
@@ -56,6 +69,16 @@ def check_rights() -> None:
         )
 
 
+def check_command(command: list[str], environment: Mapping[str, str]) -> None:
+    """Raises CommandError for a program that does not exist, before an older recording is replaced."""
+    if not command or shutil.which(command[0], path=environment.get("PATH")):
+        return
+    found = shutil.which(command[0], mode=os.F_OK, path=environment.get("PATH"))
+    if found is None:
+        raise CommandError(f"cannot run {command[0]}: no such program", NOT_FOUND)
+    raise CommandError(f"cannot run {command[0]}: {found} is not executable", NOT_EXECUTABLE)
+
+
 def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
     from gputop.simgpu import build
 
@@ -67,15 +90,23 @@ def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
 
 
 def open_session(
-    options: argparse.Namespace, *, record_to: str | None, output: int | None, rate_hz: float
+    options: argparse.Namespace,
+    *,
+    record_to: str | None,
+    output: int | None,
+    rate_hz: float,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
-    """Forks the command, opens the file, loads and attaches the probes, in this order.
+    """Forks the command, loads and attaches the probes, opens the file, in this order.
+
+    ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
         CommandError: Any of it failed; nothing is left behind, the command has not run.
     """
     check_rights()
     check_pids(options.pid)
+    check_command(options.command, os.environ)
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)
@@ -84,6 +115,7 @@ def open_session(
     if options.command:
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
+    threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
     try:
         source = _start_source(options, child, environment, nvml_library, rate_hz)
     except ProbeError as error:

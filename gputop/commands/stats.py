@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from gputop.commands.replay import open_file
+from gputop.commands.replay import open_file, understood
 from gputop.stats import collect
 from gputop.stats_output import stats_to_json, stats_to_text
 from gputop.terminal import terminal_width
@@ -15,7 +15,8 @@ from gputop.terminal import terminal_width
 def stats(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     reader = open_file(options.file)
-    totals = collect(reader.header, reader.items())
+    with understood(options.file):
+        totals = collect(reader.header, reader.items())
     for problem in reader.problems:
         sys.stderr.write(f"gputop: {options.file}: {problem}\n")
     reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -96,12 +97,22 @@ def to_device(steps: Steps) -> int:
 
 def _load_batches(pipe: Connection, samples: int) -> None:
     """A DataLoader worker: fetches sample by sample in Python, collates, sends."""
-    _name_thread("pt_data_worker")
     data = np.zeros((4096, 100), np.float32)
     rng = np.random.default_rng(os.getpid())
     while True:
         batch = np.stack([data[int(rng.integers(4096))] for _ in range(samples)])
         pipe.send_bytes(batch.tobytes())
+
+
+def _worker(
+    work: Callable[..., None], writer: Connection, readers: list[Connection], *arguments: object
+) -> None:
+    """In a forked worker: ends with its parent, and keeps no pipe of another worker open."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG, not inherited by fork
+    for reader in readers:
+        reader.close()
+    _name_thread("pt_data_worker")
+    work(writer, *arguments)
 
 
 def _workers(
@@ -112,10 +123,10 @@ def _workers(
     pipes, processes = [], []
     for _ in range(count):
         reader, writer = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(writer, *arguments), daemon=True)
+        pipes.append(reader)
+        process = context.Process(target=_worker, args=(work, writer, pipes, *arguments), daemon=True)
         process.start()
         writer.close()
-        pipes.append(reader)
         processes.append(process)
     return pipes, processes
 
@@ -165,7 +176,6 @@ def _short_slices() -> None:
 
 def _disturb(_pipe: Connection) -> None:
     """Wakes up very often for very little: each wakeup takes the CPU from whoever has it."""
-    _name_thread("pt_data_worker")
     _short_slices()
     while True:
         time.sleep(0.003)

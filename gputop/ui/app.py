@@ -21,6 +21,7 @@ from gputop.ui.native_log import NativeLog
 from gputop.ui.theme import BACKGROUND
 
 SPEEDS = (0.25, 64.0)
+FIRST_POLL_S = 0.03
 
 
 class GputopApp(App[int]):
@@ -72,13 +73,20 @@ class GputopApp(App[int]):
 
     def on_mount(self) -> None:
         """Start to poll."""
-        self.poll()
-        self.set_interval(1 / self._rate_hz, self.poll)
+        self._first_poll()
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 # Textual leaves the terminal raw when such a signal ends the process.
                 loop.add_signal_handler(number, self._ended_by, number)
+
+    def _first_poll(self) -> None:
+        """Look often until there is a first frame, then at the rate of frames."""
+        self.poll()
+        if self._shown_number is None:
+            self.set_timer(FIRST_POLL_S, self._first_poll)
+        else:
+            self.set_interval(1 / self._rate_hz, self.poll)
 
     def _ended_by(self, number: int) -> None:
         self.exit(128 + number, return_code=128 + number)
