@@ -11,14 +11,13 @@ import numpy.typing as npt
 from gputop import histogram
 from gputop.histogram import BUCKETS, Ints
 from probes.api import MAX_ROWS
-from probes.schema import CallFlag, Kind, Records, select
+from probes.schema import CallFlag, Records
 
 NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
 _PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
 _MAX_PROCESSES = 32768  # that call CUDA at a time; 256 MB of places, a limit for hostile files
 _GROW = 64
-_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NESTED = int(CallFlag.NESTED)
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
 
@@ -143,17 +142,12 @@ class CallTable:
             self._process_of[pid & (_PID_LIMIT - 1)] = 0
             self._free_slots.append(slot)
 
-    def add(self, records: Records, totals: Totals) -> Ints | None:
-        """Counts the calls of a batch into the histograms and ``totals``.
+    def add(self, calls: Records, totals: Totals) -> Ints:
+        """Counts CALL records into the histograms and ``totals``.
 
         Returns:
-            The flat positions that were counted in ``counts``, for taking them out later; None
-            when the batch has no calls.
+            The flat positions that were counted in ``counts``, for taking them out later.
         """
-        is_call = records["kind"] == _CALL
-        calls = records if is_call.all() else select(records, is_call)
-        if not len(calls):
-            return None
         rows = self.rows_of(calls)
         totals.grow(self.rows)
         size = self.rows
@@ -191,11 +185,9 @@ class CallWindow:
         self._ticks: deque[_Tick] = deque()
         self._now = _Tick(Totals.zeros(0))
 
-    def add(self, records: Records) -> None:
-        """Counts a batch into the tick that is open."""
-        flat = self.table.add(records, self._now.totals)
-        if flat is not None:
-            self._now.flats.append(flat)
+    def add(self, calls: Records) -> None:
+        """Counts CALL records into the tick that is open."""
+        self._now.flats.append(self.table.add(calls, self._now.totals))
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""

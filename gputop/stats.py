@@ -100,7 +100,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     for item in items:
         if not isinstance(item, Sample):
             events += len(item)
-            table.add(item, totals)
+            table.add(select(item, item["kind"] == Kind.CALL), totals)
             threads.add(item)
         elif item.kind == MARK:
             mark = item

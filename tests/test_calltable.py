@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gputop.calltable import CallTable, CallWindow, Totals
-from probes.schema import CallFlag, Kind, Records, empty
+from probes.schema import CallFlag, Kind, Records, empty, select
 
 
 def batch(seed: int, count: int, pids: int = 5) -> Records:
@@ -22,6 +22,10 @@ def batch(seed: int, count: int, pids: int = 5) -> Records:
     records["bytes"] = random.choice([0, 4096], count)
     records["ret"] = random.choice([0, 600, 2], count)
     return records
+
+
+def calls_of(records: Records) -> Records:
+    return select(records, records["kind"] == Kind.CALL)
 
 
 def by_hand(records: Records) -> dict[tuple[int, int, bool], tuple[int, int, int, int, int]]:
@@ -58,14 +62,14 @@ def test_totals_equal_a_count_by_hand() -> None:
     table, totals = CallTable(), Totals.zeros(0)
     batches = [batch(seed, 700) for seed in range(4)]
     for records in batches:
-        table.add(records, totals)
+        table.add(calls_of(records), totals)
     assert as_dict(table, totals) == by_hand(np.concatenate(batches))
 
 
 def test_histogram_rows_hold_every_call_once() -> None:
     table, totals = CallTable(), Totals.zeros(0)
     records = batch(1, 1000)
-    table.add(records, totals)
+    table.add(calls_of(records), totals)
     counts = Counter({key: values[0] for key, values in by_hand(records).items()})
     for row, key in enumerate(table.keys):
         if key is not None:
@@ -76,7 +80,7 @@ def test_window_holds_only_its_ticks() -> None:
     window = CallWindow()
     batches = [batch(seed, 300) for seed in range(6)]
     for records in batches:
-        window.add(records)
+        window.add(calls_of(records))
         window.close_tick(keep=2)
     assert as_dict(window.table, window.totals()) == by_hand(np.concatenate(batches[-2:]))
 
@@ -86,7 +90,7 @@ def test_rows_of_ended_processes_are_used_again() -> None:
     for generation in range(50):
         records = batch(generation, 200)
         records["pid"] += 1000 * generation
-        window.add(records)
+        window.add(calls_of(records))
         window.close_tick(keep=1)
     # 5 processes, 4 functions, nested or not: 40 rows a generation, at most two generations at once
     assert window.table.rows <= 128
@@ -97,6 +101,6 @@ def test_rows_of_ended_processes_are_used_again() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_tiny_batches(count: int) -> None:
     window = CallWindow()
-    window.add(batch(3, count))
+    window.add(calls_of(batch(3, count)))
     window.close_tick(keep=1)
     assert sum(window.totals().count) <= count
