@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recording import Recorded, Workshop, bpftrace, compile_program
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace]
 
 MS = 1_000_000
 ATTEMPTS = 4
@@ -59,50 +60,52 @@ def hidden_switches(output: Path) -> Counter[int]:
     return hidden
 
 
-def missed(run: Recorded, line: dict[str, Any]) -> tuple[int, int]:
-    """Voluntary and involuntary switches that the kernel counted and gputop did not."""
-    seen = run.thread(line["pid"], line["tid"])
-    return (
-        line["voluntary"] - seen["voluntary_switches"],
-        line["involuntary"] - seen["involuntary_switches"],
-    )
+@dataclass(frozen=True)
+class Case:
+    """A recording, and what bpftrace says of its threads."""
 
+    run: Recorded
+    hidden: Counter[int]
 
-@pytest.mark.bpftrace
-@pytest.mark.parametrize("mode", CASES)
-def test_switches_of_each_thread_equal_the_kernels_counters(tmp_path: Path, program: str, mode: str) -> None:
-    output = tmp_path / "bpftrace.txt"
-    with bpftrace(SWITCHES_SCRIPT, output):
-        run = record(program, mode, tmp_path)
-    hidden = hidden_switches(output)
-    for line in run.said:
-        voluntary, involuntary = missed(run, line)
-        print(f"{line} missed {voluntary} + {involuntary}, hidden {hidden[line['tid']]}")
-        assert -1 <= voluntary <= 1 + hidden[line["tid"]]
-        assert -1 <= involuntary <= 1 + hidden[line["tid"]]
-        assert voluntary + involuntary <= 2 + hidden[line["tid"]]
+    def pairs(self, *, hidden: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What the kernel counted of each thread, and gputop; those with hidden switches only if wanted."""
+        lines = [line for line in self.run.said if hidden or not self.hidden[line["tid"]]]
+        return [(line, self.run.thread(line["pid"], line["tid"])) for line in lines]
 
 
 @pytest.fixture(scope="module", params=CASES)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Recorded:
-    """A recording of which most threads had no hidden switch, with only those threads."""
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Case:
+    """A recording of a mode in which most threads had no hidden switch."""
     for _ in range(ATTEMPTS):
-        recorded = record(program, request.param, tmp_path_factory.mktemp(request.param))
-        whole = [line for line in recorded.said if sum(missed(recorded, line)) <= 0]
-        if 2 * len(whole) >= len(recorded.said):
-            return Recorded(recorded.path, recorded.stats, whole)
-    pytest.fail(f"in {ATTEMPTS} recordings most threads had switches that were not seen")
+        directory = tmp_path_factory.mktemp(request.param)
+        with bpftrace(SWITCHES_SCRIPT, directory / "bpftrace.txt"):
+            run = record(program, request.param, directory)
+        found = Case(run, hidden_switches(directory / "bpftrace.txt"))
+        if 2 * len(found.pairs(hidden=False)) >= len(run.said):
+            return found
+    pytest.fail(f"in {ATTEMPTS} recordings most threads had switches that no BPF program could see")
 
 
-def test_runnable_time_of_each_thread_equals_its_run_delay(run: Recorded) -> None:
-    for line in run.said:
-        apart = run.thread(line["pid"], line["tid"])["runnable_ns"] - line["run_delay"]
+def test_switches_of_each_thread_equal_the_kernels_counters(case: Case) -> None:
+    for line, seen in case.pairs(hidden=True):
+        voluntary = line["voluntary"] - seen["voluntary_switches"]
+        involuntary = line["involuntary"] - seen["involuntary_switches"]
+        hidden = case.hidden[line["tid"]]
+        print(f"{line} missed {voluntary} + {involuntary}, hidden {hidden}")
+        assert -1 <= voluntary <= 1 + hidden
+        assert -1 <= involuntary <= 1 + hidden
+        assert voluntary + involuntary <= 2 + hidden
+
+
+def test_runnable_time_of_each_thread_equals_its_run_delay(case: Case) -> None:
+    for line, seen in case.pairs(hidden=False):
+        apart = seen["runnable_ns"] - line["run_delay"]
         print(f"run delay {line['run_delay'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
         assert abs(apart) <= max(line["run_delay"] // 100, MS), line
 
 
-def test_on_cpu_time_of_each_thread_equals_its_cpu_clock(run: Recorded) -> None:
-    for line in run.said:
-        apart = run.thread(line["pid"], line["tid"])["on_cpu_ns"] - line["cpu"]
+def test_on_cpu_time_of_each_thread_equals_its_cpu_clock(case: Case) -> None:
+    for line, seen in case.pairs(hidden=False):
+        apart = seen["on_cpu_ns"] - line["cpu"]
         print(f"CPU time {line['cpu'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
         assert abs(apart) <= max(line["cpu"] // 50, 2 * MS), line
