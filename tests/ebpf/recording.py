@@ -19,7 +19,7 @@ import numpy as np
 
 from gputop.simgpu import ensure_built
 from probes import schema
-from probes.source import Sample
+from probes.source import APIS, Sample
 from replay.reader import SessionReader
 
 HERE = Path(__file__).resolve().parent
@@ -89,18 +89,21 @@ class Recorded:
         """Calls among them."""
         return self.lost_by_kind["calls"]
 
-    def calls(self) -> tuple[list[str], schema.Records]:
-        """The API names by number as the file has them, and all call records in the order of their ends."""
-        names, batches = [], []
+    def records(self, kind: schema.Kind) -> schema.Records:
+        """All records of a kind, in the order of their ends."""
         reader = SessionReader(self.path)
-        for item in reader.items():
-            if not isinstance(item, Sample):
-                batches.append(schema.select(item, item["kind"] == schema.Kind.CALL))
-            elif item.kind == "apis":
-                names = [row[0] for row in item.data["rows"]]
+        batches = [item for item in reader.items() if not isinstance(item, Sample)]
         reader.close()
-        records = np.concatenate(batches)
-        return names, records[np.argsort(records["t_end"], kind="stable")]
+        found = np.concatenate([schema.select(batch, batch["kind"] == kind) for batch in batches])
+        return found[np.argsort(found["t_end"], kind="stable")]
+
+    def calls(self) -> tuple[list[str], schema.Records]:
+        """The API names by number as the file has them, and all call records."""
+        reader = SessionReader(self.path)
+        samples = [item for item in reader.items() if isinstance(item, Sample)]
+        reader.close()
+        (rows,) = [sample.data["rows"] for sample in samples if sample.kind == APIS]
+        return [row[0] for row in rows], self.records(schema.Kind.CALL)
 
 
 class Workshop:

@@ -1,8 +1,12 @@
 """What gputop says of each thread is what the kernel counted of it: switches, run-queue wait, CPU time.
 
 The kernel of a sandboxed virtual machine may run no BPF program while one of the sandbox's own threads is
-current. A switch from such a thread to ours is then seen by nobody: a wait without an end. bpftrace tells
-how many there were (switches out less switches in); where there were none, nothing is forgiven.
+current. A switch from such a thread to ours is then seen by nobody: a wait without an end; nor is a wakeup
+from its context. bpftrace tells how many such switches there were (switches out less switches in), the
+recording itself tells of wakeups that it missed. Where there were none, nothing is forgiven.
+
+Both tracers cost time between the kernel's clock reading and ours, about 1 µs a switch; the cases are made so
+that this stays below the tolerance.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from typing import Any
 import pytest
 from recording import Recorded, Workshop, bpftrace, compile_program
 
+from probes.schema import Kind, OffFlag
+
 pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace]
 
 MS = 1_000_000
@@ -27,7 +33,7 @@ CASES = {
     "fight": (4, 20),
     "migrate": (4, 50),
     "yield": (4, 1000),
-    "talk": (4, 1000),
+    "talk": (4, 400),
     "process": (3, 20),
 }
 SWITCHES_SCRIPT = (
@@ -60,17 +66,33 @@ def hidden_switches(output: Path) -> Counter[int]:
     return hidden
 
 
+def missed_wakeups(run: Recorded) -> Counter[int]:
+    """Thread -> waits of which the recording says that it did not see the wakeup."""
+    slices = run.records(Kind.OFFCPU)
+    return Counter(slices["tid"][slices["flags"] & OffFlag.WAKE_MISSED != 0].tolist())
+
+
 @dataclass(frozen=True)
 class Case:
-    """A recording, and what bpftrace says of its threads."""
+    """A recording, and what was not to be seen of its threads."""
 
     run: Recorded
     hidden: Counter[int]
+    missed_wakeups: Counter[int]
 
-    def pairs(self, *, hidden: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """What the kernel counted of each thread, and gputop; those with hidden switches only if wanted."""
-        lines = [line for line in self.run.said if hidden or not self.hidden[line["tid"]]]
-        return [(line, self.run.thread(line["pid"], line["tid"])) for line in lines]
+    def pairs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What the kernel counted of each thread, and gputop."""
+        return [(line, self.run.thread(line["pid"], line["tid"])) for line in self.run.said]
+
+    def whole(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Those of which nothing was hidden, and that were not switched before their end."""
+        return [
+            (line, seen)
+            for line, seen in self.pairs()
+            if not self.hidden[line["tid"]] + self.missed_wakeups[line["tid"]]
+            and (line["voluntary"], line["involuntary"])
+            == (seen["voluntary_switches"], seen["involuntary_switches"])
+        ]
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -80,14 +102,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         directory = tmp_path_factory.mktemp(request.param)
         with bpftrace(SWITCHES_SCRIPT, directory / "bpftrace.txt"):
             run = record(program, request.param, directory)
-        found = Case(run, hidden_switches(directory / "bpftrace.txt"))
-        if 2 * len(found.pairs(hidden=False)) >= len(run.said):
+        found = Case(run, hidden_switches(directory / "bpftrace.txt"), missed_wakeups(run))
+        if 2 * len(found.whole()) >= len(run.said):
             return found
     pytest.fail(f"in {ATTEMPTS} recordings most threads had switches that no BPF program could see")
 
 
 def test_switches_of_each_thread_equal_the_kernels_counters(case: Case) -> None:
-    for line, seen in case.pairs(hidden=True):
+    for line, seen in case.pairs():
         voluntary = line["voluntary"] - seen["voluntary_switches"]
         involuntary = line["involuntary"] - seen["involuntary_switches"]
         hidden = case.hidden[line["tid"]]
@@ -98,14 +120,14 @@ def test_switches_of_each_thread_equal_the_kernels_counters(case: Case) -> None:
 
 
 def test_runnable_time_of_each_thread_equals_its_run_delay(case: Case) -> None:
-    for line, seen in case.pairs(hidden=False):
+    for line, seen in case.whole():
         apart = seen["runnable_ns"] - line["run_delay"]
         print(f"run delay {line['run_delay'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
         assert abs(apart) <= max(line["run_delay"] // 100, MS), line
 
 
 def test_on_cpu_time_of_each_thread_equals_its_cpu_clock(case: Case) -> None:
-    for line, seen in case.pairs(hidden=False):
+    for line, seen in case.whole():
         apart = seen["on_cpu_ns"] - line["cpu"]
         print(f"CPU time {line['cpu'] / MS:.2f} ms, {apart / 1e3:+.1f} us apart")
         assert abs(apart) <= max(line["cpu"] // 50, 2 * MS), line

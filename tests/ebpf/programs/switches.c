@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #define MOST 16
-#define TALKS 5000
+#define TALKS 2000
 #define RUN_NS 600000000ull
 
 struct account {
