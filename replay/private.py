@@ -30,7 +30,8 @@ _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
-_HOME: Final = re.compile(r"/(home|Users)/[^/\s]+|/root\b")
+# An absolute path, except its last part: a library's own name says which one it is, its folder whose.
+_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^/\s:,;'\"]+/)+")
 _HEADER_SECRETS: Final = re.compile(
     r"(host|node)_?name|host|node|domain|fqdn|(sudo_?)?user(_?name)?|login|owner|argv?|args|cmdline"
     r"|command(_?line)?|cwd|home|path|directory|machine_?id|boot_?id|serial|env(ironment)?|ip|address",
@@ -45,12 +46,12 @@ def private_header(header: Mapping[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _without_homes(value: Any) -> Any:
+def _without_folders(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_homes(inner) for key, inner in value.items()}
+        return {key: _without_folders(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_homes(inner) for inner in value]
-    return _HOME.sub("~", value) if isinstance(value, str) else value
+        return [_without_folders(inner) for inner in value]
+    return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
 def _without_secrets(value: Any) -> Any:
@@ -105,7 +106,7 @@ class Disguise:
             self._bury()
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in (NOTE, PROBLEM):
-            data = _without_homes(data)
+            data = _without_folders(data)
         return Sample(sample.kind, sample.time_ns, data)
 
     def is_watched(self, pid: int) -> bool:
