@@ -324,8 +324,9 @@ def is_per_thread(symbol: str) -> bool:
 # -- the cookie ---------------------------------------------------------------------------------
 # bits 0-9 op | 10 counters | 11-13 bytes mode | 14-16 a | 17-19 b | 20-25 offset/8
 # 26-28 kind mode | 29-31 value | 32-36 offset/8 | 37-39 stream mode | 40-42 value | 43-46 offset/8
-# 47 aux present | 48-50 register | 51 per-thread default stream
+# 47 aux present | 48-50 register | 51 per-thread default stream | 52-53 rank of the layer
 BYTES_NONE, BYTES_REG, BYTES_PRODUCT, BYTES_STRUCT, BYTES_NCCL = range(5)
+_RANKS = {DRIVER: 0, RUNTIME: 1, NCCL: 2}  # a layer calls those below it
 ARG_NONE, ARG_REG, ARG_STACK, ARG_STRUCT, ARG_CONST = range(5)
 
 
@@ -392,5 +393,6 @@ def cookie(api: Api, symbol: str) -> int:
             (int(bool(api.aux)), 1),
             (REGISTERS.index(api.aux) if api.aux else 0, 3),
             (int(is_per_thread(symbol)), 1),
+            (_RANKS[api.layer], 2),
         ]
     )

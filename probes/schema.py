@@ -174,7 +174,8 @@ CALL_STATE: tuple[Field, ...] = (
     Field("run_delay", "u64", "<u8", "the scheduler's counters at entry"),
     Field("nvcsw", "u64", "<u8", ""),
     Field("nivcsw", "u64", "<u8", ""),
-    Field("op", "u32", "<u4", "API row"),
+    Field("op", "u16", "<u2", "API row"),
+    Field("rank", "u16", "<u2", "layer: driver 0, runtime 1, NCCL 2"),
     Field("flags", "u16", "<u2", "copy direction"),
     Field("counted", "u16", "<u2", "whether the counters are read"),
 )

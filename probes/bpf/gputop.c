@@ -217,7 +217,7 @@ static __always_inline void emit_call(struct thread *t, struct call *f, u64 now,
  * space, where no code of a program can be. */
 static __always_inline bool tail_jump(u64 sp)
 {
-	return user_u64(sp) >= TRAMPOLINE_MIN;
+	return user_u64(sp) - TRAMPOLINE_MIN < 0x10000; /* up to the end of the address space */
 }
 
 /* Calls whose frame lies at or below `sp` will never return: longjmp, C++ exception, pthread_exit. */
@@ -230,6 +230,24 @@ static __always_inline void drop_abandoned(struct thread *t, u64 sp, u64 now)
 			return;
 		struct call *f = &t->calls[top];
 		if (f->sp > sp || (f->sp == sp && tail_jump(sp)))
+			return;
+		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
+		t->depth = top;
+	}
+}
+
+/* Calls whose return address was overwritten were left, although they lie above the new one. Asked
+ * only where a call of the same or a higher layer is made "inside" another: the usual driver call
+ * inside its runtime call need not pay for the read. */
+static __always_inline void drop_overwritten(struct thread *t, u64 now)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		u32 top = t->depth - 1;
+		if (top >= MAX_DEPTH)
+			return;
+		struct call *f = &t->calls[top];
+		if (tail_jump(f->sp))
 			return;
 		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
 		t->depth = top;
@@ -253,6 +271,14 @@ int on_entry(struct pt_regs *ctx)
 		drop_abandoned(t, sp, bpf_ktime_get_ns());
 		depth = t->depth;
 	}
+	u32 rank = cookie >> 52 & 3;
+	if (depth && depth <= MAX_DEPTH) {
+		struct call *outer = &t->calls[(depth - 1) & (MAX_DEPTH - 1)];
+		if (rank >= outer->rank && !tail_jump(outer->sp)) {
+			drop_overwritten(t, bpf_ktime_get_ns());
+			depth = t->depth;
+		}
+	}
 	if (depth >= MAX_DEPTH) {
 		struct cpu *c = cpu_of(bpf_get_smp_processor_id());
 		if (c)
@@ -261,6 +287,7 @@ int on_entry(struct pt_regs *ctx)
 	}
 	struct call *f = &t->calls[depth & (MAX_DEPTH - 1)];
 	f->op = cookie & 1023;
+	f->rank = rank;
 	f->sp = sp;
 	f->counted = cookie >> 10 & 1;
 	f->bytes = size_argument(&regs, cookie);
@@ -316,30 +343,6 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 	__sync_fetch_and_add(&c->queued, 1);
 }
 
-static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32 number, bool preempt,
-				      s64 state, void *next, u64 next_id)
-{
-	u64 nivcsw = FIELD(u64, task, TASK_NIVCSW);
-	struct pt_regs *user = task_registers(task);
-	t->off_since = now;
-	t->state = state;
-	t->off_flags = nivcsw != t->nivcsw ? OFF_INVOLUNTARY : 0;
-	t->nivcsw = nivcsw;
-	if (FIELD(u8, task, TASK_IN_IOWAIT) >> (TASK_IN_IOWAIT & 7) & 1)
-		t->off_flags |= OFF_IOWAIT;
-	s64 syscall = -1;
-	bpf_probe_read_kernel(&syscall, sizeof(syscall), (char *)user + SYSCALL_OFFSET);
-	t->syscall = syscall < 0 || syscall > NO_SYSCALL ? NO_SYSCALL : syscall;
-	t->next_pid = next_id >> 32;
-	t->next_tid = next_id;
-	if (preempt || !state) {
-		t->off_flags |= OFF_QUEUED;
-		t->waker_pid = t->waker_tid = 0;
-		enqueue(t, now, number);
-		name_once(now, t->next_pid, t->next_tid, next);
-	}
-}
-
 static __always_inline void take_cpu(struct thread *t, u64 now)
 {
 	struct cpu *c = cpu_of(t->queue_cpu);
@@ -365,6 +368,32 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 	t->off_since = 0;
 	t->queued_since = 0;
 	t->waker_pid = t->waker_tid = 0;
+}
+
+static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32 number, bool preempt,
+				      s64 state, void *next, u64 next_id)
+{
+	u64 nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	struct pt_regs *user = task_registers(task);
+	if (t->off_since) /* nobody saw it come back: the kernel hides some threads' switches from BPF */
+		take_cpu(t, t->queued_since ? t->queued_since : now);
+	t->off_since = now;
+	t->state = state;
+	t->off_flags = nivcsw != t->nivcsw ? OFF_INVOLUNTARY : 0;
+	t->nivcsw = nivcsw;
+	if (FIELD(u8, task, TASK_IN_IOWAIT) >> (TASK_IN_IOWAIT & 7) & 1)
+		t->off_flags |= OFF_IOWAIT;
+	s64 syscall = -1;
+	bpf_probe_read_kernel(&syscall, sizeof(syscall), (char *)user + SYSCALL_OFFSET);
+	t->syscall = syscall < 0 || syscall > NO_SYSCALL ? NO_SYSCALL : syscall;
+	t->next_pid = next_id >> 32;
+	t->next_tid = next_id;
+	if (preempt || !state) {
+		t->off_flags |= OFF_QUEUED;
+		t->waker_pid = t->waker_tid = 0;
+		enqueue(t, now, number);
+		name_once(now, t->next_pid, t->next_tid, next);
+	}
 }
 
 int on_switch(struct bpf_raw_tracepoint_args *ctx)

@@ -1,9 +1,9 @@
 """What gputop says of each thread is what the kernel counted of it: switches, run-queue wait, CPU time.
 
 The kernel of a sandboxed virtual machine may run no BPF program while one of the sandbox's own threads is
-current. A switch from such a thread to ours is then seen by nobody: a wait without an end; nor is a wakeup
-from its context. bpftrace tells how many such switches there were (switches out less switches in), the
-recording itself tells of wakeups that it missed. Where there were none, nothing is forgiven.
+current. A switch from such a thread to ours is then seen by nobody; gputop ends that wait where it was woken
+and still counts the switch, but times are unknown. Nor is a wakeup from its context seen. bpftrace tells how
+many such switches there were (out less in), the recording itself tells of wakeups that it missed.
 
 Both tracers cost time between the kernel's clock reading and ours, about 1 µs a switch; the cases are made so
 that this stays below the tolerance.
@@ -114,9 +114,9 @@ def test_switches_of_each_thread_equal_the_kernels_counters(case: Case) -> None:
         involuntary = line["involuntary"] - seen["involuntary_switches"]
         hidden = case.hidden[line["tid"]]
         print(f"{line} missed {voluntary} + {involuntary}, hidden {hidden}")
-        assert -1 <= voluntary <= 1 + hidden
-        assert -1 <= involuntary <= 1 + hidden
-        assert voluntary + involuntary <= 2 + hidden
+        assert -1 <= voluntary <= 1
+        assert -1 <= involuntary <= 1
+        assert voluntary + involuntary <= 2
 
 
 def test_runnable_time_of_each_thread_equals_its_run_delay(case: Case) -> None:
