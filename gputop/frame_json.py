@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from gputop.frame import Frame, GpuRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.histogram import METHOD
 
 SCHEMA = "gputop.frame/1"
 
@@ -25,6 +26,7 @@ def frame_to_json(frame: Frame) -> dict[str, Any]:
     rates = ("own_cpu_percent", "own_rss_bytes", "events_per_second", "calls_per_second", "driver")
     made: dict[str, Any] = {"schema": SCHEMA}
     made |= {key: getattr(frame, key) for key in plain}
+    made["percentiles"] = METHOD
     made["lost"] = {"events": frame.lost.events, "by_kind": dict(frame.lost.by_kind)}
     made |= {key: getattr(frame, key) for key in rates}
     made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
