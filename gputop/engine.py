@@ -31,10 +31,28 @@ _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ti
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 
 
-def _distinct(tids: npt.NDArray[np.uint32]) -> list[int]:
-    """The different values; calls of one thread mostly follow each other, so few are sorted."""
-    heads = tids[1:][tids[1:] != tids[:-1]]
-    return [int(tids[0]), *np.unique(heads).tolist()]
+class _Callers:
+    """The threads that made a call in this tick, with one look-up a call and no sorting.
+
+    Thread ids lie below PID_MAX_LIMIT of the kernel; larger ones, of a hostile file, count as the last.
+    """
+
+    def __init__(self) -> None:
+        self._known = np.zeros(1 << 22, np.bool_)  # pages appear when used
+        self._tids: list[int] = []
+
+    def add(self, tids: npt.NDArray[np.uint32]) -> None:
+        known = self._known.take(tids, mode="clip")
+        if not known.all():
+            fresh = np.unique(np.minimum(tids[~known], len(self._known) - 1))
+            self._known[fresh] = True
+            self._tids += fresh.tolist()
+
+    def take(self) -> frozenset[int]:
+        """The threads, and a fresh start."""
+        tids, self._tids = self._tids, []
+        self._known[tids] = False
+        return frozenset(tids)
 
 
 @dataclass(slots=True)
@@ -55,7 +73,6 @@ class _OpenTick:
     switches: SwitchTick
     events: int = 0
     calls: int = 0
-    callers: set[int] = field(default_factory=set)
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
 
 
@@ -73,6 +90,7 @@ class Engine:
         self._start_ns = int(header.get("start_ns", 0))
         self._calls = CallWindow()
         self._occupancy = OccupancyWindow()
+        self._callers = _Callers()
         self._ticks: deque[Tick] = deque()
         self._now = _OpenTick(SwitchTick(self._start_ns))
         self._open = OpenThreads()
@@ -107,7 +125,7 @@ class Engine:
         if made:
             calls = records if made == len(records) else select(records, is_call)
             self._calls.add(calls)
-            tick.callers.update(_distinct(calls["tid"]))
+            self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
 
@@ -130,7 +148,7 @@ class Engine:
                 waits,
                 now.events,
                 now.calls,
-                frozenset(now.callers),
+                self._callers.take(),
             )
         )
         while len(self._ticks) > keep:
