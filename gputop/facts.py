@@ -7,6 +7,7 @@ from typing import Any
 from probes.source import APIS, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
+PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
 _NOTES_SHOWN = 8
 
 
@@ -63,7 +64,7 @@ class Facts:
 
     def watched(self) -> list[dict[str, Any]]:
         """Processes to list: all that live, and the newest that ended."""
-        rows = [row for row in self.processes.values() if row.get("watched")]
+        rows = [row for row in self.processes.values() if row.get("watched") and not _passing(row)]
         ended = sorted((row for row in rows if row.get("exited_ns") is not None), key=_exited)
         dropped = {row["pid"] for row in ended[:-EXITED_SHOWN]} if len(ended) > EXITED_SHOWN else set()
         return [row for row in rows if row["pid"] not in dropped]
@@ -76,6 +77,13 @@ class Facts:
     def notes(self) -> tuple[str, ...]:
         """The newest notes."""
         return tuple(self._notes[-_NOTES_SHOWN:])
+
+
+def _passing(row: dict[str, Any]) -> bool:
+    """A helper of a wrapper or a build: ended soon and never called CUDA. Nobody looks for it."""
+    if row.get("exited_ns") is None or row.get("called", True):
+        return False
+    return _exited(row) - int(row.get("seen_ns", 0)) < PASSING_NS
 
 
 def _exited(row: dict[str, Any]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 from gputop.engine import HISTORY_MARKS, WINDOW_NS, Engine
@@ -121,7 +122,14 @@ class LiveFeed:
 
 def frame_at(reader: SessionReader, index: int) -> Frame:
     """The frame of a mark, made from the part of the file that it depends on."""
-    return _engine_at(reader, index).frame()
+    return with_damage(_engine_at(reader, index).frame(), reader)
+
+
+def with_damage(frame: Frame, reader: SessionReader) -> Frame:
+    """The frame, told beside it what of the file is damaged or missing: its figures may be too low."""
+    if not reader.problems:
+        return frame
+    return replace(frame, problems=(*reader.problems, *frame.problems))
 
 
 def _engine_at(reader: SessionReader, index: int) -> Engine:
@@ -143,7 +151,7 @@ class ReplayFeed:
         self._marks = reader.marks
         self._engine = _engine_at(reader, start_index)
         self._index = start_index
-        self._frame = self._engine.frame()
+        self._frame = with_damage(self._engine.frame(), reader)
         self._wanted: int | None = None
         self._playing = playing
         self._speed = speed
@@ -171,7 +179,7 @@ class ReplayFeed:
 
     def failure(self) -> str | None:
         """What went wrong, in a sentence."""
-        return self._failure or " ".join(self._reader.problems) or None
+        return self._failure
 
     def recording(self) -> RecordingState | None:
         """A replay does not record."""
@@ -283,7 +291,7 @@ class ReplayFeed:
 
     def _show(self, index: int) -> None:
         self._index = index
-        self._frame = self._engine.frame()
+        self._frame = with_damage(self._engine.frame(), self._reader)
 
     def close(self) -> None:
         """Ends the player."""

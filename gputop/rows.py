@@ -67,6 +67,11 @@ def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
     )
 
 
+def _somebody(waits: Waits) -> Waits:
+    """Without the idle task: a wait on an idle CPU is the way from the wakeup to the CPU."""
+    return {occupant: ns for occupant, ns in waits.items() if occupant[0] != 0}
+
+
 def _call_rows(window: Window, facts: Facts) -> dict[int, list[CallRow]]:
     """pid -> its calls, most time first; those that have not returned are marked in their row."""
     found = call_rows(window.calls.table, window.calls.totals(), facts)
@@ -123,17 +128,25 @@ def _thread_rows(window: Window, facts: Facts) -> dict[int, list[ThreadRow]]:
                 blocked_ns=thread.blocked,
                 state=states.get(tid, "exited"),
                 cuda=tid in callers,
-                preempted_by=_shares(waits.get(tid, {}), thread.runnable, facts),
+                preempted_by=_shares(_somebody(waits.get(tid, {})), thread.runnable, facts),
             )
         )
     return found
 
 
-def _blocked_percent(threads: Iterable[ThreadRow]) -> float:
+def _blocked_percent(threads: Iterable[ThreadRow], window_ns: int) -> float:
+    """The mean of its CUDA threads (of all when none calls CUDA), weighted by how long they lived.
+
+    It refers to the whole window, as the sums beside it do: a thread that was blocked for half of its
+    life, and lived for half of the window, was blocked for a quarter.
+    """
     rows = list(threads)
     chosen = [row for row in rows if row.cuda] or rows
-    lived = sum(row.on_cpu_ns + row.runnable_ns + row.blocked_ns for row in chosen)
-    return 100 * sum(row.blocked_ns for row in chosen) / lived if lived else 0.0
+    lives = [row.on_cpu_ns + row.runnable_ns + row.blocked_ns for row in chosen]
+    if not sum(lives):
+        return 0.0
+    mean = sum(row.blocked_ns for row in chosen) / sum(lives)
+    return 100 * mean * min(max(lives) / window_ns, 1.0)
 
 
 def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
@@ -176,7 +189,7 @@ def _process_row(
         voluntary_per_second=sum(thread.voluntary_switches for thread in threads) / seconds,
         involuntary_per_second=sum(thread.involuntary_switches for thread in threads) / seconds,
         runnable_percent=100 * sum(thread.runnable_ns for thread in threads) / window.window_ns,
-        blocked_percent=_blocked_percent(threads),
+        blocked_percent=_blocked_percent(threads, window.window_ns),
         on_cpu_percent=100 * sum(thread.on_cpu_ns for thread in threads) / window.window_ns,
         calls=calls,
         threads=threads,

@@ -6,6 +6,7 @@ import locale
 import os
 import shutil
 import sys
+import termios
 from typing import TextIO
 
 from gputop.errors import CommandError
@@ -29,9 +30,52 @@ def terminal_width(stream: TextIO) -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def status_line(stream: TextIO, text: str) -> None:
-    """Rewrites one line on a terminal; does nothing elsewhere, so that logs stay clean."""
-    if stream.isatty():
-        width = max(os.get_terminal_size(stream.fileno()).columns - 1, 20)
-        stream.write("\r" + text[:width].ljust(width))
-        stream.flush()
+class StatusLine:
+    """One line on standard error that is rewritten; nothing where that is no terminal: logs stay clean.
+
+    A command that writes to the same terminal keeps all rows but the last, as under apt: the line stands
+    below its output and does not run into it. While the command has the terminal to itself (an editor, a
+    shell with line editing: no canonical mode) nothing is written.
+
+    Args:
+        shared: Whether a command writes to the terminal.
+    """
+
+    def __init__(self, *, shared: bool) -> None:
+        self._stream = sys.stderr
+        self._shared = shared
+        self._rows = 0  # of the terminal when its last one was taken
+
+    def write(self, text: str) -> None:
+        """Shows the text in place of the last one."""
+        if not self._stream.isatty():
+            return
+        size = os.get_terminal_size(self._stream.fileno())
+        text = text[: max(size.columns - 1, 1)]
+        if not self._shared:
+            self._put(f"\r\x1b[K{text}")
+        elif self._canonical():
+            if self._rows != size.lines:
+                self._rows = size.lines
+                # a fresh line above the last row, then scrolling stops there
+                self._put(f"\n\x1b[A\x1b7\x1b[1;{size.lines - 1}r\x1b8")
+            self._put(f"\x1b7\x1b[{size.lines};1H\x1b[K{text}\x1b8")
+
+    def close(self) -> None:
+        """Ends the line and gives the last row back."""
+        if not self._stream.isatty():
+            return
+        if not self._shared:
+            self._put("\n")
+        elif self._rows:
+            self._put(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[K\x1b8")
+
+    def _canonical(self) -> bool:
+        try:
+            return bool(termios.tcgetattr(self._stream.fileno())[3] & termios.ICANON)
+        except termios.error:
+            return False
+
+    def _put(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -50,7 +50,7 @@ def _top(frame: Frame, glyphs: Glyphs) -> list[str]:
     clock = format_clock(frame.wall_ns, frame.utc_offset_s, millis=True)
     facts = [
         f"gputop {clock}",
-        f"window {frame.window_ns / 1e9:g}s",
+        f"window {frame.window_ns / 1e9:.2f}s",
         f"lost {frame.lost.events}",
         f"{format_count(frame.events_per_second)} events/s",
         f"{format_count(frame.calls_per_second)} calls/s",

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import bpfcall, elf, libraries
+from probes import api, bpfcall, elf, libraries
 from probes.loader import ProbeError, Programs
+
+_ORDER = (api.NCCL, api.RUNTIME, api.DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Attachments:
         A file that cannot be probed is remembered as a refusal and not tried again.
         """
         fresh = []
-        for target in targets:
+        # callers before callees: a driver call must not look outermost because its runtime call was not seen
+        for target in sorted(targets, key=lambda target: _ORDER.index(target.layer)):
             if target.identity in self._seen:
                 continue
             try:

@@ -24,6 +24,7 @@ class Roster:
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0
         self._added: list[int] = []
+        self._callers: set[int] = set()  # processes a thread of which called CUDA and ended
 
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
@@ -42,6 +43,8 @@ class Roster:
             kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
             if kind == Kind.EXIT:
                 self._names.pop(tid, None)
+                if row["flags"] & ExitFlag.CALLED:
+                    self._callers.add(pid)
                 if row["flags"] & ExitFlag.GROUP_DEAD:
                     yield from self._ended(pid, now, int(row["ret"]))
                 continue
@@ -59,7 +62,10 @@ class Roster:
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
         if self._alive.pop(pid, None) is not None:
-            yield Sample(PROCESS, now, {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code})
+            called = pid in self._callers
+            self._callers.discard(pid)
+            data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
+            yield Sample(PROCESS, now, data)
         if pid in self._added:
             self._added.remove(pid)
 

@@ -59,6 +59,7 @@ class ExitFlag(IntFlag):
     """Bits of ``flags`` in EXIT records."""
 
     GROUP_DEAD = 1  # the last thread of its process
+    CALLED = 2  # this thread made a traced call
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("state", "s32", "<i4", "task state at the switch"),
     Field("off_flags", "u16", "<u2", "OffFlag"),
     Field("syscall", "u16", "<u2", ""),
-    Field("padding", "u32", "<u4", ""),
+    Field("called", "u32", "<u4", "made a traced call"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),

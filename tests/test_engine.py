@@ -198,3 +198,27 @@ def test_losses_are_those_of_the_mark() -> None:
     frame = play([items.apis(), items.mark(1, START + TICK, calls=3, slices=2)])[0]
     assert frame.lost.events == 5
     assert dict(frame.lost.by_kind)["calls"] == 3
+
+
+def test_ended_helpers_that_never_called_cuda_are_not_listed() -> None:
+    stream: list[Item] = [items.apis()]
+    for pid, lived, called in ((20, MS, False), (21, MS, True), (22, 2 * SECOND, False)):
+        stream += [
+            items.process(pid),
+            items.process(pid, START + lived, exited_ns=START + lived, called=called),
+        ]
+    stream = [*stream, items.mark(1, START + TICK)]
+    for sample in stream:
+        if isinstance(sample, Sample) and sample.kind == "process" and sample.data["exited_ns"]:
+            sample.data.pop("seen_ns")  # as the source tells an end
+    assert [row.pid for row in play(stream)[0].processes] == [21, 22]
+
+
+def test_blocked_runnable_and_cpu_of_a_process_refer_to_the_same_time() -> None:
+    born, ended = START + 50 * MS, START + 150 * MS
+    stream: list[Item] = [items.apis(), items.process(10), items.event(Kind.FORK, born)]
+    stream += [items.off(born + 60 * MS, 40 * MS, 10 * MS), items.event(Kind.EXIT, ended)]
+    row = only(play([*stream, items.still_open(START + TICK, []), items.mark(1, START + TICK)])[0])
+    assert row.blocked_percent == pytest.approx(16)
+    assert row.runnable_percent == pytest.approx(4)
+    assert row.on_cpu_percent == pytest.approx(20)

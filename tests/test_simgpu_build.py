@@ -63,6 +63,7 @@ def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = build.ensure_built()  # as whoever runs the tests
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 12345)
+    monkeypatch.setattr(build, "_ROOT_CACHE", tmp_path / "nothing")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shutil.copytree(built, tmp_path / "gputop" / built.name)
     assert build.ensure_built() == tmp_path / "gputop" / built.name

@@ -41,8 +41,7 @@ def _once(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
     else:
         sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
-    if session.child is not None and session.child.poll() is None:
-        session.child.send(signal.SIGTERM)
+    _farewell(session, None)
     return 0
 
 
@@ -101,7 +100,7 @@ def _screen(options: argparse.Namespace) -> int:
     finally:
         feed.close()
         session.source.abandon()
-    _farewell(session, log)
+    _farewell(session, log.path if log else None)
     if feed.failure():
         raise CommandError(str(feed.failure()))
     return status
@@ -116,17 +115,26 @@ def _log_file() -> tuple[Path, int]:
     return Path(name), descriptor
 
 
-def _farewell(session: Session, log: object) -> None:
-    """Says where the command and its output are."""
-    from gputop.feeds import CommandLog
-
-    if session.child is None or not isinstance(log, CommandLog):
+def _farewell(session: Session, log: Path | None) -> None:
+    """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
+    child = session.child
+    if child is None:
         return
-    name = session.child.command[0]
-    status = session.child.poll()
+    name = " ".join(child.command[:3])
+    if _is_demo(child.command):
+        child.send(signal.SIGTERM)
+        if log is not None:
+            log.unlink()
+        return
+    output = f"; its output: {log}" if log is not None else ""
+    status = child.poll()
     if status is None:
-        sys.stderr.write(f"gputop: {name} goes on as process {session.child.pid}; its output: {log.path}\n")
-    elif log.path.stat().st_size == 0:
-        log.path.unlink()
-    else:
-        sys.stderr.write(f"gputop: {name} ended with status {status}; its output: {log.path}\n")
+        sys.stderr.write(f"gputop: {name} goes on as process {child.pid}{output}\n")
+    elif log is not None and log.stat().st_size == 0:
+        log.unlink()
+    elif log is not None:
+        sys.stderr.write(f"gputop: {name} ended with status {status}{output}\n")
+
+
+def _is_demo(command: list[str]) -> bool:
+    return len(command) > 1 and Path(command[0]).name == "gputop" and command[1] == "demo"

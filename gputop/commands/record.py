@@ -13,7 +13,7 @@ import numpy as np
 
 from gputop.commands.session import Session, open_session
 from gputop.format import format_bytes, format_count
-from gputop.terminal import status_line
+from gputop.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError
@@ -80,6 +80,7 @@ def record(options: argparse.Namespace) -> int:
 def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     """Writes until the source ends; a file that cannot be written ends the recording, not the command."""
     progress = _Progress(session)
+    status = StatusLine(shared=session.child is not None)
     writer = session.writer
     assert writer is not None
     try:
@@ -88,12 +89,14 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
             if not isinstance(item, Sample):
                 progress.count(item)
             elif item.kind == MARK:
-                status_line(sys.stderr, progress.line(item))
+                status.write(progress.line(item))
                 _end_with(session, watched=watched)
         writer.close()
     except SessionError as error:
         session.source.close()
         return error
+    finally:
+        status.close()
     return None
 
 
@@ -107,8 +110,6 @@ def _end_with(session: Session, *, watched: bool) -> None:
 def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
     writer = session.writer
     assert writer is not None
-    if sys.stderr.isatty():
-        sys.stderr.write("\n")
     if failure is not None:
         sys.stderr.write(f"gputop: {failure}\n")
         if session.child is not None:
@@ -118,4 +119,7 @@ def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
         f"gputop: {path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
         f"see it with: gputop replay {path}\n"
     )
+    child = session.child
+    if child is not None and child.poll() is None:
+        sys.stderr.write(f"gputop: waiting for {child.command[0]} (process {child.pid}) to end\n")
     return 0

@@ -62,8 +62,6 @@ def replay(options: argparse.Namespace) -> int:
     if options.once:
         with understood(options.file):
             frame = frame_at(reader, index)
-        for problem in reader.problems:
-            sys.stderr.write(f"gputop: {options.file}: {problem}\n")
         if options.json:
             sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
         else:

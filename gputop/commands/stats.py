@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 from gputop.commands.replay import open_file, understood
 from gputop.stats import collect
@@ -17,8 +18,7 @@ def stats(options: argparse.Namespace) -> int:
     reader = open_file(options.file)
     with understood(options.file):
         totals = collect(reader.header, reader.items())
-    for problem in reader.problems:
-        sys.stderr.write(f"gputop: {options.file}: {problem}\n")
+    totals = replace(totals, problems=(*reader.problems, *totals.problems))
     reader.close()
     if options.json:
         sys.stdout.write(json.dumps(stats_to_json(totals)) + "\n")

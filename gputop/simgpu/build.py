@@ -177,7 +177,10 @@ def ensure_built(*, endbr: bool = False) -> Path:
         SimGpuError: No compiler, or no safe place.
     """
     root = _cache_root()
-    target = root / f"simgpu-{_key(endbr=endbr)}"
+    name = f"simgpu-{_key(endbr=endbr)}"
+    if os.geteuid() != 0 and (_ROOT_CACHE / name).is_dir():
+        root = _ROOT_CACHE  # root's build serves everybody
+    target = root / name
     try:
         if not target.is_dir():
             _build(_compiler(), root, target, endbr=endbr)

@@ -76,7 +76,7 @@ class GputopApp(App[int]):
         self._first_poll()
         if not self.is_headless:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
                 # Textual leaves the terminal raw when such a signal ends the process.
                 loop.add_signal_handler(number, self._ended_by, number)
 

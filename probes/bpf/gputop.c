@@ -303,6 +303,7 @@ int on_entry(struct pt_regs *ctx)
 		f->nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	}
 	t->depth = depth + 1;
+	t->called = 1;
 	f->start = bpf_ktime_get_ns();
 	return 0;
 }
@@ -563,7 +564,7 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
 		if (r) {
 			r->ret = FIELD(s32, task, TASK_EXIT_CODE);
-			r->flags = live ? 0 : EXIT_GROUP_DEAD;
+			r->flags = (live ? 0 : EXIT_GROUP_DEAD) | (t->called ? EXIT_CALLED : 0);
 			submit(r);
 		}
 		threads.delete(&tid);

@@ -21,8 +21,7 @@ LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
 def _api(row: CallRow, context: Context, width: int) -> Span:
-    indent = "  " if row.nested else ""
-    return indent + escape_text(short_api(row.api, width - len(indent))), ""
+    return escape_text(short_api(row.api, width)), ("dim" if row.nested else "")
 
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:

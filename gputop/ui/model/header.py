@@ -154,7 +154,7 @@ def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200) -> list[Span]:
 def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The storms under way, the last line says how many there is no room for."""
     if not storms:
-        text = f"{glyphs.dot} no storm of switches (500 involuntary switches/s and 20% runnable over 2 s)"
+        text = f"{glyphs.dot} no storm of context switches"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
     lines = []
     hidden = len(storms) - height

@@ -172,7 +172,9 @@ class Table(Generic[T]):
         index = self.index
         in_sight = self.top <= index < self.top + self._page
         self.rows = [by_key[key] for key in self._order]
-        if self.selected not in by_key and self.rows and self.cursor:
+        if self.rows and self.cursor and not self._chosen:
+            self.selected = self._order[0]  # nobody chose a row: the first one counts
+        elif self.selected not in by_key and self.rows and self.cursor:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
         if in_sight and self._chosen:
             self._follow()  # a row that was read stays in sight when its place changes
