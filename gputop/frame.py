@@ -149,3 +149,4 @@ class Frame:
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
+    calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

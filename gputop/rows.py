@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gputop import histogram
 from gputop.callrows import call_rows
 from gputop.calltable import CallWindow
+from gputop.counters import add_up, settled
 from gputop.facts import Facts
 from gputop.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.switches import OpenThreads, ThreadTick
@@ -36,17 +37,14 @@ class Window:
     open: OpenThreads
     mark_ns: int
     gpu_usage: dict[int, dict[int, int]] | None
+    counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
         sums: dict[int, ThreadTick] = {}
         for tick in self.ticks:
-            for tid, thread in tick.threads.items():
-                known = sums.get(tid)
-                if known is None or known.pid != thread.pid:
-                    sums[tid] = known = ThreadTick(thread.pid)
-                known.add(thread)
-        return sums
+            add_up(sums, tick.threads)
+        return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
 
     def waits(self) -> dict[int, Waits]:
         """tid -> who had its CPU while it was queued."""
@@ -95,7 +93,7 @@ def _in_progress(window: Window) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _states(window: Window) -> dict[int, str]:
-    states = {}
+    states = dict(window.counted or {})
     for tid, off, queued in zip(
         window.open.tid, window.open.off_since, window.open.queued_since, strict=True
     ):
