@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_UPDATE, _MAP_DELETE, _PROG_LOAD, _RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 2, 3, 5, 17, 24, 28
+_MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 2, 3, 5
+_RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 17, 24, 28
 _PERF_EVENT, _UPROBE_MULTI, _UPROBE_MULTI_RETURN = 41, 48, 1
 _PROG_TYPE_KPROBE = 2
+_MAP_LOOKUP = 1
 _RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -107,6 +109,18 @@ def update(map_fd: int, key: bytes, value: bytes) -> None:
     """Sets one element of a map. Raises OSError: E2BIG when the map is full."""
     key_buffer, value_buffer = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
     _bpf(_MAP_UPDATE, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value_buffer), 0))
+
+
+def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:
+    """Whether a map has an element. Raises OSError."""
+    key_buffer, value = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value_bytes)
+    try:
+        _bpf(_MAP_LOOKUP, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value), 0))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    return True
 
 
 def delete(map_fd: int, key: bytes) -> None:
