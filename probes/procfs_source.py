@@ -96,7 +96,7 @@ class ProcfsSource:
         self._stop = threading.Event()
         self._own = procfs.OwnUse()
         self._sampler: nvml.NvmlSampler | None = None
-        self._problems = [reason]
+        self._problems = [reason, *plan.problems]
         self._finder = _Finder(plan.pids)
         self._watched: dict[int, _Watched] = {}
         self._names: dict[int, str] = {}
