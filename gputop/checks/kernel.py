@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import btf
+from probes import btf, loader
 
 MULTI, PERF, NONE = "uprobe_multi", "perf", "none"
-_MULTI_SINCE, _PERF_SINCE = (6, 6), (5, 15)
 _TRACEFS_PLACES = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 
 
@@ -25,7 +23,8 @@ class Kernel:
         release: As ``uname -r`` says it.
         architecture: As ``uname -m`` says it.
         path: How functions are probed: ``uprobe_multi``, ``perf`` or ``none``.
-        forced: ``GPUTOP_ATTACH`` asks for that path.
+        problem: Why there is no path, or ``""``.
+        forced: What ``GPUTOP_ATTACH`` asks for, or ``""``.
         btf: Where type information is looked for.
         btf_error: Why it is of no use; ``""`` when it is complete.
         sys_masked: /sys/kernel is hidden, as in many containers.
@@ -35,22 +34,22 @@ class Kernel:
     release: str
     architecture: str
     path: str
-    forced: bool
+    problem: str
+    forced: str
     btf: str
     btf_error: str
     sys_masked: bool
     tracefs: str
 
 
-def attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, bool]:
-    """(how this kernel's release lets functions be probed, whether the environment asks for it)."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    version = (int(match[1]), int(match[2])) if match else (0, 0)
-    if version < _PERF_SINCE:
-        return NONE, False
-    if environment.get("GPUTOP_ATTACH") == "perf":
-        return PERF, True
-    return (MULTI if version >= _MULTI_SINCE else PERF), False
+def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """(how functions are probed here, why that cannot be said)."""
+    if problem := loader.kernel_problem(release):
+        return NONE, problem
+    try:
+        return (MULTI if loader.uses_multi(environment) else PERF), ""
+    except loader.ProbeError as error:
+        return NONE, str(error)
 
 
 def _btf_error(path: Path) -> str:
@@ -67,12 +66,14 @@ def _tracefs() -> str:
 
 def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
     """What this machine's kernel offers."""
-    path, forced = attach_path(platform.release(), os.environ if environment is None else environment)
+    environment = os.environ if environment is None else environment
+    path, problem = _attach_path(platform.release(), environment)
     return Kernel(
         release=platform.release(),
         architecture=platform.machine(),
         path=path,
-        forced=forced,
+        problem=problem,
+        forced=environment.get(loader.ATTACH_VARIABLE, ""),
         btf=str(btf.VMLINUX),
         btf_error=_btf_error(btf.VMLINUX),
         sys_masked=not btf.VMLINUX.parent.parent.is_dir(),
@@ -81,20 +82,18 @@ def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
 
 
 def _release_fact(kernel: Kernel) -> Fact:
+    why = f", because {loader.ATTACH_VARIABLE}={kernel.forced}" if kernel.forced else ""
     if kernel.path == NONE:
-        return missing(
-            f"Linux {kernel.release} is older than 5.15: its probes carry no cookies",
-            "a kernel of 5.15 or newer; until then NVML and procfs, without root",
+        fix = (
+            f"unset {loader.ATTACH_VARIABLE}"
+            if kernel.forced
+            else "a newer kernel; until then gputop shows NVML and procfs only"
         )
+        return missing(kernel.problem, fix)
     if kernel.path == MULTI:
-        return ok(f"Linux {kernel.release}: uprobe_multi, one link a library")
-    if kernel.forced:
-        return note(f"Linux {kernel.release}: perf-event uprobes, because GPUTOP_ATTACH=perf says so")
-    return note(
-        f"Linux {kernel.release} has no uprobe_multi: perf-event uprobes on the calls "
-        "that totals and idle proofs need",
-        "Linux 6.6 or newer traces all calls",
-    )
+        return ok(f"Linux {kernel.release}: uprobe_multi, one link a library{why}")
+    text = f"Linux {kernel.release}: perf-event uprobes{why}, on the calls that totals and idle proofs need"
+    return note(text, "" if kernel.forced else "Linux 6.6 or newer traces all calls")
 
 
 def _architecture_fact(kernel: Kernel) -> Fact:

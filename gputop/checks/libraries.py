@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gputop.checks import selfhit
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import elf, libraries
+from probes import api, elf, libraries, minimal
 
-SHARED, STATIC = "shared", "static"
+SHARED, STATIC, STRIPPED = "shared", "static", "static, stripped"
 _FEW = 8  # process numbers in a line
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A traced function: where its probe sits, and whether a hit there is cheap."""
+    """A traced function.
+
+    Attributes:
+        name: As the library exports it.
+        offset: Where its probe sits in the file.
+        cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
+        hits: Counted since the check attached; None when that was not done.
+        minimal: One of those that are traced where each probe is dear: without uprobe_multi.
+    """
 
     name: str
     offset: int
     cheap: bool
     hits: int | None = None
+    minimal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class Library:
         pids: Processes that have it mapped.
         build_id: GNU build id, or ``""``.
         soname: DT_SONAME, or ``""``.
-        linkage: ``shared``, or ``static``: the runtime within an executable.
+        linkage: ``shared``, ``static`` (the runtime within an executable) or ``static, stripped``.
         symbols: What is traced in it.
         witness: The harmless function and its probe site; None if the library does not have it.
         error: Why it cannot be probed, or ``""``.
@@ -76,8 +85,7 @@ def find(
     """Every library that these processes have mapped; for None all processes', and all installed ones."""
     mapped_by: dict[tuple[int, int], set[int]] = {}
     targets: dict[tuple[int, int], libraries.Target] = {}
-    wanted = libraries.all_pids() if pids is None else pids
-    for pid in sorted(wanted):
+    for pid in sorted(libraries.all_pids() if pids is None else pids):
         for target in libraries.mapped((pid,)):
             targets.setdefault(target.identity, target)
             if pid != os.getpid():
@@ -85,7 +93,34 @@ def find(
     if pids is None:
         for target in libraries.installed(environment, interpreters):
             targets.setdefault(target.identity, target)
-    return [look(target, tuple(sorted(mapped_by.get(identity, ())))) for identity, target in targets.items()]
+    found = [look(target, tuple(sorted(mapped_by.get(identity, ())))) for identity, target in targets.items()]
+    # a program with the runtime linked in loads the driver library at run time: others are not searched
+    users = {
+        pid
+        for target in targets.values()
+        if target.layer == api.DRIVER
+        for pid in mapped_by.get(target.identity, ())
+    }
+    return found + _linked_in(users)
+
+
+def _linked_in(pids: Iterable[int]) -> list[Library]:
+    """The runtime within the executables of these processes."""
+    users: dict[tuple[int, int], set[int]] = {}
+    targets: dict[tuple[int, int], libraries.Target] = {}
+    for pid in sorted(pids):
+        target = libraries.executable(pid)
+        if target is not None:
+            targets.setdefault(target.identity, target)
+            users.setdefault(target.identity, set()).add(pid)
+    found = []
+    for identity, target in targets.items():
+        runtime = libraries.linked_runtime(target)
+        if runtime is libraries.Runtime.VISIBLE:
+            found.append(look(target, tuple(sorted(users[identity]))))
+        elif runtime is libraries.Runtime.STRIPPED:
+            found.append(Library(target, tuple(sorted(users[identity])), linkage=STRIPPED))
+    return found
 
 
 def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
@@ -94,22 +129,24 @@ def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
         probes, image = libraries.probes_of(target)
     except (OSError, elf.ElfError) as error:
         return Library(target, pids, error=str(error))
-    symbols = tuple(Symbol(probe.symbol, probe.offset, True) for probe in probes)
     return Library(
         target=target,
         pids=pids,
         build_id=image.build_id,
         soname=image.soname,
-        linkage=SHARED,
-        symbols=symbols,
+        linkage=STATIC if target.static else SHARED,
+        symbols=tuple(
+            Symbol(probe.symbol, probe.offset, probe.cheap, minimal=minimal.is_minimal(probe.cookie))
+            for probe in probes
+        ),
         witness=witness_in(image, selfhit.SYMBOLS[target.layer]),
     )
 
 
 def witness_in(image: elf.Library, symbol: str) -> Symbol | None:
-    """The function that the check calls itself, with its probe site."""
+    """The function that the check calls itself, probed at its first instruction."""
     offset = image.functions.get(symbol)
-    return None if offset is None else Symbol(symbol, offset, True)
+    return None if offset is None else Symbol(symbol, offset, cheap=False)
 
 
 def _as_data(library: Library) -> dict[str, Any]:
@@ -154,6 +191,12 @@ def _identity_facts(library: Library) -> list[Fact]:
 
 
 def _symbols_fact(library: Library) -> Fact:
+    if library.linkage == STRIPPED:
+        return note(
+            "runtime layer blind: the CUDA runtime is linked in and its symbols are removed; "
+            "driver calls are seen",
+            "link with -cudart shared, or do not strip the program",
+        )
     cheap = sum(symbol.cheap for symbol in library.symbols)
     stepped = len(library.symbols) - cheap
     text = f"{len(library.symbols)} functions: {cheap} cheap, {stepped} single-stepped"
@@ -182,12 +225,18 @@ def _details(library: Library) -> list[str]:
     return lines
 
 
-def libraries_section(found: Iterable[Library]) -> Section:
-    """The lines about libraries."""
+def _minimal(library: Library) -> Library:
+    """The library with only those functions that are traced where probes are dear."""
+    return replace(library, symbols=tuple(symbol for symbol in library.symbols if symbol.minimal))
+
+
+def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> Section:
+    """The lines about libraries. ``all_traced`` is False where only the minimal functions are."""
     facts: list[Fact] = []
     details: list[str] = []
     data = []
-    for library in found:
+    for each in found:
+        library = each if all_traced else _minimal(each)
         facts += _identity_facts(library)
         if not library.error:
             facts.append(_symbols_fact(library))

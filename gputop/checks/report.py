@@ -56,8 +56,9 @@ class Report:
 def gather(plan: Plan) -> Report:
     """Looks at everything; attaches, if nothing speaks against it."""
     distribution = read_distribution()
+    machine = kernel.read_kernel(plan.environment)
     before = (
-        kernel.kernel_section(kernel.read_kernel(plan.environment)),
+        kernel.kernel_section(machine),
         rights.rights_section(read_rights()),
         bcc.bcc_section(bcc.read_bcc(), distribution),
     )
@@ -67,7 +68,7 @@ def gather(plan: Plan) -> Report:
         trial, found = tracing.try_tracing(found, plan.seconds)
     after = (
         tracing.tracing_section(trial),
-        libraries.libraries_section(found),
+        libraries.libraries_section(found, all_traced=machine.path != kernel.PERF),
         nvml.nvml_section(nvml.read_nvml(plan.nvml_library), distribution),
     )
     return Report(distribution, (*before, *after))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ import ctypes, os, sys
 file, symbol, calls, uid = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if os.geteuid() == 0:
     os.setgroups([])
-    os.setresgid(uid, uid, uid)
+    os.setresgid(65534, 65534, 65534)
     os.setresuid(uid, uid, uid)
 version = ctypes.c_int(0)
 try:
@@ -65,6 +66,16 @@ def _without_rights() -> None:
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 
+def _user_for(status: os.stat_result) -> int | None:
+    """As whom to run what is in a file: nobody if nobody can read it, else its owner. None: not at all."""
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if os.geteuid() != 0:  # we cannot become anybody else, so the file must be ours or root's
+        return os.geteuid() if status.st_uid in (0, os.geteuid()) and not others_write else None
+    if status.st_mode & stat.S_IROTH:
+        return _NOBODY
+    return None if others_write else status.st_uid or _NOBODY
+
+
 def call(path: Path, symbol: str, calls: int = CALLS) -> SelfCall:
     """Loads the library in a child and calls ``symbol``."""
     try:
@@ -72,8 +83,10 @@ def call(path: Path, symbol: str, calls: int = CALLS) -> SelfCall:
     except OSError as error:
         return SelfCall(0, 0, error.strerror or str(error))
     try:
+        uid = _user_for(os.fstat(file))
+        if uid is None:
+            return SelfCall(0, 0, "others than its owner may have written it")
         # by descriptor: the child's user may not reach the path, and it is the file that was looked at
-        uid = os.fstat(file).st_uid or _NOBODY
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _CHILD, str(file), symbol, str(calls), str(uid)],
             pass_fds=(file,),

@@ -18,6 +18,7 @@ from probes import attach, elf, hits, loader
 
 _RING_BYTES = 1 << 20
 _LIBC_SYMBOL = "gnu_get_libc_version"
+_REFUSED = "its probe was refused"
 _MS = 1e3
 
 
@@ -76,8 +77,9 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
     attachments = attach.Attachments(programs)
     try:
         attachments.attach_scheduler()
-        attachments.attach(library.target for library in found if not library.error)
-        libraries, libc = _count(found, seconds)
+        if programs.multi:  # as perf events it would take minutes until the last one is gone
+            attachments.attach(library.target for library in found if library.symbols)
+        libraries, libc = _count(found, seconds, multi=programs.multi)
     finally:
         attachments.close()
     return (
@@ -92,15 +94,17 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
     )
 
 
-def _count(found: Sequence[Library], seconds: float) -> tuple[list[Library], SelfHit | None]:
+def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[list[Library], SelfHit | None]:
     plan: list[_Counted] = []
     row = 0
     for library in found:
-        counted = _Counted(library.target.path, library.symbols, library.witness, row)
+        # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
+        symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
+        counted = _Counted(library.target.path, symbols, library.witness, row)
         plan.append(counted)
         row += len(counted.all_symbols)
     libc = _libc(row) if not row else None
-    counter = hits.HitCounter(row + (1 if libc else 0))
+    counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
     try:
         deadline = time.monotonic() + seconds
         errors = [_attach(counter, counted) for counted in plan]
@@ -127,7 +131,7 @@ def _called(library: Library, error: str) -> Library:
         return library
     name = library.witness.name
     if error:
-        return replace(library, self_hit=SelfHit(name, 0, 0, f"its probe was refused: {error}"))
+        return replace(library, self_hit=SelfHit(name, 0, 0, f"{_REFUSED}: {error}"))
     if library.linkage != "shared":
         return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
     done = selfhit.call(library.target.path, name)
@@ -136,11 +140,15 @@ def _called(library: Library, error: str) -> Library:
 
 
 def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
-    row = counted.first_row
-    symbols = tuple(replace(symbol, hits=counts[row + place]) for place, symbol in enumerate(library.symbols))
+    if library.self_hit is not None and library.self_hit.error.startswith(_REFUSED):
+        return library
+    by_offset = {
+        symbol.offset: counts[counted.first_row + place] for place, symbol in enumerate(counted.all_symbols)
+    }
+    symbols = tuple(replace(symbol, hits=by_offset.get(symbol.offset)) for symbol in library.symbols)
     hit = library.self_hit
-    if hit is not None:
-        hit = replace(hit, counted=counts[row + len(symbols)])
+    if hit is not None and library.witness is not None:
+        hit = replace(hit, counted=by_offset[library.witness.offset])
     return replace(library, symbols=symbols, self_hit=hit)
 
 
@@ -156,7 +164,7 @@ def _libc(row: int) -> _Counted | None:
 def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
     error = _attach(counter, libc)
     if error:
-        return SelfHit(_LIBC_SYMBOL, 0, 0, f"its probe was refused: {error}")
+        return SelfHit(_LIBC_SYMBOL, 0, 0, f"{_REFUSED}: {error}")
     function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
     for _ in range(selfhit.CALLS):
         function()
