@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputop import gpus, rows
+from gputop import gpu_of, gpus, rows
 from gputop.calltable import CallWindow
 from gputop.counters import Counters, add_up
 from gputop.facts import Facts
@@ -165,6 +165,7 @@ class Engine:
             self._open,
             mark.time_ns,
             gpus.usage(self._gpus),
+            gpus.devices(self._gpus),
             self._counted,
         )
         processes = rows.process_rows(window, self.facts)
@@ -188,7 +189,7 @@ class Engine:
             gpus=gpu_rows,
             processes=processes,
             storms=rows.storms(window, processes, self.facts),
-            problems=self.facts.problems(self._gpus),
+            problems=(*self.facts.problems(self._gpus), *gpu_of.sentences(processes, self.facts.processes)),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver", "")),
             calls_observed=self._header.get("calls_observed") is not False,

@@ -41,7 +41,8 @@ class Facts:
     def _take_process(self, data: dict[str, Any]) -> None:
         pid = data["pid"]
         known = self.processes.get(pid)
-        if known is not None and known.get("exited_ns") is not None and data.get("exited_ns") is None:
+        ended = known is not None and known.get("exited_ns") is not None
+        if ended and data.get("exited_ns", known) is None:
             known = None  # the number was given to a new process
         merged = {**(known or {}), **data}
         if known is not None and "seen_ns" in known:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from probes import procfs
+from probes.devices import DeviceCalls
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, PROCESS, Sample
 
@@ -24,6 +26,9 @@ class Roster:
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0
         self._added: list[int] = []
+        self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._complete: set[int] = set()  # processes whose CUDA calls were all seen
+        self._devices = DeviceCalls(self._complete.__contains__)
 
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
@@ -34,10 +39,14 @@ class Roster:
         return [*dict.fromkeys([*self._added, *self._alive])]
 
     def notice(self, records: Records) -> Iterator[Sample]:
-        """The samples that follow from the rare records of a batch, in their order."""
+        """The samples that follow from a batch: births and ends in their order, then devices used."""
         rare = records["kind"] >= _FORK
-        if not rare.any():
-            return
+        if rare.any():
+            yield from self._notice_rare(records, rare)
+        for pid, keys in self._devices.notice(records):
+            yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
+
+    def _notice_rare(self, records: Records, rare: npt.NDArray[np.bool_]) -> Iterator[Sample]:
         for row in select(records, rare).view(ALIASED):
             kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
             if kind == Kind.EXIT:
@@ -48,13 +57,19 @@ class Roster:
             name = row["comm"].decode(errors="replace")
             self._name(pid, tid, name)
             if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
-                yield self._began(pid, name, now, int(row["next_pid"]) if kind == Kind.FORK else 0)
+                yield self._began(pid, name, now, kind, int(row["next_pid"]))
 
-    def _began(self, pid: int, name: str, now: int, parent: int) -> Sample:
+    def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
         facts = procfs.process_facts(pid)
         if facts is None:  # lived less than one poll: what the record says is all there is
+            parent = maker if kind == Kind.FORK else 0
             facts = {"pid": pid, "parent_pid": parent, "name": name, "start_ns": now}
         self._alive[pid] = str(facts["name"])
+        # one that joins with its first call, and was not there before us, has made no call before
+        if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
+            self._complete.add(pid)
+        if self._devices.forget(pid):  # another program in the same process
+            facts |= {"cuda_devices": [], "cuda_devices_missed": False}
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
@@ -62,6 +77,8 @@ class Roster:
             yield Sample(PROCESS, now, {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code})
         if pid in self._added:
             self._added.remove(pid)
+        self._complete.discard(pid)
+        self._devices.forget(pid)
 
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self._names.get(tid) != name:

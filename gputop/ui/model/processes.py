@@ -31,12 +31,14 @@ def waiting(frame: Frame) -> tuple[str, ...]:
 
 
 def _name(row: ProcessRow, context: Context, width: int) -> Span:
-    return escape_text(row.name, ascii_only=context.glyphs.ascii), ""
+    name = escape_text(row.name, ascii_only=context.glyphs.ascii)
+    inner = f" ({row.namespace_pid})" if row.namespace_pid is not None else ""
+    return (name + inner if len(name + inner) <= width else name), ""
 
 
 def _gpus(row: ProcessRow, context: Context, width: int) -> Span:
     if row.gpus is None:
-        return "-", "unknown"
+        return "?", "unknown"
     if not row.gpus:
         return context.glyphs.dot, "unknown"
     text = ",".join(str(index) for index in row.gpus)
