@@ -12,6 +12,7 @@ from probes import api, libraries, procfs
 from probes.attach import Attachments
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped, MmapEvents
+from probes.pages import SharedPages
 from probes.source import NOTE, PROBLEM, Sample
 
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
@@ -47,6 +48,8 @@ class Scanner:
         self._tell = tell
         self._events: MmapEvents | None = None
         self._known: set[tuple[int, int]] = set()  # files as the kernel's records name them
+        self._identities: set[tuple[int, int]] = set()  # the same as stat(2) names them
+        self._pages = SharedPages()
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
         self._scans = 0
@@ -152,8 +155,16 @@ class Scanner:
     def _attach(self, targets: Iterable[Target]) -> None:
         known = len(self._attachments.refusals)
         now = time.monotonic_ns()
-        for entry in self._attachments.attach(targets):
+        for entry in self._attachments.attach(self._distinct(targets)):
             text = f"{entry.symbols} functions of {entry.target.shown} are traced"
             self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
         for text in self._attachments.refusals[known:]:
             self._tell(Sample(PROBLEM, now, {"text": text}))
+
+    def _distinct(self, targets: Iterable[Target]) -> Iterator[Target]:
+        """Each file once, also one that several containers show under devices of their own."""
+        for target in targets:
+            if target.identity not in self._identities:
+                self._identities.add(target.identity)
+                if not self._pages.known(target.path):
+                    yield target
