@@ -56,6 +56,16 @@ class Attachments:
         """Libraries that could not be probed, a sentence each."""
         return [entry for entry in self._seen.values() if isinstance(entry, str)]
 
+    @property
+    def reduced(self) -> str:
+        """Why not all functions are traced, in one sentence; empty when they are."""
+        if self._programs.multi:
+            return ""
+        return (
+            "without multi-uprobe links (Linux 6.6) only the functions that totals and proofs of idleness "
+            "need are traced"
+        )
+
     def attach_scheduler(self) -> None:
         """Attaches the raw tracepoints.
 
@@ -73,17 +83,21 @@ class Attachments:
 
         A file that cannot be probed is remembered as a refusal and not tried again.
         """
-        fresh = []
-        for target in targets:
-            if target.identity in self._seen:
-                continue
-            try:
-                attached = self._attach(target)
-            except (OSError, elf.ElfError) as error:
-                self._seen[target.identity] = f"{target.shown} cannot be probed: {_explain(error)}"
-                continue
-            self._seen[target.identity] = attached
-            fresh.append(attached)
+        fresh, waited = [], False
+        with contextlib.ExitStack() as turn:
+            for target in targets:
+                if target.identity in self._seen:
+                    continue
+                if self._pmu is not None and not waited:
+                    turn.enter_context(attach_perf.turn())
+                    waited = True
+                try:
+                    attached = self._attach(target)
+                except (OSError, elf.ElfError) as error:
+                    self._seen[target.identity] = f"{target.shown} cannot be probed: {_explain(error)}"
+                    continue
+                self._seen[target.identity] = attached
+                fresh.append(attached)
         return fresh
 
     def _attach(self, target: libraries.Target) -> Attached:
@@ -106,8 +120,7 @@ class Attachments:
             self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
             return
         attach_perf.allow_descriptors(len(probes))
-        with attach_perf.turn():
-            links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
+        links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
         with self._lock:
             if not self._closed:
                 self._detacher.keep(links)

@@ -92,6 +92,8 @@ class LiveSource:
         self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self._attachments = attach.Attachments(programs)
+        if reduced := self._attachments.reduced:
+            self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
@@ -118,6 +120,7 @@ class LiveSource:
             "ring_bytes": self._plan.ring_bytes,
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",
+            "attach": "multi" if self._programs.multi else "perf",
             "libraries": [
                 {
                     "path": entry.target.shown,

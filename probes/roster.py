@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from probes import procfs
 from probes.devices import DeviceCalls
+from probes.latecomers import Latecomers
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, PROCESS, Sample
 
@@ -26,6 +27,7 @@ class Roster:
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0
         self._added: list[int] = []
+        self._late = Latecomers()
         self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._complete: set[int] = set()  # processes whose CUDA calls were all seen
         self._devices = DeviceCalls(self._complete.__contains__)
@@ -33,6 +35,7 @@ class Roster:
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
         self._added.append(pid)
+        self._late.add(pid)
 
     def alive(self) -> list[int]:
         """Processes that were seen and have not exited, those of ``add`` included."""
@@ -57,6 +60,8 @@ class Roster:
             name = row["comm"].decode(errors="replace")
             self._name(pid, tid, name)
             if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
+                if kind == Kind.JOIN:
+                    self._late.add(pid)
                 yield self._began(pid, name, now, kind, int(row["next_pid"]))
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
@@ -91,6 +96,7 @@ class Roster:
         self._reread(list(zip(pids, tids, strict=True)))
         for pid in self._vanished(set(pids)):
             yield from self._ended(pid, mark_ns, 0)
+        yield from self._late.tell(states, mark_ns)
         if self._fresh_names:
             fresh, self._fresh_names = self._fresh_names, {}
             yield Sample(
@@ -111,6 +117,6 @@ class Roster:
         self._turn = self._turn + _RENAMES_PER_MARK if self._turn + _RENAMES_PER_MARK < len(threads) else 0
 
     def _vanished(self, known: Iterable[int]) -> list[int]:
-        """Processes whose exit record was lost: no watched thread and no /proc entry."""
-        missing = self._alive.keys() - set(known)
+        """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
+        missing = {*self._alive, *self._added} - set(known)
         return [pid for pid in missing if procfs.process_facts(pid) is None]

@@ -232,8 +232,12 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 	struct thread *t = threads.lookup(&tid);
 	bpf_probe_read_kernel(&signal, 8, (char *)task + TASK_SIGNAL / 8);
 	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
-	if (t) {
+	bool watched = t || procs.lookup(&pid);
+	if (t)
 		drop_abandoned(t, ~0ULL, 0, now);
+	else if (watched)
+		tell_name(KIND_JOIN, now, pid, tid, task, 0, 0); /* it slept ever since it is watched */
+	if (watched) {
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
 		if (r) {
 			r->ret = FIELD(s32, task, TASK_EXIT_CODE);
