@@ -189,7 +189,10 @@ class Engine:
             gpus=gpu_rows,
             processes=processes,
             storms=rows.storms(window, processes, self.facts),
-            problems=(*self.facts.problems(self._gpus), *gpu_of.sentences(processes, self.facts.processes)),
+            problems=(
+                *self.facts.problems(self._gpus),
+                *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
+            ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver", "")),
             calls_observed=self._header.get("calls_observed") is not False,

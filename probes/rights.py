@@ -92,12 +92,12 @@ def _status(proc: Path) -> dict[str, str]:
 
 
 def _readable(path: Path) -> bool:
-    """Whether it can be opened: ``os.access`` asks for the real user, whose rights may differ."""
+    """Whether it holds something to read; what a container masks is there, and empty."""
     try:
-        path.open("rb").close()
+        with path.open("rb") as file:
+            return bool(file.read(1))
     except OSError:
         return False
-    return True
 
 
 def bcc_folder() -> str:

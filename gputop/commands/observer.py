@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -31,8 +32,8 @@ def start_observer(plan: LivePlan, command: str) -> tuple[Observer, str]:
         The source, and why it is not eBPF ("" when it is).
     """
     rights = read_rights()
-    if rights.may_trace:
-        limits = _limits(rights, command)
+    if rights.may_trace and rights.initial_user_namespace:
+        limits = _limits(rights, plan.pids, command)
         live = LiveSource(replace(plan, problems=(*plan.problems, *limits)))
         try:
             live.start()
@@ -48,7 +49,7 @@ def start_observer(plan: LivePlan, command: str) -> tuple[Observer, str]:
 
 
 def _no_rights(rights: Rights, command: str) -> str:
-    if rights.root or rights.no_new_privileges:
+    if rights.root or rights.may_trace or rights.no_new_privileges:
         return f"{missing(rights)[0]}; until then {_UNSEEN}"
     lacking = "root"
     if rights.cap_bpf or rights.cap_perfmon:  # somebody tried setcap and forgot one
@@ -56,9 +57,9 @@ def _no_rights(rights: Rights, command: str) -> str:
     return f"no eBPF without {lacking}: {_UNSEEN}; for them: {as_root(command)}"
 
 
-def _limits(rights: Rights, command: str) -> tuple[str, ...]:
+def _limits(rights: Rights, pids: tuple[int, ...] | None, command: str) -> tuple[str, ...]:
     """What partial rights leave out although eBPF works."""
-    if rights.root or rights.cap_sys_ptrace:
+    if rights.root or rights.cap_sys_ptrace or (pids is not None and all(map(_is_own, pids))):
         return ()
     return (
         "without CAP_SYS_PTRACE the libraries of other users' processes are not found, only yours and "
@@ -66,21 +67,22 @@ def _limits(rights: Rights, command: str) -> tuple[str, ...]:
     )
 
 
+def _is_own(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
+    except OSError:  # it ended: nothing to read there for anybody
+        return True
+
+
 def _refused(error: ProbeError, rights: Rights) -> str:
-    """Why the probes did not start, with what is known of the cause."""
-    known = missing(rights)
-    if not known and rights.seccomp == _SECCOMP_FILTER:
-        known = [
+    """Why the probes did not start: what is known to be missing, else what the probes say."""
+    said = missing(rights) or [str(error)]
+    if not missing(rights) and rights.seccomp == _SECCOMP_FILTER:
+        said.append(
             "a seccomp filter is in force and may refuse bpf(2): "
             "start the container with --security-opt seccomp=unconfined"
-        ]
-    said = [str(error), *(text for text in known if not _says(str(error), text))]
+        )
     return f"{'; '.join(said)}; until then {_UNSEEN}"
-
-
-def _says(error: str, text: str) -> bool:
-    """Whether the error names the same thing already."""
-    return any(word in error and word in text for word in ("bcc", "BTF"))
 
 
 def as_root(command: str) -> str:
