@@ -12,7 +12,7 @@ from gputop.checks.fact import Fact, Section, missing, note, ok
 from probes import btf, loader
 
 MULTI, PERF, NONE = "uprobe_multi", "perf", "none"
-_TRACEFS_PLACES = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+_MOUNTS = Path("/proc/self/mounts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,13 @@ def _btf_error(path: Path) -> str:
 
 
 def _tracefs() -> str:
-    return next((place for place in _TRACEFS_PLACES if Path(place, "events").is_dir()), "")
+    """By the list of mounts: the place itself may be closed to us."""
+    try:
+        mounts = [line.split() for line in _MOUNTS.read_text(errors="replace").splitlines()]
+    except OSError:
+        return ""
+    places = [mount[1] for mount in mounts if len(mount) > 2 and mount[2] == "tracefs"]
+    return min(places, key=len, default="")
 
 
 def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
@@ -76,7 +82,7 @@ def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
         forced=environment.get(loader.ATTACH_VARIABLE, ""),
         btf=str(btf.VMLINUX),
         btf_error=_btf_error(btf.VMLINUX),
-        sys_masked=not btf.VMLINUX.parent.parent.is_dir(),
+        sys_masked=not os.path.isdir(btf.VMLINUX.parent.parent),
         tracefs=_tracefs(),
     )
 

@@ -37,12 +37,21 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class SelfHit:
-    """The check's own calls of a function of the library: ``counted`` of ``calls`` were seen."""
+    """The check's own calls of a function of the library.
+
+    Attributes:
+        symbol: The function.
+        calls: How often it was called.
+        counted: How often its probe was hit.
+        error: Why it was not called, or ``""``.
+        refused: It was not called because the kernel refused the probe.
+    """
 
     symbol: str
     calls: int
     counted: int
     error: str = ""
+    refused: bool = False
 
     @property
     def seen(self) -> bool:
@@ -206,7 +215,10 @@ def _symbols_fact(library: Library) -> Fact:
     return ok(text) if library.symbols else note(f"{text}; nothing in it is traced")
 
 
-def _self_fact(hit: SelfHit) -> Fact:
+def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
+    if hit.refused:
+        text = f"the kernel refused a probe on {hit.symbol}: {hit.error}"
+        return missing(text, "root on the host; gputop check -v shows the log", blocks=not others_work)
     if hit.error:
         return note(f"{hit.symbol} was not called by the check itself: {hit.error}")
     if hit.seen:
@@ -232,6 +244,8 @@ def _minimal(library: Library) -> Library:
 
 def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> Section:
     """The lines about libraries. ``all_traced`` is False where only the minimal functions are."""
+    found = list(found)
+    others_work = any(library.self_hit is not None and library.self_hit.seen for library in found)
     facts: list[Fact] = []
     details: list[str] = []
     data = []
@@ -241,7 +255,7 @@ def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> S
         if not library.error:
             facts.append(_symbols_fact(library))
         if library.self_hit is not None:
-            facts.append(_self_fact(library.self_hit))
+            facts.append(_self_fact(library.self_hit, others_work=others_work))
         details += _details(library)
         data.append(_as_data(library))
     if not data:

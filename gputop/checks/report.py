@@ -134,9 +134,12 @@ def to_text(report: Report, *, verbose: bool = False, ascii_only: bool = False) 
     ]
     lines = [line for block in blocks for line in (*block, "")]
     verdict = "live tracing works here" if report.live else _why_not(report)
-    return "".join(f"{line}\n" for line in (*lines, *_wrapped("", verdict, _WIDTH)))
+    return "".join(f"{line}\n" for line in (*lines, *textwrap.wrap(verdict, _WIDTH)))
 
 
 def _why_not(report: Report) -> str:
     count = sum(fact.blocks for section in report.sections for fact in section.facts)
-    return f"live tracing does not work here: {count} missing, marked above; replay and stats work"
+    return (
+        f"live tracing does not work here: {count} missing, marked above. What needs no eBPF works: "
+        "gputop over NVML and procfs, replay, stats"
+    )

@@ -18,7 +18,6 @@ from probes import attach, elf, hits, loader
 
 _RING_BYTES = 1 << 20
 _LIBC_SYMBOL = "gnu_get_libc_version"
-_REFUSED = "its probe was refused"
 _MS = 1e3
 
 
@@ -131,7 +130,7 @@ def _called(library: Library, error: str) -> Library:
         return library
     name = library.witness.name
     if error:
-        return replace(library, self_hit=SelfHit(name, 0, 0, f"{_REFUSED}: {error}"))
+        return replace(library, self_hit=SelfHit(name, 0, 0, error, refused=True))
     if library.linkage != "shared":
         return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
     done = selfhit.call(library.target.path, name)
@@ -140,7 +139,7 @@ def _called(library: Library, error: str) -> Library:
 
 
 def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
-    if library.self_hit is not None and library.self_hit.error.startswith(_REFUSED):
+    if library.self_hit is not None and library.self_hit.refused:
         return library
     by_offset = {
         symbol.offset: counts[counted.first_row + place] for place, symbol in enumerate(counted.all_symbols)
@@ -164,7 +163,7 @@ def _libc(row: int) -> _Counted | None:
 def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
     error = _attach(counter, libc)
     if error:
-        return SelfHit(_LIBC_SYMBOL, 0, 0, f"{_REFUSED}: {error}")
+        return SelfHit(_LIBC_SYMBOL, 0, 0, error, refused=True)
     function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
     for _ in range(selfhit.CALLS):
         function()
