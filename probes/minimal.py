@@ -15,6 +15,7 @@ _CUDA = """
     cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaStreamQuery cudaEventQuery
     cudaEventRecord cudaStreamWaitEvent
     cudaMalloc cudaMallocAsync cudaFree cudaFreeAsync
+    cudaSetDevice
 
     cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuGraphLaunch
     cuMemcpyHtoD cuMemcpyDtoH cuMemcpyHtoDAsync cuMemcpyDtoHAsync cuMemcpyDtoDAsync cuMemcpyAsync
@@ -22,6 +23,7 @@ _CUDA = """
     cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuStreamQuery cuEventQuery
     cuEventRecord cuStreamWaitEvent
     cuMemAlloc cuMemAllocAsync cuMemFree cuMemFreeAsync
+    cuDevicePrimaryCtxRetain
 """
 MINIMAL: frozenset[str] = frozenset(_CUDA.split()) | {row.name for row in api.TABLE if row.layer == api.NCCL}
 
