@@ -136,7 +136,8 @@ class Detacher:
                     "-S",
                     str(_DETACHER),
                     str(theirs.fileno()),
-                    str(self._folder / "type"),
+                    str(self._folder / "type"),  # the turn, as in turn(); then the queue for it
+                    str(self._folder / "format" / "retprobe"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
