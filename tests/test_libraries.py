@@ -282,5 +282,7 @@ def test_a_refusal_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with scanning(monkeypatch, events) as (attaching, told), mapping(path) as entry:
         events.answers += [([entry], False), ([entry], False)]
         assert attached(attaching, path)
-    problems = [sample.data["text"] for sample in told if sample.kind == PROBLEM]
+    problems = [
+        text for sample in told if sample.kind == PROBLEM and str(path) in (text := sample.data["text"])
+    ]
     assert problems == [f"{path} cannot be probed"]

@@ -1,5 +1,6 @@
 /* static_runtime CALLS WAIT_MS [GO]: has CUDA runtime functions inside, as nvcc links them in by default, and loads
- * the driver. Call number i allocates i bytes; makes them when the file GO is there, WAIT_MS after loading. */
+ * the driver. At its very beginning it frees nothing, once. Then it waits for the file GO, and WAIT_MS more;
+ * call number i allocates i bytes. */
 #include "support.h"
 
 #define HIDDEN __attribute__((visibility("hidden"), noinline))
@@ -13,7 +14,7 @@ HIDDEN int cudaMalloc(void **p, size_t size) {
 }
 
 HIDDEN int cudaFree(void *p) {
-  int code = driver_free(p);
+  int code = p == NULL ? 0 : driver_free(p);
   __asm__ volatile("" : "+r"(code));
   return code;
 }
@@ -27,6 +28,7 @@ HIDDEN const char *cudaGetErrorName(int code) {
 int main(int argc, char **argv) {
   int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
   void *context, *memory;
+  cudaFree(NULL); /* the first thing that the program does */
   if (argc < 3) return 2;
   *(void **)&init = function("libcuda.so.1", "cuInit");
   *(void **)&retain = function("libcuda.so.1", "cuDevicePrimaryCtxRetain");
