@@ -105,8 +105,8 @@ def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[li
     libc = _libc(row) if not row else None
     counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
     try:
-        deadline = time.monotonic() + seconds
         errors = [_attach(counter, counted) for counted in plan]
+        deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
         libraries = [_called(library, error) for library, error in zip(found, errors, strict=True)]
         libc_hit = _self_call(counter, libc) if libc else None
         time.sleep(max(deadline - time.monotonic(), 0))

@@ -19,6 +19,7 @@ from gputop.simgpu import ensure_built
 
 pytestmark = pytest.mark.ebpf
 
+DETACHING_S = 150  # a third of a second a probe; helpers of earlier tests go first
 # a process that calls one traced function of its copy of the libraries, or none, until it is ended
 CALLER = """
 import ctypes, sys, time
@@ -195,4 +196,4 @@ def test_no_process_of_a_check_stays_behind() -> None:
                 continue
         return found
 
-    wait_until(lambda: not alive(), "the helper that closes probes to end")
+    wait_until(lambda: not alive(), "the helper that closes probes to end", DETACHING_S)
