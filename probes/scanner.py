@@ -17,7 +17,7 @@ from probes.source import NOTE, PROBLEM, Sample
 
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
-POLL_S = 1.0  # between two looks at the maps of processes, where the kernel tells no mappings
+POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
 
 
@@ -69,16 +69,19 @@ class Scanner:
 
     def run(self, stop: threading.Event) -> None:
         """Goes on until ``stop``; for a thread of its own."""
+        behind, next_scan = False, 0.0  # records were lost, so the maps have to be read; not all the time
         while not stop.is_set():
             if self._events is None:
                 if not stop.wait(POLL_S):
                     self._poll()
                 continue
             found, lost = self._events.wait(_WAIT_S)
-            if lost:
-                self._scan(libraries.all_pids() if self._everyone else self._watched())
-            elif found:
+            if found:
                 self._notice(found)
+            behind |= lost
+            if behind and time.monotonic() >= next_scan:
+                behind, next_scan = False, time.monotonic() + POLL_S
+                self._scan(libraries.all_pids() if self._everyone else self._watched())
             stop.wait(PAUSE_S if found else 0)
         if self._events is not None:
             self._events.close()
