@@ -39,11 +39,12 @@ SLEEPER = """
 import os, resource, sys, threading, time
 for _ in range(200):
     time.sleep(0.004)
-for _ in range(40):
+for _ in range(150):
     sum(range(100_000))
 used, cpu = resource.getrusage(resource.RUSAGE_THREAD), time.thread_time_ns()
 open(sys.argv[1], "w").write(f"{os.getpid()} {used.ru_nvcsw} {used.ru_nivcsw} {cpu}")
 time.sleep(0.8)
+os._exit(0)
 """
 # two threads of two processes on one CPU, both always busy
 RIVALS = """
@@ -212,8 +213,8 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     (thread,) = process["threads"]
     assert 200 <= voluntary <= thread["voluntary_switches"] <= voluntary + 5
     assert involuntary <= thread["involuntary_switches"] <= involuntary + 5
-    # the loader's and the interpreter's time before the loop is counted by both
-    assert thread["on_cpu_ns"] == pytest.approx(cpu_ns, rel=0.05, abs=5_000_000)
+    # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
+    assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
     total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
     assert total == pytest.approx(stats["duration_ns"], rel=0.25)
 
