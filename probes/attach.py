@@ -59,6 +59,11 @@ class Attachments:
         return [entry for entry in self._seen.values() if isinstance(entry, str)]
 
     @property
+    def helper_pid(self) -> int | None:
+        """The process that detaches after us, where there is one."""
+        return self._detacher.pid if self._detacher is not None else None
+
+    @property
     def reduced(self) -> str:
         """Why not all functions are traced, in one sentence; empty when they are."""
         if self._programs.multi:

@@ -15,12 +15,12 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import bpfcall
+from probes import bpfcall, libraries
 
 PMU = Path("/sys/bus/event_source/devices/uprobe")
 
@@ -113,6 +113,19 @@ def turn(folder: Path = PMU) -> Iterator[None]:
     with (folder / "type").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
+    """Of libraries that nobody uses yet, the one of each kind and major version that is found first.
+
+    Each takes half a minute to detach. The others are attached when a process maps them.
+    """
+    seen = set()
+    for target in targets:
+        kind = (target.layer, target.major)
+        if kind not in seen:
+            seen.add(kind)
+            yield target
 
 
 class Detacher:

@@ -112,6 +112,11 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
             f"the kernel's type information {path} cannot be read ({error.strerror}): "
             "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF"
         ) from error
+    except struct.error as error:  # a container may lay /dev/null over it
+        raise BtfError(
+            f"the kernel's type information {path} is empty: "
+            "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF that is not masked"
+        ) from error
     return Layout(_offsets(types, wanted), _switch_arguments(types) >= _SWITCH_ARGUMENTS)
 
 

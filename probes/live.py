@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probes import api, attach, bpfcall, libraries, loader, nvml, procfs, schema
+from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
@@ -163,6 +163,8 @@ class LiveSource:
             everyone=self._plan.pids is None,
         )
         installed = libraries.installed(self._plan.environment, self._plan.interpreters)
+        if not self._programs.multi:
+            installed = attach_perf.first_of_each(installed)
         self._scanner.begin(loader.max_cpus(), installed, self._plan.program)
 
     # -- reading ----------------------------------------------------------------------------

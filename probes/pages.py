@@ -41,6 +41,12 @@ class SharedPages:
         self._seen.append(page)
         return False
 
+    def close(self) -> None:
+        """Forgets all."""
+        seen, self._seen = self._seen, []
+        for page in seen:
+            page.close()
+
 
 def _frame(page: mmap.mmap) -> int:
     """Number of the page frame, 0 where the kernel does not tell it."""

@@ -104,9 +104,10 @@ class ProcfsSource:
         self._searched_ns = 0
         self._number = 0
         self._header: dict[str, Any] = {}
+        self._first_look: list[Sample] = []
 
     def start(self) -> None:
-        """Starts NVML and looks around."""
+        """Starts NVML and looks around: what the first mark is compared with, before a command runs."""
         self._started_ns = time.monotonic_ns()
         try:
             self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
@@ -123,6 +124,9 @@ class ProcfsSource:
             "calls_observed": False,
             "libraries": [],
         }
+        if self._sampler is not None:
+            self._sampler.wait_first(0.1)
+        self._first_look = list(self._look(time.monotonic_ns()))
 
     @property
     def header(self) -> dict[str, Any]:
@@ -138,9 +142,7 @@ class ProcfsSource:
         """Samples until ``close``; the last item is a mark."""
         for text in self._problems:
             yield Sample(PROBLEM, self._started_ns, {"text": text})
-        if self._sampler is not None:
-            self._sampler.wait_first(0.1)
-        yield from self._look(time.monotonic_ns())  # what the first mark is compared with
+        yield from self._first_look
         period = 1 / self._plan.rate_hz
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
         stopping = False

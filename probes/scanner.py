@@ -6,6 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from probes import api, libraries, procfs
@@ -47,8 +49,7 @@ class Scanner:
         self._everyone = everyone
         self._tell = tell
         self._events: MmapEvents | None = None
-        self._known: set[tuple[int, int]] = set()  # files as the kernel's records name them
-        self._identities: set[tuple[int, int]] = set()  # the same as stat(2) names them
+        self._identities: set[tuple[int, int]] = set()
         self._pages = SharedPages()
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
@@ -85,6 +86,7 @@ class Scanner:
             stop.wait(PAUSE_S if found else 0)
         if self._events is not None:
             self._events.close()
+        self._pages.close()
 
     # -- by the kernel's records ------------------------------------------------------------
 
@@ -98,10 +100,9 @@ class Scanner:
 
     def _new(self, found: list[Mapped]) -> Iterator[Target]:
         for mapping in found:
-            if mapping.file in self._known or not libraries.layer(mapping):
+            if not libraries.layer(mapping) or not self._wanted(mapping.pid):
                 continue
-            if self._wanted(mapping.pid) and (target := libraries.reach(mapping)) is not None:
-                self._known.add(mapping.file)
+            if (target := libraries.reach(mapping)) is not None:
                 yield target
 
     # -- by the maps of processes -----------------------------------------------------------
@@ -167,7 +168,31 @@ class Scanner:
     def _distinct(self, targets: Iterable[Target]) -> Iterator[Target]:
         """Each file once, also one that several containers show under devices of their own."""
         for target in targets:
-            if target.identity not in self._identities:
+            if target.identity in self._identities:
+                continue
+            with _held(target) as held:
+                if held is None:
+                    continue
                 self._identities.add(target.identity)
-                if not self._pages.known(target.path):
-                    yield target
+                if not self._pages.known(held.path):
+                    yield held
+
+
+@contextmanager
+def _held(target: Target) -> Iterator[Target | None]:
+    """The target by a path that stays, where the one it has ends with a process; None if that has happened.
+
+    Otherwise the file would count as one that cannot be probed, also for processes to come.
+    """
+    if not target.path.is_relative_to("/proc"):
+        yield target
+        return
+    try:
+        file = target.path.open("rb")
+    except OSError:
+        yield None
+        return
+    with file:
+        status = os.fstat(file.fileno())
+        same = (status.st_dev, status.st_ino) == target.identity
+        yield replace(target, path=Path(f"/proc/self/fd/{file.fileno()}")) if same else None

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from probes import api, minimal
+
 _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
@@ -67,3 +69,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, missing in (("ebpf", missing_for_ebpf), ("bpftrace", missing_for_bpftrace)):
         if item.get_closest_marker(marker) is not None and (reason := missing()):
             skip_or_fail(reason)
+
+
+@pytest.fixture(params=["multi", "perf"])
+def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
+    """The functions that are traced: attached as newer kernels can, then as Linux 5.15 can.
+
+    What is exact with multi-uprobe links is exact with perf events.
+    """
+    monkeypatch.setenv("GPUTOP_ATTACH", request.param)
+    return frozenset(api.NAMES) if request.param == "multi" else minimal.MINIMAL

@@ -262,7 +262,27 @@ def test_a_file_mapped_by_many_is_attached_to_once(tmp_path: Path, monkeypatch: 
     with scanning(monkeypatch, events) as (attaching, _), mapping(path) as first, mapping(link) as second:
         events.answers += [([first], False), ([first, first], False), ([second], False)]
         assert attached(attaching, link)
-    assert [target.path for target in attaching.targets if target.path.parent == tmp_path] == [path, link]
+    mine = [target for target in attaching.targets if target.identity in (identity(path), identity(link))]
+    assert [target.shown for target in mine] == [str(path), str(link)]
+
+
+def test_a_file_that_went_away_with_its_process_is_attached_to_when_another_maps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(tmp_path / RUNTIME)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    gone = Target(Path(f"/proc/{ended.pid}/root{path}"), str(path), identity(path), "runtime", 12)
+    there = Target(Path(f"/proc/{ME}/root{path}"), str(path), identity(path), "runtime", 12)
+    found = [gone, there]
+    entry = Mapped(ME, (4096, 8192), identity(path), str(path))
+    events = Events()
+    with scanning(monkeypatch, events) as (attaching, _):
+        monkeypatch.setattr(libraries, "reach", lambda _mapping: found.pop(0))
+        events.answers.append(([entry], False))
+        assert not attached(attaching, path, 0.2)
+        events.answers.append(([entry], False))
+        assert attached(attaching, path)
 
 
 class Refusing(Attaching):

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_support import GPUTOP, run
 from simgpu_programs.harness import HERE
@@ -37,11 +39,12 @@ SLEEPER = """
 import os, resource, sys, threading, time
 for _ in range(200):
     time.sleep(0.004)
-for _ in range(40):
+for _ in range(150):
     sum(range(100_000))
 used, cpu = resource.getrusage(resource.RUSAGE_THREAD), time.thread_time_ns()
 open(sys.argv[1], "w").write(f"{os.getpid()} {used.ru_nvcsw} {used.ru_nivcsw} {cpu}")
 time.sleep(0.8)
+os._exit(0)
 """
 # two threads of two processes on one CPU, both always busy
 RIVALS = """
@@ -210,29 +213,42 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     (thread,) = process["threads"]
     assert 200 <= voluntary <= thread["voluntary_switches"] <= voluntary + 5
     assert involuntary <= thread["involuntary_switches"] <= involuntary + 5
-    # the loader's and the interpreter's time before the loop is counted by both
-    assert thread["on_cpu_ns"] == pytest.approx(cpu_ns, rel=0.05, abs=5_000_000)
+    # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
+    assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
     total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
     assert total == pytest.approx(stats["duration_ns"], rel=0.25)
 
 
-def test_two_rivals_on_one_cpu_are_half_on_it_and_half_in_its_queue(home: Path) -> None:
-    with started(home, RIVALS) as pid:
-        time.sleep(0.3)
-        before = schedstat(pid)
-        began = time.monotonic_ns()
+def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
+    with started(home, RIVALS) as pid, witness(pid) as readings:
         found = frame(home, "--pid", str(pid), "--duration", "3")
-        after, wall = schedstat(pid), time.monotonic_ns() - began
     row = next(row for row in found["processes"] if row["pid"] == pid)
-    expected = [100 * (late - early) / wall for early, late in zip(before, after, strict=True)]
-    assert row["on_cpu_percent"] == pytest.approx(expected[0], abs=8)
-    assert row["runnable_percent"] == pytest.approx(expected[1], abs=8)
-    assert expected[1] > 30, "they were rivals"
+    window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
+    times, *columns = np.array(readings).T
+    on_cpu, queued = (np.diff(np.interp(window, times, column))[0] for column in columns)
+    assert queued > 0.2 * found["window_ns"], "they were rivals"
+    assert row["on_cpu_percent"] == pytest.approx(100 * on_cpu / found["window_ns"], abs=3)
+    assert row["runnable_percent"] == pytest.approx(100 * queued / found["window_ns"], abs=3)
 
 
-def schedstat(pid: int) -> list[int]:
-    """On-CPU and run-queue time of a process with one thread."""
-    return [int(number) for number in Path(f"/proc/{pid}/schedstat").read_text().split()[:2]]
+@contextmanager
+def witness(pid: int) -> Iterator[list[tuple[int, int, int]]]:
+    """(time, on-CPU time, run-queue time) of a process with one thread, read a hundred times a second."""
+    readings: list[tuple[int, int, int]] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.wait(0.01):
+            on_cpu, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+            readings.append((time.monotonic_ns(), int(on_cpu), int(queued)))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_replayed_and_sought_frames_equal_the_live_ones(home: Path, tmp_path: Path) -> None:
@@ -285,9 +301,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         terminal.wait(lambda: str(pid) in terminal.screen(), 30)
         shown = terminal.screen()
         assert "no eBPF without root" in shown
-        (row,) = [
-            line.split() for line in shown.splitlines() if f" {pid} python" in line and "of" not in line
-        ]
+        (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
         assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
         assert "not known without eBPF" in shown
         terminal.keys("q")

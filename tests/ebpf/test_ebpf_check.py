@@ -142,8 +142,11 @@ def test_with_a_masked_sys_the_mount_that_is_missing_is_named() -> None:
     assert "-v /sys/kernel:/sys/kernel:ro" in missing(found)
 
 
-def test_without_btf_the_kernel_option_is_named(tmp_path: Path) -> None:
-    script = f'mount --bind {tmp_path} /sys/kernel/btf && exec "$@"'
+@pytest.mark.parametrize(
+    "mount", ["mount --bind {folder} /sys/kernel/btf", "mount --bind /dev/null /sys/kernel/btf/vmlinux"]
+)
+def test_without_btf_the_kernel_option_is_named(tmp_path: Path, mount: str) -> None:
+    script = mount.format(folder=tmp_path) + ' && exec "$@"'
     status, found = check(within=("unshare", "-m", "sh", "-c", script, "sh"))
     assert status == 1
     assert "CONFIG_DEBUG_INFO_BTF" in missing(found)
