@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
@@ -23,6 +24,7 @@ from probes.source import APIS, GPUS, MARK, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
+READER_NICE = -15
 FIRST_MARK_S = 0.1  # so that there is something to see soon
 
 
@@ -176,6 +178,9 @@ class LiveSource:
 
     def items(self) -> Iterator[Item]:
         """Records and samples until ``close``; the last item is a mark."""
+        with contextlib.suppress(OSError):
+            # this thread sleeps most of the time; when every CPU is taken it must still be in time for the ring
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICE)
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
         if self._sampler is not None:

@@ -227,7 +227,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx)
 int on_exit(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
-	u32 tid = id, pid = id >> 32, live = 1, code = 0;
+	u32 tid = id, pid = id >> 32, live = 1;
 	void *task = get_current_task_btf(), *signal = 0;
 	if (named.lookup(&tid))
 		named.delete(&tid); /* the number may be given to somebody else */
@@ -243,7 +243,7 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
 		if (r) {
 			r->ret = FIELD(s32, task, TASK_EXIT_CODE);
-			r->flags = (live ? 0 : EXIT_GROUP_DEAD) | (t->called ? EXIT_CALLED : 0);
+			r->flags = (live ? 0 : EXIT_GROUP_DEAD) | (t && t->called ? EXIT_CALLED : 0);
 			submit(r);
 		}
 		threads.delete(&tid);
