@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
       now = now_ns(CLOCK_MONOTONIC);
       if (now - start < best) best = now - start;
     }
-    say("{\"pid\": %d, \"at_ns\": %lu, \"ns\": %lu}\n", getpid(), now, best / BATCH);
+    say("{\"pid\": %d, \"at_ns\": %lu, \"ns\": %.3f}\n", getpid(), now, (double)best / BATCH);
   }
   return 0;
 }

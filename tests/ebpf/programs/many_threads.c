@@ -1,5 +1,5 @@
 /* many_threads THREADS CALLS GO: all threads make calls all the time; when the file GO exists they stop, make a known
- * number of calls between two marks (CALLS and their row), stop again, and say what they made. */
+ * number of calls between two marks (CALLS and up to 49 more), stop again, and say what they made. */
 #include "support.h"
 
 static int (*query)(void *);
@@ -8,7 +8,7 @@ static pthread_barrier_t gate;
 static int calls;
 
 static void *work(void *row) {
-  int mine = calls + (int)(long)row;
+  int mine = calls + (int)(long)row % 50;
   while (!counting) {
     query(NULL);
     usleep(20000);
@@ -17,7 +17,7 @@ static void *work(void *row) {
   pthread_barrier_wait(&gate); /* the mark is set */
   for (int i = 0; i < mine; i++) {
     query(NULL);
-    if (i % 8 == 0) usleep(2000);
+    if (i % 4 == 0) usleep(5000);
   }
   pthread_barrier_wait(&gate); /* all have stopped */
   say("{\"pid\": %d, \"tid\": %d, \"calls\": %d}\n", getpid(), thread_id(), mine);
