@@ -14,10 +14,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import api, attach_perf, bpfcall, elf, libraries, minimal
+from probes import attach_perf, bpfcall, elf, libraries, minimal
 from probes.loader import ProbeError, Programs
-
-_ORDER = (api.NCCL, api.RUNTIME, api.DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,7 @@ class Attachments:
         """
         fresh, waited = [], False
         with contextlib.ExitStack() as turn:
-            # callers before callees: a driver call must not look outermost for want of its runtime call
-            for target in sorted(targets, key=lambda target: _ORDER.index(target.layer)):
+            for target in targets:
                 if target.identity in self._seen:
                     continue
                 if self._pmu is not None and not waited:

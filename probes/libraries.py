@@ -158,6 +158,11 @@ def layer(mapping: Mapped) -> str:
     return kind[0] if kind else ""
 
 
+def calling_order(layer_name: str) -> int:
+    """Sorts callers before callees: a driver call must not look outermost for want of its runtime call."""
+    return (api.NCCL, api.RUNTIME, api.DRIVER, "").index(layer_name)
+
+
 def file_name(path: str) -> str:
     """The last part of a path as the kernel tells it, also of a file that is gone."""
     return path.removesuffix(_GONE).rpartition("/")[2]

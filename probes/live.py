@@ -179,7 +179,7 @@ class LiveSource:
     def items(self) -> Iterator[Item]:
         """Records and samples until ``close``; the last item is a mark."""
         with contextlib.suppress(OSError):
-            # this thread sleeps most of the time; when every CPU is taken it must still be in time for the ring
+            # it sleeps most of the time, but must be in time for the ring when every CPU is taken
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICE)
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})

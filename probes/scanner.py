@@ -63,7 +63,7 @@ class Scanner:
         except OSError as error:
             text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
             self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
-        self._attach(installed)
+        self._attach(sorted(installed, key=lambda target: libraries.calling_order(target.layer)))
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target)
         self._scan(libraries.all_pids())
@@ -99,7 +99,7 @@ class Scanner:
                 self._look_at(mapping.pid, drives=drives)
 
     def _new(self, found: list[Mapped]) -> Iterator[Target]:
-        for mapping in found:
+        for mapping in sorted(found, key=_calling_order):
             if not libraries.layer(mapping) or not self._wanted(mapping.pid):
                 continue
             if (target := libraries.reach(mapping)) is not None:
@@ -121,7 +121,7 @@ class Scanner:
 
     def _scan(self, pids: Iterable[int]) -> None:
         for pid in pids:
-            found = list(libraries.mappings((pid,)))
+            found = sorted(libraries.mappings((pid,)), key=_calling_order)
             self._attach(filter(None, map(libraries.reach, found)))
             if any(libraries.layer(mapping) == api.DRIVER for mapping in found) and self._wanted(pid):
                 self._look_at(pid, drives=True)
@@ -176,6 +176,10 @@ class Scanner:
                 self._identities.add(target.identity)
                 if not self._pages.known(held.path):
                     yield held
+
+
+def _calling_order(mapping: Mapped) -> int:
+    return libraries.calling_order(libraries.layer(mapping))
 
 
 @contextmanager
