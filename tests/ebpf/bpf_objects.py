@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,15 +50,14 @@ def existing() -> BpfObjects:
     """What exists in the kernel."""
     if shutil.which("bpftool") is None:
         skip_or_fail("bpftool not found: apt-get install bpftool")
-    links, programs = (
-        frozenset(
-            int(row["id"])
-            for row in json.loads(
-                subprocess.run(
-                    ["bpftool", "-j", kind, "list"], capture_output=True, text=True, check=True
-                ).stdout
-            )
-        )
-        for kind in ("link", "prog")
-    )
-    return BpfObjects(links, programs)
+    return BpfObjects(_listed("link"), _listed("prog"))
+
+
+def _listed(kind: str) -> frozenset[int]:
+    """bpftool gives up when an object vanishes between its number and its description: ask again."""
+    for _ in range(20):
+        told = subprocess.run(["bpftool", "-j", kind, "list"], capture_output=True, text=True, check=False)
+        if told.returncode == 0:
+            return frozenset(int(row["id"]) for row in json.loads(told.stdout))
+        time.sleep(0.05)
+    raise AssertionError(f"bpftool {kind} list: {told.stderr}")

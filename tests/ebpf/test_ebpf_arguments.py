@@ -25,6 +25,9 @@ def test_bytes_direction_stream_and_return_code_of_each_call_are_what_the_progra
     run = Workshop(tmp_path).python("arguments.py", LD_LIBRARY_PATH=str(folder))
     names, records = run.calls()
     outermost = records[records["depth"] == 0]
+    if len(traced_names) < 100:
+        # the runtime calls that it is made in belong to those that the smaller set leaves out
+        outermost = outermost[outermost["op"] != names.index("cuDevicePrimaryCtxRetain")]
     seen = [
         {
             "api": names[row["op"]],
