@@ -42,6 +42,8 @@ def wait_closed(others: list[int]) -> None:
     while open_ones(others):
         assert time.monotonic() < deadline, f"{open_ones(others)} of {len(others)} are still open"
         time.sleep(0.01)
+    for other in others:
+        os.close(other)
 
 
 def kill(pid: int) -> None:
