@@ -166,19 +166,28 @@ class Detacher:
         return self._process.pid
 
     def keep(self, links: list[int]) -> None:
-        """Hands links over. Raises OSError when it has gone."""
+        """Hands links over, to another process when the one before was killed."""
         self._links += links
+        try:
+            self._send(links)
+        except OSError:
+            self._replace()
+
+    def _send(self, links: list[int]) -> None:
         for start in range(0, len(links), _MOST_AT_ONCE):
             socket.send_fds(self._channel, [b"+"], links[start : start + _MOST_AT_ONCE])
 
+    def _replace(self) -> None:
+        self._channel.close()
+        self._start()
+        with suppress(OSError):  # killed as well: then we close what is ours, and it takes long
+            self._send(self._links)
+
     def close(self) -> None:
         """Lets go of everything; returns at once, the kernel's work begins now."""
+        if self._process.poll() is not None:
+            self._replace()
         links, self._links = self._links, []
-        if self._process.poll() is not None:  # killed: another one does its work
-            self._channel.close()
-            self._start()
-            self.keep(links)
-            self._links = []
         for link in links:
             os.close(link)
         self._channel.close()

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, library, wait_until
+from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, wait_until
 
 from probes.api import NAMES
 
@@ -32,9 +32,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(compile_program("counts.c", tmp_path_factory.mktemp("bin")))
 
 
-def counting_script() -> str:
+def counting_script(libraries: Path) -> str:
     """bpftrace on the compared symbols."""
-    probes = [f"uprobe:{library(name)}:{symbol}" for name, symbols in COMPARED.items() for symbol in symbols]
+    probes = [
+        f"uprobe:{libraries / name}:{symbol}" for name, symbols in COMPARED.items() for symbol in symbols
+    ]
     return ",\n".join(probes) + " { @[pid, probe] = count(); }"
 
 
@@ -81,7 +83,7 @@ def test_counts_of_c_processes_and_threads_equal_their_own_and_bpftraces(
     tmp_path: Path, program: str, traced_names: frozenset[str]
 ) -> None:
     workshop, output = Workshop(tmp_path), tmp_path / "bpftrace.txt"
-    with bpftrace(counting_script(), output):
+    with bpftrace(counting_script(workshop.libraries), output):
         run = workshop.record(program, "libcudart.so.12", str(THREADS), str(PROCESSES), "2000", env=CHEAP)
     assert run.lost == 0
     assert_same_as_told(run, workshop, names=traced_names)
@@ -91,7 +93,7 @@ def test_counts_of_c_processes_and_threads_equal_their_own_and_bpftraces(
 @pytest.mark.bpftrace
 def test_counts_of_python_processes_that_leave_by_exit_in_the_middle_equal_bpftraces(tmp_path: Path) -> None:
     workshop, output = Workshop(tmp_path), tmp_path / "bpftrace.txt"
-    with bpftrace(counting_script(), output):
+    with bpftrace(counting_script(workshop.libraries), output):
         run = workshop.python("python_counts.py", "300", **CHEAP)
     assert run.lost == 0
     assert_same_as_told(run, workshop)

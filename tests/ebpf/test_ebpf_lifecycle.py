@@ -17,20 +17,20 @@ from bpf_objects import BpfObjects, existing, held_by
 from recording import Workshop, compile_program, wait_until
 from test_ebpf_lives import marks
 
-from gputop.simgpu import environment
 from replay.reader import SessionReader
 
 pytestmark = pytest.mark.ebpf
 
 TIMES = 20
 THREADS, CALLS = 500, 40
+GONE_S = 90  # other tests' probes may be detached first, in turns
 LINES = 15  # of 20 ms each: how long a cost is measured
 
 
 @contextmanager
 def running(workshop: Workshop, *command: object) -> Iterator[subprocess.Popen[bytes]]:
     """A program on the simulated GPU; it must end well."""
-    process = subprocess.Popen([*map(str, command)], env=environment(workshop.env))
+    process = subprocess.Popen([*map(str, command)], env=workshop.environment())
     try:
         wait_until(workshop.said, "the program to start")
         yield process
@@ -42,10 +42,10 @@ def running(workshop: Workshop, *command: object) -> Iterator[subprocess.Popen[b
     assert status == 0
 
 
-def record_briefly(workshop: Workshop, pid: int, file: Path, **env: str) -> int:
+def record_briefly(workshop: Workshop, pid: int, file: Path) -> int:
     """Records a running process for a moment; returns how many calls were seen."""
     workshop.file = file
-    recorder = workshop.start(["--pid", str(pid), "--duration", "0.2"], env=env)
+    recorder = workshop.start(["--pid", str(pid), "--duration", "0.2"])
     run = workshop.finish(recorder)
     assert run.lost == 0
     return run.counts(pid).total()
@@ -55,11 +55,11 @@ def record_briefly(workshop: Workshop, pid: int, file: Path, **env: str) -> int:
 def test_a_job_beside_which_gputop_comes_and_goes_makes_the_same_calls_with_the_same_results(
     tmp_path: Path, attach: str, times: int
 ) -> None:
-    workshop, stop = Workshop(tmp_path), tmp_path / "stop"
+    workshop, stop = Workshop(tmp_path, attach), tmp_path / "stop"
     program = compile_program("steady.c", tmp_path)
     with running(workshop, program, stop) as job:
         for turn in range(times):
-            seen = record_briefly(workshop, job.pid, tmp_path / f"{turn}.gputop", GPUTOP_ATTACH=attach)
+            seen = record_briefly(workshop, job.pid, tmp_path / f"{turn}.gputop")
             assert seen > 0, "it was attached"
             assert job.poll() is None
         stop.touch()
@@ -86,11 +86,11 @@ def small_library(tmp_path: Path) -> Path:
 
 def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_library: Path) -> None:
     """The library is the test's own: others' probes may be in the simulated one until they are detached."""
-    workshop, stop = Workshop(tmp_path), tmp_path / "stop"
+    workshop, stop = Workshop(tmp_path, "multi"), tmp_path / "stop"
     program = compile_program("call_cost.c", tmp_path)
     with running(workshop, program, small_library, "cudaFree", stop) as job:
         without = cost(workshop)
-        recorder = workshop.start(["--pid", str(job.pid)], env={"GPUTOP_ATTACH": "multi"})
+        recorder = workshop.start(["--pid", str(job.pid)])
         wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach")
         held = held_by(recorder.pid)
         probed = cost(workshop)
@@ -137,7 +137,7 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
         assert held_by(helper).links == held.links, "the helper holds every link, too"
         process.kill()
         process.wait(timeout=1)  # it does not wait for the kernel to detach
-        wait_until(lambda: not held & existing(), "links and programs to vanish", 60)
+        wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S)
         wait_until(lambda: not Path(f"/proc/{helper}/fd").exists(), "the helper to end")
 
 
@@ -149,7 +149,7 @@ def test_a_killed_helper_takes_no_probe_away_and_another_one_does_its_work(small
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(timeout=5) == 0
-        wait_until(lambda: not held & existing(), "links and programs to vanish", 60)
+        wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S)
 
 
 def held_by_nobody(pid: int) -> bool:

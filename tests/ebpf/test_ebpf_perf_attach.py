@@ -18,18 +18,17 @@ from probes.minimal import MINIMAL
 from replay.reader import SessionReader
 
 PROMPT_S = 0.5
-PERF = {"GPUTOP_ATTACH": "perf"}
 
 
 @pytest.mark.ebpf
 def test_the_prompt_is_back_in_half_a_second_while_probes_are_detached(tmp_path: Path) -> None:
     """The kernel alone would take the recorder's process ten seconds and more."""
-    workshop, stop = Workshop(tmp_path), tmp_path / "stop"
+    workshop, stop = Workshop(tmp_path, "perf"), tmp_path / "stop"
     took = []
     with running(workshop, compile_program("steady.c", tmp_path), stop) as job:
         for turn in range(2):
             workshop.file = tmp_path / f"{turn}.gputop"
-            recorder = workshop.start(["--pid", str(job.pid)], env=PERF)
+            recorder = workshop.start(["--pid", str(job.pid)])
             wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach", 40)
             asked = time.monotonic()
             recorder.send_signal(signal.SIGINT)
@@ -43,7 +42,7 @@ def test_the_prompt_is_back_in_half_a_second_while_probes_are_detached(tmp_path:
 
 @pytest.mark.ebpf
 def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> None:
-    run = Workshop(tmp_path).record("true", env=PERF)
+    run = Workshop(tmp_path, "perf").record("true")
     assert any("multi-uprobe links (Linux 6.6)" in text for text in run.stats["problems"])
     reader = SessionReader(run.path)
     assert reader.header["attach"] == "perf"
@@ -52,7 +51,7 @@ def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> N
 
 @pytest.mark.ebpf
 def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    recorder = Workshop(tmp_path).start(["--duration", "1"], env={"GPUTOP_ATTACH": "magic"})
+    recorder = Workshop(tmp_path, "magic").start(["--duration", "1"])
     _, errors = recorder.communicate(timeout=20)
     assert "GPUTOP_ATTACH=magic: it can be multi or perf" in errors
 

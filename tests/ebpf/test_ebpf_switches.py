@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +46,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(compile_program("switches.c", tmp_path_factory.mktemp("bin")))
 
 
-def record(program: str, mode: str, directory: Path, env: Mapping[str, str]) -> Recorded:
+def record(program: str, mode: str, directory: Path, attach: str) -> Recorded:
     """One recording; the program's threads say at their ends what the kernel counted."""
     threads, fewest = CASES[mode]
-    recorded = Workshop(directory).record(program, mode, str(threads), env=env)
+    recorded = Workshop(directory, attach).record(program, mode, str(threads))
     assert recorded.lost == 0
     assert len(recorded.said) == threads
     switches = sum(line["voluntary"] + line["involuntary"] for line in recorded.said)
@@ -103,11 +102,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     Before Linux 5.18 the state of who leaves comes from the task, not from the tracepoint.
     """
     mode, _, old = request.param.partition(" as on ")
-    env = {"GPUTOP_ATTACH": "perf" if old else "multi"}
     for _ in range(ATTEMPTS):
         directory = tmp_path_factory.mktemp(mode)
         with bpftrace(SWITCHES_SCRIPT, directory / "bpftrace.txt"):
-            run = record(program, mode, directory, env)
+            run = record(program, mode, directory, "perf" if old else "multi")
         found = Case(run, hidden_switches(directory / "bpftrace.txt"), missed_wakeups(run))
         if 2 * len(found.whole()) >= len(run.said):
             return found
