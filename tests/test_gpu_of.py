@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -276,17 +277,20 @@ def test_nvml_s_list_says_the_gpu_of_a_running_process(bench: Bench, device: int
 @pytest.mark.parametrize(("device", "order"), [(0, "1,0"), (1, "1,0"), (None, "1,0"), (None, "0,1")])
 def test_without_nvml_s_list_the_calls_say_it(bench: Bench, device: int | None, order: str, way: str) -> None:
     env = {"CUDA_VISIBLE_DEVICES": order, "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
-    gputop = subprocess.Popen(
+    gputop = subprocess.run(
         [*GPUTOP, "--once", "--json", "--duration", "1.5", "--", *user_program(bench, device)],
         env=bench.env | env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=True,
     )
-    pid = number_in(gputop)
+    goes_on = re.search(r"goes on as process (\d+)", gputop.stderr)
+    assert goes_on is not None
+    pid = int(goes_on[1])
     expected = truth(bench, pid)
-    row = row_of(json.loads(gputop.communicate()[0]), pid)
+    (bench.directory / "stop").touch()
+    row = row_of(json.loads(gputop.stdout), pid)
     assert (row["gpus"], row["gpus_source"], row["gpus_unknown"]) == (expected, "calls", "")
     assert len(expected) == 1
     assert row["gpu_memory_bytes"] is None, "NVML tells of no process"

@@ -32,16 +32,18 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.text import render_text
 
     seconds = options.duration or ONCE_S
-    # the command's output must not run into the frame: it goes to standard error
-    output = 2 if options.command else None
+    # the command's output must not run into the frame, nor hold our own output open when it goes on
+    log, output = _log_file() if options.command else (None, None)
     session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate)
+    if output is not None:
+        os.close(output)
     session.release()
     frame = _observe(session, seconds)
     if options.json:
         sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
     else:
         sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
-    _farewell(session, None)
+    _farewell(session, log)
     return 0
 
 

@@ -130,6 +130,7 @@ def holder(library: Path) -> Iterator[tuple[subprocess.Popen[str], int, BpfObjec
         process.wait()
 
 
+@pytest.mark.drains
 def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_their_helper(
     small_library: Path,
 ) -> None:
@@ -141,6 +142,7 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
         wait_until(lambda: not Path(f"/proc/{helper}/fd").exists(), "the helper to end")
 
 
+@pytest.mark.drains
 def test_a_killed_helper_takes_no_probe_away_and_another_one_does_its_work(small_library: Path) -> None:
     with holder(small_library) as (process, helper, held):
         os.kill(helper, signal.SIGKILL)
