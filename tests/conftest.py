@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Perf-event probes take the kernel 0.1 s each to detach, after a test has ended: such tests come last."""
+    """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last."""
     items.sort(key=lambda item: "perf" in item.name or "5.15" in item.name or "killed_helper" in item.name)
 
 
