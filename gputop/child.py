@@ -175,7 +175,8 @@ def interpreter_prefixes(command: Sequence[str], environment: Mapping[str, str])
         if folder is None:
             continue
         # a virtual environment's python is a link: its own folder counts, and where it leads
-        if any((folder / name).exists() for name in ("python3", "python")):
+        # os.path: a folder that is closed to us has none, where Path.exists raises before Python 3.12
+        if any(os.path.exists(folder / name) for name in ("python3", "python")):
             found += [folder.parent, *_real_prefix(folder)]
     return tuple(dict.fromkeys(found))
 

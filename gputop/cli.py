@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
 
-_COMMANDS = ("record", "replay", "stats", "demo", "simgpu")
+_COMMANDS = ("record", "replay", "stats", "check", "demo", "simgpu")
 
 _DESCRIPTION = """\
 Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
@@ -24,6 +24,7 @@ commands:
   gputop record -o FILE      record without a screen
   gputop replay FILE         the same screen over a recording
   gputop stats FILE          totals of a whole recording
+  gputop check               what can be observed here, and what is missing
   gputop demo [NAME]         a workload on the simulated GPU; --list shows them
   gputop simgpu              build the simulated GPU, print its directory
   gputop COMMAND --help      more about each
@@ -168,6 +169,18 @@ def _stats_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop check",
+        description="Say what can be observed here, and why not. Status 0 when live tracing works, else 1.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
+    parser.add_argument("--pid", type=_pids, metavar="PID[,PID]", help="only libraries of these processes")
+    parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list every function that is traced")
+    return parser
+
+
 def _demo_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop demo",
@@ -197,6 +210,7 @@ _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "record": _record_parser,
     "replay": _replay_parser,
     "stats": _stats_parser,
+    "check": _check_parser,
     "demo": _demo_parser,
     "simgpu": _simgpu_parser,
 }
@@ -294,6 +308,10 @@ def _dispatch(name: str, options: argparse.Namespace) -> int:
         from gputop.commands.stats import stats
 
         return stats(options)
+    if name == "check":
+        from gputop.commands.check import check
+
+        return check(options)
     if name == "demo":
         from gputop.commands.demo import demo
 

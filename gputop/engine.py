@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputop import gpus, rows
+from gputop import gpu_of, gpus, rows
 from gputop.calltable import CallWindow
+from gputop.counters import Counters, add_up
 from gputop.facts import Facts
 from gputop.frame import Frame, Lost
 from gputop.occupancy import OccupancyWindow
 from gputop.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import GPUS, MARK, OPEN, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -73,6 +74,7 @@ class _OpenTick:
     switches: SwitchTick
     events: int = 0
     calls: int = 0
+    counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
 
 
@@ -94,6 +96,8 @@ class Engine:
         self._ticks: deque[Tick] = deque()
         self._now = _OpenTick(SwitchTick(self._start_ns))
         self._open = OpenThreads()
+        self._counters: Counters | None = None
+        self._counted: dict[int, str] | None = None
         self._alive: frozenset[int] = frozenset()
         self._gpus: Sample | None = None
         self._history: gpus.History = {}
@@ -112,6 +116,8 @@ class Engine:
             self._gpus = item
         elif item.kind == OPEN:
             self._open = OpenThreads.from_sample(item.data)
+        elif item.kind == COUNTERS:
+            self._count(Counters.from_sample(item))
         else:
             self.facts.take(item)
         return False
@@ -129,6 +135,11 @@ class Engine:
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
 
+    def _count(self, counters: Counters) -> None:
+        add_up(self._now.counted, counters.growth(self._counters))
+        self._counted = counters.states(self._counters)
+        self._counters = counters
+
     def _close_tick(self, mark: Sample) -> None:
         now, mark_ns = self._now, mark.time_ns
         if now.others:
@@ -144,7 +155,7 @@ class Engine:
             Tick(
                 mark_ns,
                 now.switches.since_ns,
-                now.switches.threads,
+                now.switches.threads | now.counted,
                 waits,
                 now.events,
                 now.calls,
@@ -166,7 +177,14 @@ class Engine:
         lost = data.get("lost", {})
         gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns)
         window = rows.Window(
-            list(self._ticks), window_ns, self._calls, self._open, mark.time_ns, gpus.usage(self._gpus)
+            list(self._ticks),
+            window_ns,
+            self._calls,
+            self._open,
+            mark.time_ns,
+            gpus.usage(self._gpus),
+            gpus.devices(self._gpus),
+            self._counted,
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})
@@ -189,7 +207,11 @@ class Engine:
             gpus=gpu_rows,
             processes=processes,
             storms=rows.storms(window, processes, self.facts),
-            problems=self.facts.problems(self._gpus),
+            problems=(
+                *self.facts.problems(self._gpus),
+                *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
+            ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver", "")),
+            calls_observed=self._header.get("calls_observed") is not False,
         )

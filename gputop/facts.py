@@ -19,7 +19,7 @@ class Facts:
         self._names: dict[int, str] = {}
         self._owners: dict[int, int] = {}
         self._apis: list[tuple[str, str]] = []
-        self._problems: dict[str, None] = {}
+        self._problems: dict[str, str] = {}  # what it is about -> the sentence
         self._notes: list[str] = []
 
     def take(self, sample: Sample) -> None:
@@ -35,14 +35,23 @@ class Facts:
         elif sample.kind == APIS:
             self._apis = [(str(row[0]), str(row[1])) for row in data.get("rows", ())]
         elif sample.kind == PROBLEM:
-            self._problems[str(data.get("text", ""))] = None
+            self._take_problem(str(data.get("text", "")), str(data.get("about", "")))
         elif sample.kind == NOTE:
             self._notes.append(str(data.get("text", "")))
+
+    def _take_problem(self, text: str, about: str) -> None:
+        """A problem about the same thing replaces the one before; one without words ends it."""
+        key = about or text
+        if text:
+            self._problems[key] = text
+        else:
+            self._problems.pop(key, None)
 
     def _take_process(self, data: dict[str, Any]) -> None:
         pid = data["pid"]
         known = self.processes.get(pid)
-        if known is not None and known.get("exited_ns") is not None and data.get("exited_ns") is None:
+        ended = known is not None and known.get("exited_ns") is not None
+        if ended and data.get("exited_ns", known) is None:
             known = None  # the number was given to a new process
         merged = {**(known or {}), **data}
         if known is not None and "seen_ns" in known:
@@ -72,7 +81,7 @@ class Facts:
     def problems(self, gpus: Sample | None) -> tuple[str, ...]:
         """Sentences about what cannot be observed."""
         error = str(gpus.data.get("error", "")) if gpus is not None else ""
-        return (*self._problems, *((f"NVML: {error}",) if error else ()))
+        return (*self._problems.values(), *((f"NVML: {error}",) if error else ()))
 
     def notes(self) -> tuple[str, ...]:
         """The newest notes."""

@@ -69,8 +69,8 @@ class ProcessRow:
     user: str
     start_ns: int
     exited_ns: int | None  # CLOCK_MONOTONIC of its end
-    gpus: tuple[int, ...] | None  # indices NVML lists it on; None when NVML cannot tell
-    gpu_memory_bytes: int | None
+    gpus: tuple[int, ...] | None  # NVML's indices; None when they are not known
+    gpu_memory_bytes: int | None  # None when NVML does not tell
     calls_per_second: float  # outermost calls only
     top_api: str  # the API with most time in outermost calls, "" without calls
     top_api_ns_per_second: float
@@ -82,6 +82,9 @@ class ProcessRow:
     on_cpu_percent: float  # sum over its threads, as top shows it
     calls: tuple[CallRow, ...]
     threads: tuple[ThreadRow, ...]
+    gpus_source: str = ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
+    gpus_unknown: str = ""  # why they are not known
+    namespace_pid: int | None = None  # its number within its container, when it lives in one
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +152,4 @@ class Frame:
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
+    calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

@@ -14,6 +14,7 @@ from gputop.frame import Frame, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.histogram import METHOD
 
 SCHEMA = "gputop.frame/1"
+_FROM_CALLS = {"events_per_second", "calls_per_second", "top_api_ns_per_second", "top_api_p99_ns"}
 
 
 def frame_to_json(frame: Frame) -> dict[str, Any]:
@@ -31,6 +32,12 @@ def frame_to_json(frame: Frame) -> dict[str, Any]:
     made |= {key: getattr(frame, key) for key in rates}
     made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
     made["processes"] = [_process(row) for row in frame.processes]
+    made["calls_observed"] = frame.calls_observed
+    if not frame.calls_observed:
+        for row in (made, *made["processes"]):
+            row |= dict.fromkeys(_FROM_CALLS & row.keys())
+            for thread in row.get("threads", ()):
+                thread["cuda"] = None
     made["storms"] = [_storm(storm) for storm in frame.storms]
     made["problems"] = list(frame.problems)
     made["notes"] = list(frame.notes)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gputop.frame import GpuRow
+from gputop.gpu_of import Device
 from probes.source import STALE_NS, Sample
 
 History = dict[int, deque[int | None]]
@@ -68,6 +69,14 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int) -> tuple[Gpu
             )
         )
     return tuple(rows)
+
+
+def devices(sample: Sample | None) -> list[Device]:
+    """All GPUs of the newest sample."""
+    return [
+        Device(int(row.get("index", 0)), str(row.get("uuid", "")), str(row.get("name", "")))
+        for row in _listed(sample)
+    ]
 
 
 def usage(sample: Sample | None) -> dict[int, dict[int, int]] | None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gputop import histogram
 from gputop.callrows import call_rows
 from gputop.calltable import CallWindow
+from gputop.counters import add_up, settled
 from gputop.facts import Facts
 from gputop.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.gpu_of import Attribution, Device
 from gputop.switches import OpenThreads, ThreadTick
 
 if TYPE_CHECKING:
@@ -36,17 +38,15 @@ class Window:
     open: OpenThreads
     mark_ns: int
     gpu_usage: dict[int, dict[int, int]] | None
+    devices: list[Device]
+    counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
         sums: dict[int, ThreadTick] = {}
         for tick in self.ticks:
-            for tid, thread in tick.threads.items():
-                known = sums.get(tid)
-                if known is None or known.pid != thread.pid:
-                    sums[tid] = known = ThreadTick(thread.pid)
-                known.add(thread)
-        return sums
+            add_up(sums, tick.threads)
+        return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
 
     def waits(self) -> dict[int, Waits]:
         """tid -> who had its CPU while it was queued."""
@@ -100,7 +100,7 @@ def _in_progress(window: Window) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _states(window: Window) -> dict[int, str]:
-    states = {}
+    states = dict(window.counted or {})
     for tid, off, queued in zip(
         window.open.tid, window.open.off_since, window.open.queued_since, strict=True
     ):
@@ -154,8 +154,9 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
     known = {int(row["pid"]): row for row in facts.watched()}
     unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
+    gpus = Attribution(window.gpu_usage, window.devices, known)
     return tuple(
-        _process_row(window, facts, row, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
+        _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
     )
 
@@ -164,14 +165,15 @@ def _process_row(
     window: Window,
     facts: Facts,
     row: dict[str, Any],
+    attribution: Attribution,
     calls: tuple[CallRow, ...],
     threads: tuple[ThreadRow, ...],
 ) -> ProcessRow:
     pid, seconds = int(row["pid"]), window.window_ns / 1e9
     outer = [call for call in calls if not call.nested]
     top = max(outer, key=lambda call: call.sum_ns, default=None)
-    used = None if window.gpu_usage is None else window.gpu_usage.get(pid, {})
-    exited = row.get("exited_ns")
+    use = attribution.of(pid, row)
+    exited, inner = row.get("exited_ns"), row.get("namespace_pid")
     return ProcessRow(
         pid=pid,
         parent_pid=int(row.get("parent_pid", 0)),
@@ -180,8 +182,8 @@ def _process_row(
         user=str(row.get("user", "")),
         start_ns=int(row.get("seen_ns", 0)),
         exited_ns=int(exited) if exited is not None else None,
-        gpus=None if used is None else tuple(sorted(used)),
-        gpu_memory_bytes=None if used is None else sum(used.values()),
+        gpus=use.gpus,
+        gpu_memory_bytes=use.memory_bytes,
         calls_per_second=sum(call.count for call in outer) / seconds,
         top_api=top.api if top else "",
         top_api_ns_per_second=top.sum_ns / seconds if top else 0.0,
@@ -193,6 +195,9 @@ def _process_row(
         on_cpu_percent=100 * sum(thread.on_cpu_ns for thread in threads) / window.window_ns,
         calls=calls,
         threads=threads,
+        gpus_source=use.source,
+        gpus_unknown=use.unknown,
+        namespace_pid=int(inner) if inner is not None else None,
     )
 
 

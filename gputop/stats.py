@@ -8,11 +8,12 @@ from typing import Any
 
 from gputop.callrows import call_rows
 from gputop.calltable import CallTable, Totals
+from gputop.counters import Counters, add_up, settled
 from gputop.facts import Facts
 from gputop.frame import CallRow, Lost
 from gputop.switches import OpenThreads, ThreadTick, slice_sums
 from probes.schema import LOSS_KINDS, Kind, Records, select
-from probes.source import MARK, OPEN, Item, Sample
+from probes.source import COUNTERS, MARK, OPEN, Item, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Stats:
     events: int
     processes: tuple[ProcessTotals, ...]
     problems: tuple[str, ...]
+    calls_observed: bool = True
 
 
 class _Threads:
@@ -59,6 +61,8 @@ class _Threads:
         self.sums: dict[int, ThreadTick] = {}
         self.born: dict[int, int] = {}
         self.died: dict[int, int] = {}
+        self._counted: dict[int, ThreadTick] = {}  # without eBPF, instead of slices
+        self._counters: Counters | None = None
 
     def add(self, records: Records) -> None:
         kinds = records["kind"]
@@ -78,6 +82,10 @@ class _Threads:
                     self.died.pop(tid, None)
                     self.sums.setdefault(tid, ThreadTick(int(row["pid"])))
 
+    def count(self, counters: Counters) -> None:
+        add_up(self._counted, counters.growth(self._counters, whole=True))
+        self._counters = counters
+
     def finish(self, start_ns: int, end_ns: int, still_open: OpenThreads) -> None:
         """Adds the slices that are open at the end, then fills each thread's life."""
         rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
@@ -89,6 +97,7 @@ class _Threads:
                 thread.blocked += waiting - off
         for tid, thread in self.sums.items():
             thread.lived = self.died.get(tid, end_ns) - self.born.get(tid, start_ns)
+        self.sums |= {tid: settled(thread) for tid, thread in self._counted.items()}
 
 
 def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
@@ -106,6 +115,8 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
             mark = item
         elif item.kind == OPEN:
             still_open = OpenThreads.from_sample(item.data)
+        elif item.kind == COUNTERS:
+            threads.count(Counters.from_sample(item))
         else:
             facts.take(item)
     start_ns = int(header.get("start_ns", 0))
@@ -124,6 +135,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
         events=events,
         processes=_processes(facts, table, totals, threads),
         problems=facts.problems(None),
+        calls_observed=header.get("calls_observed") is not False,
     )
 
 

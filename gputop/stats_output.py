@@ -23,6 +23,7 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
         "percentiles": METHOD,
         "processes": [_process_json(process) for process in stats.processes],
         "problems": list(stats.problems),
+        "calls_observed": stats.calls_observed,
     }
 
 

@@ -35,7 +35,8 @@ def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) ->
     glyphs = ASCII if ascii_only else UNICODE
     blocks = [_top(frame, glyphs), _gpus(frame, glyphs), _processes(frame, glyphs)]
     if frame.storms:
-        blocks.append([plain(header.storm_spans(storm, glyphs)) for storm in frame.storms])
+        traced = frame.calls_observed
+        blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
     for row in frame.processes:
         blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs)]
     lines: list[str] = []
@@ -52,8 +53,8 @@ def _top(frame: Frame, glyphs: Glyphs) -> list[str]:
         f"gputop {clock}",
         f"window {frame.window_ns / 1e9:.2f}s",
         f"lost {frame.lost.events}",
-        f"{format_count(frame.events_per_second)} events/s",
-        f"{format_count(frame.calls_per_second)} calls/s",
+        *([f"{format_count(frame.events_per_second)} events/s"] if frame.calls_observed else []),
+        f"{header.calls_text(frame)} calls/s",
         f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
     ]
     problems = [f"{glyphs.warning} {escape_text(text, ascii_only=glyphs.ascii)}" for text in frame.problems]
@@ -112,7 +113,7 @@ def _listed(
 
 def _processes(frame: Frame, glyphs: Glyphs) -> list[str]:
     if not frame.processes:
-        return list(processes.WAITING)
+        return list(processes.waiting(frame))
     context = processes.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
     return _listed(processes.COLUMNS, frame.processes, context, rank)

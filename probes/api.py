@@ -39,7 +39,7 @@ class Api:
             u64 at that offset of a struct); ``nccl(rdx,rcx)`` (count times the size of a datatype).
         kind: Copy direction: a register, ``[8]``, a constant, or ``rdi->152``.
         stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant.
-        aux: A register whose value is kept: event handle or host address.
+        aux: A register whose value is kept: event handle, host address or device number.
         majors: Library major versions for which this row holds; empty: all.
     """
 
@@ -261,6 +261,7 @@ _DRIVER: dict[str, str] = {
         cuModuleLoadDataEx aux=rsi
         cuLibraryLoadData aux=rsi
     """,
+    "device": "cuDevicePrimaryCtxRetain aux=rsi",
 }
 
 _NCCL: dict[str, str] = {

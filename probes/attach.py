@@ -1,4 +1,8 @@
-"""Attaches the loaded programs: scheduler tracepoints once, uprobes for each library file."""
+"""Attaches the loaded programs: scheduler tracepoints once, uprobes for each library file.
+
+Uprobes are two multi-uprobe links for each library, or where the kernel has none, a perf event and a
+link for each function (``probes/attach_perf.py``).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import api, bpfcall, elf, libraries
+from probes import attach_perf, bpfcall, elf, libraries, minimal
 from probes.loader import ProbeError, Programs
-
-_ORDER = (api.NCCL, api.RUNTIME, api.DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,19 @@ class Attached:
 
 
 class Attachments:
-    """Owns all links. Closing detaches everything; links close in parallel (0.12 s instead of 0.7 s)."""
+    """Owns all links. Closing detaches everything; links close in parallel (0.12 s instead of 0.7 s).
+
+    Raises:
+        ProbeError: The kernel has neither multi-uprobe links nor perf's uprobes, or hides them.
+    """
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
+        self._pmu: attach_perf.Pmu | None = None
+        self._detacher: attach_perf.Detacher | None = None
+        if not programs.multi:
+            self._pmu = _read_pmu()
+            self._detacher = attach_perf.Detacher()
         self._links: list[int] = []
         self._seen: dict[tuple[int, int], Attached | str] = {}
         self._lock = threading.Lock()
@@ -44,6 +55,21 @@ class Attachments:
     def refusals(self) -> list[str]:
         """Libraries that could not be probed, a sentence each."""
         return [entry for entry in self._seen.values() if isinstance(entry, str)]
+
+    @property
+    def helper_pid(self) -> int | None:
+        """The process that detaches after us, where there is one."""
+        return self._detacher.pid if self._detacher is not None else None
+
+    @property
+    def reduced(self) -> str:
+        """Why not all functions are traced, in one sentence; empty when they are."""
+        if self._programs.multi:
+            return ""
+        return (
+            "without multi-uprobe links (Linux 6.6) only the functions that totals and proofs of idleness "
+            "need are traced"
+        )
 
     def attach_scheduler(self) -> None:
         """Attaches the raw tracepoints.
@@ -62,30 +88,50 @@ class Attachments:
 
         A file that cannot be probed is remembered as a refusal and not tried again.
         """
-        fresh = []
-        # callers before callees: a driver call must not look outermost because its runtime call was not seen
-        for target in sorted(targets, key=lambda target: _ORDER.index(target.layer)):
-            if target.identity in self._seen:
-                continue
-            try:
-                attached = self._attach(target)
-            except (OSError, elf.ElfError) as error:
-                self._seen[target.identity] = f"{target.shown} cannot be probed: {_explain(error)}"
-                continue
-            self._seen[target.identity] = attached
-            fresh.append(attached)
+        fresh, waited = [], False
+        with contextlib.ExitStack() as turn:
+            for target in targets:
+                if target.identity in self._seen:
+                    continue
+                if self._pmu is not None and not waited:
+                    turn.enter_context(attach_perf.turn())
+                    waited = True
+                try:
+                    attached = self._attach(target)
+                except (OSError, elf.ElfError) as error:
+                    self._seen[target.identity] = f"{target.shown} cannot be probed: {_explain(error)}"
+                    continue
+                self._seen[target.identity] = attached
+                fresh.append(attached)
         return fresh
 
     def _attach(self, target: libraries.Target) -> Attached:
         probes, image = libraries.probes_of(target)
+        if self._pmu is not None:
+            probes = [probe for probe in probes if minimal.is_minimal(probe.cookie)]
         if probes:
-            offsets = [probe.offset for probe in probes]
-            cookies = [probe.cookie for probe in probes]
-            path = str(target.path)
             # returns first: a call that is under way then ends without a start and is ignored
             for program, on_return in ((self._programs.on_return, True), (self._programs.entry, False)):
-                self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
+                self._attach_probes(program, target, probes, on_return=on_return)
         return Attached(target, image.build_id, len(probes))
+
+    def _attach_probes(
+        self, program: int, target: libraries.Target, probes: list[libraries.Probe], *, on_return: bool
+    ) -> None:
+        path = str(target.path)
+        offsets = [probe.offset for probe in probes]
+        cookies = [probe.cookie for probe in probes]
+        if self._pmu is None or self._detacher is None:
+            self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
+            return
+        attach_perf.allow_descriptors(len(probes))
+        links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
+        with self._lock:
+            if not self._closed:
+                self._detacher.keep(links)
+                return
+        for link in links:
+            os.close(link)
 
     def _keep(self, link: int) -> None:
         with self._lock:
@@ -95,13 +141,24 @@ class Attachments:
         os.close(link)
 
     def close(self) -> None:
-        """Detaches everything; returns when the last probe is gone."""
+        """Detaches everything; returns when the last probe is gone, or with perf events before."""
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             links, self._links = self._links, []
+        if self._detacher is not None and not closed:
+            self._detacher.close()
         if links:
             with ThreadPoolExecutor(max_workers=len(links)) as pool:
                 list(pool.map(_close, links))
+
+
+def _read_pmu() -> attach_perf.Pmu:
+    try:
+        return attach_perf.read_pmu()
+    except (OSError, ValueError) as error:
+        raise ProbeError(
+            f"the kernel has no multi-uprobe links (Linux 6.6), and perf's uprobes are not usable: {error}"
+        ) from error
 
 
 def _close(link: int) -> None:
@@ -111,7 +168,7 @@ def _close(link: int) -> None:
 
 def _explain(error: OSError | elf.ElfError) -> str:
     if isinstance(error, OSError) and error.errno == errno.EINVAL:
-        return "the kernel has no multi-uprobe links (needs Linux 6.6 or later)"
+        return "the kernel has no multi-uprobe links (needs Linux 6.6 or later): unset GPUTOP_ATTACH"
     if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
         return "not permitted (CAP_BPF and CAP_PERFMON, or root)"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""The few commands of bpf(2) that bcc does not offer: multi-uprobe links, raw tracepoints, batch reads."""
+"""The few commands of bpf(2) that bcc does not offer: links, raw tracepoints, batch reads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_UPDATE, _MAP_DELETE, _RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 2, 3, 17, 24, 28
-_UPROBE_MULTI, _UPROBE_MULTI_RETURN = 48, 1
+_MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 2, 3, 5
+_RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 17, 24, 28
+_PERF_EVENT, _UPROBE_MULTI, _UPROBE_MULTI_RETURN = 41, 48, 1
+_PROG_TYPE_KPROBE = 2
+_MAP_LOOKUP = 1
+_RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,6 +67,38 @@ def attach_uprobes(
     )
 
 
+def has_uprobe_multi() -> bool:
+    """Whether the kernel has multi-uprobe links (6.6); also True when it does not let us ask.
+
+    The question is a link to a folder: a kernel that knows such links says that it is no file.
+    """
+    code = (ctypes.c_uint64 * 2)(*_RETURN_0)
+    license_text, folder = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(b"/")
+    where = (ctypes.c_uint64 * 1)()
+    load = [_PROG_TYPE_KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
+    try:
+        program = _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, _UPROBE_MULTI << 32))
+    except OSError as error:
+        return error.errno != errno.EINVAL
+    link = [program, _UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
+    try:
+        os.close(_bpf(_LINK_CREATE, _attribute(*link)))
+    except OSError as error:
+        return error.errno != errno.EINVAL
+    finally:
+        os.close(program)
+    return True
+
+
+def attach_perf_event(program: int, event: int, cookie: int) -> int:
+    """Attaches ``program`` to a perf event; each hit carries the cookie (Linux 5.15).
+
+    Returns:
+        The link's file descriptor, which also keeps the event; closing it detaches. Raises OSError.
+    """
+    return _bpf(_LINK_CREATE, _attribute(program | event << 32, _PERF_EVENT, cookie))
+
+
 def attach_raw_tracepoint(program: int, name: str) -> int:
     """Attaches a raw tracepoint program; closing the returned descriptor detaches. Raises OSError."""
     text = ctypes.create_string_buffer(name.encode())
@@ -73,6 +109,18 @@ def update(map_fd: int, key: bytes, value: bytes) -> None:
     """Sets one element of a map. Raises OSError: E2BIG when the map is full."""
     key_buffer, value_buffer = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
     _bpf(_MAP_UPDATE, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value_buffer), 0))
+
+
+def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:
+    """Whether a map has an element. Raises OSError."""
+    key_buffer, value = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value_bytes)
+    try:
+        _bpf(_MAP_LOOKUP, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value), 0))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    return True
 
 
 def delete(map_fd: int, key: bytes) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
 
 _KIND_ARRAY, _KIND_STRUCT, _KIND_UNION, _KIND_ENUM = 3, 4, 5, 6
 _KIND_FUNC_PROTO, _KIND_VAR, _KIND_DATASEC, _KIND_DECL_TAG, _KIND_ENUM64 = 13, 14, 15, 17, 19
-_KIND_INT = 1
+_KIND_INT, _KIND_POINTER, _KIND_TYPEDEF = 1, 2, 8
+_SWITCH = b"btf_trace_sched_switch"
+_SWITCH_ARGUMENTS = 5  # context, preempt, prev, next, prev_state; the last one since Linux 5.18
 
 # structure -> members whose offsets the BPF programs use
 WANTED: dict[str, tuple[str, ...]] = {
@@ -52,6 +55,7 @@ class _Types:
         self.strings = header + str_off
         self.starts = [0]
         self.structs: dict[int, list[int]] = {}  # name offset -> positions
+        self.typedefs: dict[int, int] = {}  # name offset -> type it stands for
         position, end = header + type_off, header + type_off + type_len
         unpack = struct.Struct("<II").unpack_from
         while position < end:
@@ -60,6 +64,8 @@ class _Types:
             self.starts.append(position)
             if kind == _KIND_STRUCT and name:
                 self.structs.setdefault(name, []).append(position)
+            elif kind == _KIND_TYPEDEF:
+                self.typedefs[name] = unpack(blob, position + 4)[1]
             position += 12 + _extra_bytes(kind, count)
 
     def name(self, offset: int) -> str:
@@ -80,10 +86,21 @@ class _Types:
         return found
 
 
-def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> dict[str, int]:
-    """Bit offsets as ``{"task_struct.pid": 12345, …}``.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the BPF programs must know of this kernel.
 
-    Takes 0.07 s, so nothing is cached.
+    Attributes:
+        offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
+        switch_tells_state: Whether the tracepoint sched_switch hands over the state of who leaves.
+    """
+
+    offsets: Mapping[str, int]
+    switch_tells_state: bool
+
+
+def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Layout:
+    """Takes 0.07 s, so nothing is cached.
 
     Raises:
         BtfError: No BTF, or a structure or member is not in it.
@@ -95,6 +112,20 @@ def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = W
             f"the kernel's type information {path} cannot be read ({error.strerror}): "
             "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF"
         ) from error
+    except struct.error as error:  # a container may lay /dev/null over it
+        raise BtfError(
+            f"the kernel's type information {path} is empty: "
+            "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF that is not masked"
+        ) from error
+    return Layout(_offsets(types, wanted), _switch_arguments(types) >= _SWITCH_ARGUMENTS)
+
+
+def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Mapping[str, int]:
+    """The offsets of ``read_layout``. Raises BtfError as that does."""
+    return read_layout(path, wanted).offsets
+
+
+def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     by_name = {types.name(offset): positions for offset, positions in types.structs.items()}
     offsets: dict[str, int] = {}
     for structure, members in wanted.items():
@@ -105,3 +136,15 @@ def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = W
                 raise BtfError(f"the kernel's type information has no {structure}.{member}")
             offsets[f"{structure}.{member}"] = layout[member]
     return offsets
+
+
+def _switch_arguments(types: _Types) -> int:
+    """Arguments of the tracepoint's function, its context included; 0 when the kernel does not say."""
+    name = types.blob.find(b"\0" + _SWITCH + b"\0", types.strings) + 1 - types.strings
+    pointer = types.starts[types.typedefs.get(name, 0)]
+    if not pointer:
+        return 0
+    kind, function = struct.unpack_from("<II", types.blob, pointer + 4)
+    info = struct.unpack_from("<I", types.blob, types.starts[function] + 4)[0]
+    is_function = kind >> 24 & 0x1F == _KIND_POINTER and info >> 24 & 0x1F == _KIND_FUNC_PROTO
+    return info & 0xFFFF if is_function else 0

@@ -1,17 +1,24 @@
-"""What gputop needs of an ELF file: exported functions with their file offsets, soname, build id."""
+"""What gputop needs of an ELF file: functions with their places in the file, soname, build id."""
 
 from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
-_SHT_DYNSYM, _SHT_NOTE = 11, 7
+_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_STRSZ = 5, 6, 14, 10
 _STT_FUNC = 2
 _NT_GNU_BUILD_ID = 3
+_SYMBOL: np.dtype[np.void] = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
 MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
@@ -21,19 +28,21 @@ class ElfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """An ELF file's exported functions.
+    """An ELF file's functions.
 
     Attributes:
         functions: Symbol name -> file offset of its first instruction.
         soname: DT_SONAME, or "".
         build_id: GNU build id in hex, or "".
         machine: x86_64, aarch64 or the ELF machine number.
+        sizes_at: File offset of a function -> bytes of its code; 0 where the file does not say.
     """
 
     functions: dict[str, int]
     soname: str
     build_id: str
     machine: str
+    sizes_at: dict[int, int] = field(default_factory=dict)
 
 
 class _Image:
@@ -63,13 +72,17 @@ class _Image:
         end = self.data.find(b"\0", table + offset, table + size)
         return self.data[table + offset : end].decode(errors="replace") if end >= 0 else ""
 
-    def dynamic_symbols(self) -> tuple[int, int, int, int]:
-        """(file offset of the symbols, count, file offset of their strings, size of the strings)."""
+    def symbols(self, kind: int) -> Iterator[tuple[npt.NDArray[np.void], int, int]]:
+        """(symbols, file offset of their strings, size of the strings) of each table of that kind."""
         for section in self.sections:
-            if section[1] == _SHT_DYNSYM and section[9]:
+            if section[1] == kind and section[9]:
                 strings = self.sections[section[6]]
-                return section[4], section[5] // section[9], strings[4], strings[5]
-        raise ElfError("no dynamic symbols")
+                if section[4] + section[5] > len(self.data):
+                    raise ElfError("a damaged ELF file")
+                count = section[5] // _SYMBOL.itemsize
+                # a copy: views of the file would keep it from being closed
+                table = np.frombuffer(self.data, _SYMBOL, count, section[4]).copy()
+                yield table, strings[4], strings[5]
 
     def soname(self) -> str:
         tags: dict[int, int] = {}
@@ -102,6 +115,26 @@ def read(path: Path) -> Library:
         ElfError: Not an ELF file, or damaged, or without dynamic symbols.
         OSError: The file cannot be read.
     """
+    return _read(path, (_SHT_DYNSYM,), "")
+
+
+def read_defined(path: Path, prefix: str) -> Library:
+    """Reads the functions of a file whose names begin so, exported or not; none where it is stripped.
+
+    Raises:
+        ElfError: Not an ELF file, or damaged.
+        OSError: The file cannot be read.
+    """
+    return _read(path, (_SHT_SYMTAB, _SHT_DYNSYM), prefix)
+
+
+def contains(path: Path, text: bytes) -> bool:
+    """Whether a file holds these bytes. Raises OSError."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(text) >= 0
+
+
+def _read(path: Path, tables: tuple[int, ...], prefix: str) -> Library:
     with path.open("rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -109,22 +142,43 @@ def read(path: Path) -> Library:
             raise ElfError("an empty file") from error
         with data:
             try:
-                return _parse(_Image(data))
-            except (struct.error, IndexError) as error:
+                return _parse(_Image(data), tables, prefix)
+            except (struct.error, IndexError, ValueError) as error:
                 raise ElfError("a damaged ELF file") from error
 
 
-def _parse(image: _Image) -> Library:
-    start, count, strings, strings_size = image.dynamic_symbols()
+def _parse(image: _Image, kinds: tuple[int, ...], prefix: str) -> Library:
     functions: dict[str, int] = {}
-    for row in range(count):
-        name, info, _other, section, value, _size = struct.unpack_from(
-            "<IBBHQQ", image.data, start + 24 * row
-        )
-        if info & 0xF != _STT_FUNC or section == 0:
-            continue
-        offset = image.file_offset(value)
-        if offset is not None:
-            functions[image.string(strings, strings_size, name)] = offset
+    sizes: dict[int, int] = {}
+    tables = [table for kind in kinds for table in image.symbols(kind)]
+    if not tables and not prefix:
+        raise ElfError("no dynamic symbols")
+    for symbols, strings, strings_size in tables:
+        for row in _beginning(image, _functions(symbols), strings, strings_size, prefix.encode()):
+            offset = image.file_offset(int(row["value"]))
+            name = image.string(strings, strings_size, int(row["name"]))
+            if offset is not None and name.startswith(prefix):
+                functions[name] = offset
+                sizes[offset] = int(row["size"])
     machine = MACHINES.get(image.machine, str(image.machine))
-    return Library(functions, image.soname(), image.build_id(), machine)
+    return Library(functions, image.soname(), image.build_id(), machine, sizes)
+
+
+def _functions(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """Those that are defined here; local ones too, as linkers make what is hidden in a static library."""
+    defined: npt.NDArray[np.void] = symbols[(symbols["info"] & 0xF == _STT_FUNC) & (symbols["section"] != 0)]
+    return defined
+
+
+def _beginning(
+    image: _Image, symbols: npt.NDArray[np.void], strings: int, size: int, prefix: bytes
+) -> npt.NDArray[np.void]:
+    """Symbols whose names may begin with ``prefix``: an executable can have a million others."""
+    if not prefix or not len(symbols):
+        return symbols
+    text = np.frombuffer(image.data[strings : strings + size], np.uint8)
+    first = symbols["name"] < size
+    for place, letter in enumerate(prefix):
+        at = np.minimum(symbols["name"].astype(np.int64) + place, max(size - 1, 0))
+        first &= text[at] == letter
+    return symbols[first]

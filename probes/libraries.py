@@ -6,9 +6,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import BinaryIO
 
-from probes import api, elf
+from probes import api, elf, sites
+from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
 _LAYERS = {"cudart": api.RUNTIME, "cuda": api.DRIVER, "nccl": api.NCCL}
@@ -22,6 +25,12 @@ _SYSTEM_FOLDERS = (
     "/usr/local/cuda/targets/x86_64-linux/lib",
 )
 _WHEEL_GLOBS = ("nvidia/*/lib/lib*.so*", "torch/lib/lib*.so*")
+_GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
+_UNKNOWN_SIZE = 4096  # bytes looked at of a function whose size the file does not tell
+
+_STATIC_PREFIX = "cuda"
+_REMOVED_IN_13 = {"cudaThreadSynchronize", "cudaGetDeviceProperties_v2"}
+_RUNTIME_TEXT = b"cudaErrorInvalidValue\0"  # for cudaGetErrorName; stays when the symbols are removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class Target:
         identity: (device, inode).
         layer: runtime, driver or nccl.
         major: Major version from its name, 0 if it names none.
+        static: An executable into which the library is linked; ``major`` is then 0.
     """
 
     path: Path
@@ -41,15 +51,24 @@ class Target:
     identity: tuple[int, int]
     layer: str
     major: int
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One symbol to probe: file offset and cookie."""
+    """One symbol to probe.
+
+    Attributes:
+        symbol: The function's name.
+        offset: Where in the file the probes of its entry and its return go; ``probes.sites`` chooses it.
+        cookie: What each hit carries.
+        cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
+    """
 
     symbol: str
     offset: int
     cookie: int
+    cheap: bool
 
 
 def classify(name: str) -> tuple[str, int] | None:
@@ -79,35 +98,154 @@ def probes_of(library: Target) -> tuple[list[Probe], elf.Library]:
     Raises:
         elf.ElfError, OSError: The file cannot be read or is no library.
     """
-    image = elf.read(library.path)
-    major = library.major
+    image = elf.read_defined(library.path, _STATIC_PREFIX) if library.static else elf.read(library.path)
+    major = _static_major(image) if library.static else library.major
     if not major and (match := _NAME.fullmatch(image.soname)):
         major = int(match[2] or 0)
     probes: dict[int, Probe] = {}
-    for symbol, offset in sorted(image.functions.items()):
-        row = api.find(symbol, library.layer, major)
-        if row is not None:
-            probes.setdefault(offset, Probe(symbol, offset, api.cookie(row, symbol)))
+    with library.path.open("rb") as file:
+        for symbol, start in sorted(image.functions.items()):
+            row = api.find(symbol, library.layer, major)
+            if row is None:
+                continue
+            site = _site(file, start, image)
+            offset = start + site.offset
+            probes.setdefault(offset, Probe(symbol, offset, api.cookie(row, symbol), site.cheap))
     return list(probes.values()), image
+
+
+def _site(file: BinaryIO, start: int, image: elf.Library) -> sites.Site:
+    if image.machine != "x86_64":
+        return sites.Site(0, cheap=False)
+    file.seek(start)
+    size = image.sizes_at.get(start) or _UNKNOWN_SIZE
+    return sites.choose(file.read(min(size, sites.CODE_LIMIT)))
+
+
+def _static_major(image: elf.Library) -> int:
+    """12 where functions that 13 removed are linked in, else what the newest has."""
+    return 12 if _REMOVED_IN_13 & image.functions.keys() else 0
 
 
 def mapped(pids: Iterable[int]) -> Iterator[Target]:
     """Libraries that these processes have mapped; a process that ended or is closed to us has none."""
+    yield from filter(None, map(reach, mappings(pids)))
+
+
+def mappings(pids: Iterable[int]) -> Iterator[Mapped]:
+    """The mappings themselves, each library once for each process."""
     for pid in pids:
-        seen: set[str] = set()
+        seen: set[tuple[int, int]] = set()
         try:
             lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
         except OSError:
             continue
         for line in lines:
             columns = line.split(None, 5)
-            path = columns[5] if len(columns) == 6 else ""
-            if path in seen or classify(path.rpartition("/")[2]) is None:
+            if len(columns) < 6 or classify(file_name(columns[5])) is None:
                 continue
-            seen.add(path)
-            found = target(Path(f"/proc/{pid}/root{path}"), path)
-            if found is not None:
-                yield found
+            major, minor = (int(number, 16) for number in columns[3].split(":"))
+            file = (os.makedev(major, minor), int(columns[4]))
+            if file not in seen:
+                seen.add(file)
+                start, end = (int(address, 16) for address in columns[0].split("-"))
+                yield Mapped(pid, (start, end), file, columns[5])
+
+
+def layer(mapping: Mapped) -> str:
+    """The layer of a mapped library, "" when it is none of ours."""
+    kind = classify(file_name(mapping.path))
+    return kind[0] if kind else ""
+
+
+def calling_order(layer_name: str) -> int:
+    """Sorts callers before callees: a driver call must not look outermost for want of its runtime call."""
+    return (api.NCCL, api.RUNTIME, api.DRIVER, "").index(layer_name)
+
+
+def file_name(path: str) -> str:
+    """The last part of a path as the kernel tells it, also of a file that is gone."""
+    return path.removesuffix(_GONE).rpartition("/")[2]
+
+
+def reach(mapping: Mapped) -> Target | None:
+    """The very file that a process has mapped, None when it is none of ours or the process has ended.
+
+    The path alone could lead elsewhere: to gputop's own file where the process has another root, to a newer
+    one that took the place of the mapped one. So device and inode decide. Where no path leads to the file, or
+    the file system shows other devices than the kernel's list of mappings (overlayfs, btrfs), the entry in
+    ``map_files`` does, which is the mapping itself.
+    """
+    kind = classify(file_name(mapping.path))
+    if kind is None:
+        return None
+    found = _reach(mapping, Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span)))
+    return found and Target(found[0], mapping.path, found[1], *kind)
+
+
+def _reach(mapping: Mapped, itself: Path) -> tuple[Path, tuple[int, int]] | None:
+    shown = mapping.path.removesuffix(_GONE)
+    behind = None
+    # the first is there when the process has ended, the second where it has a root of its own
+    for path in (Path(shown), Path(f"/proc/{mapping.pid}/root{shown}"), itself):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        identity = (status.st_dev, status.st_ino)
+        if identity == mapping.file or path is itself:
+            return path, identity
+        if status.st_ino == mapping.file[1]:
+            behind = path, identity  # without the right to map_files: the inode alone must do
+    return behind
+
+
+def executable(pid: int) -> Target | None:
+    """The program that a process runs, as if the CUDA runtime were linked into it."""
+    link = Path(f"/proc/{pid}/exe")
+    try:
+        shown, status = os.readlink(link), link.stat()
+    except OSError:
+        return None
+    return _program(Path(shown), (status.st_dev, status.st_ino)) or Target(
+        link, shown, (status.st_dev, status.st_ino), api.RUNTIME, 0, static=True
+    )
+
+
+def program(path: Path) -> Target | None:
+    """The same of a program that is about to start; None when there is no such file."""
+    return _program(path, None)
+
+
+def _program(path: Path, identity: tuple[int, int] | None) -> Target | None:
+    try:
+        real = path.resolve(strict=True)
+        status = real.stat()
+    except (OSError, RuntimeError):
+        return None
+    found = (status.st_dev, status.st_ino)
+    if identity not in (None, found):
+        return None
+    return Target(real, str(real), found, api.RUNTIME, 0, static=True)
+
+
+class Runtime(Enum):
+    """How the CUDA runtime is in a program's own file."""
+
+    ABSENT = "absent"
+    VISIBLE = "visible"  # by its symbols
+    STRIPPED = "stripped"  # it is there, its symbols are not
+
+
+def linked_runtime(target: Target) -> Runtime:
+    """Whether the CUDA runtime is linked into a program, and whether it can be probed there."""
+    try:
+        image = elf.read_defined(target.path, _STATIC_PREFIX)
+        if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
+            return Runtime.VISIBLE
+        return Runtime.STRIPPED if elf.contains(target.path, _RUNTIME_TEXT) else Runtime.ABSENT
+    except (OSError, elf.ElfError):
+        return Runtime.ABSENT
 
 
 def all_pids() -> list[int]:

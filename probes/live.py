@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probes import api, attach, bpfcall, libraries, loader, nvml, procfs, schema
+from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
 from probes.ring import Ring
 from probes.roster import Roster
-from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
+from probes.scanner import Scanner
+from probes.source import APIS, GPUS, MARK, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
+READER_NICE = -15
 FIRST_MARK_S = 0.1  # so that there is something to see soon
-RESCAN_S = 1.0  # how often watched and new processes are searched for libraries
-_FULL_SCAN = 10  # every which time all others are
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ class LivePlan:
         ring_bytes: Size of the ring buffer, a power of two.
         environment: Environment of the command to come, for its library search path.
         interpreters: Prefixes of Python installations whose wheels may be used.
+        program: File of the command to come, which may have the CUDA runtime inside.
         nvml_library: NVML library to load instead of the system's.
+        problems: What cannot be observed, as far as it is known before: sentences.
     """
 
     pids: tuple[int, ...] | None = None
@@ -45,7 +48,9 @@ class LivePlan:
     ring_bytes: int = 16 << 20
     environment: Mapping[str, str] = field(default_factory=dict)
     interpreters: tuple[Path, ...] = ()
+    program: Path | None = None
     nvml_library: Path | None = None
+    problems: tuple[str, ...] = ()
 
 
 class LiveSource:
@@ -62,34 +67,45 @@ class LiveSource:
         self._header: dict[str, Any] = {}
         self._own = procfs.OwnUse()
         self._sampler: nvml.NvmlSampler | None = None
-        self._pending: list[Sample] = []
+        known = [Sample(PROBLEM, self._started_ns, {"text": text}) for text in plan.problems]
+        self._pending = deque(known)  # the scanner's thread adds to it
         self._read = 0
         self._number = 0
         self._roster = Roster()
         self._detached = False
-        self._scans = 0
-        self._scanned: set[int] = set()
 
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML. Takes about 0.4 s."""
-        options = loader.Options(self._plan.pids is None, self._plan.ring_bytes, os.getpid())
         self._start_nvml()
+        try:
+            self._start_probes()
+        except loader.ProbeError:
+            if self._sampler is not None:
+                self._sampler.close()
+            raise
+
+    def _start_probes(self) -> None:
+        options = loader.Options(self._plan.pids is None, self._plan.ring_bytes, os.getpid())
         programs = loader.load(options)
         self._programs = programs
         self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
         self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self._attachments = attach.Attachments(programs)
+        if reduced := self._attachments.reduced:
+            self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
-        self._attach_libraries(first=True)
+        self._attach_libraries()
         self._started_ns = time.monotonic_ns()
         self._header = self._make_header()
-        self._scanner = threading.Thread(target=self._rescan, name="gputop-libraries", daemon=True)
-        self._scanner.start()
+        scan = threading.Thread(
+            target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
+        )
+        scan.start()
 
     def _start_nvml(self) -> None:
         try:
@@ -98,19 +114,15 @@ class LiveSource:
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": f"no GPU figures: {error}"}))
 
     def _make_header(self) -> dict[str, Any]:
-        now = time.time_ns()
         return {
             "machine": procfs.machine_facts(),
-            "clock": {
-                "monotonic_ns": time.monotonic_ns(),
-                "realtime_ns": now,
-                "utc_offset_s": time.localtime(now // _NS).tm_gmtoff,
-            },
+            "clock": procfs.clock_facts(),
             "start_ns": self._started_ns,
             "rate_hz": self._plan.rate_hz,
             "ring_bytes": self._plan.ring_bytes,
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",
+            "attach": "multi" if self._programs.multi else "perf",
             "libraries": [
                 {
                     "path": entry.target.shown,
@@ -135,31 +147,27 @@ class LiveSource:
             raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
         self._roster.add(pid)
 
-    def _candidates(self, first: bool) -> Iterator[libraries.Target]:
-        if first:
-            yield from libraries.installed(self._plan.environment, self._plan.interpreters)
-        if self._plan.pids is not None and not first:
-            yield from libraries.mapped(self._roster.alive())
-            return
-        self._scans += 1
-        everyone = set(libraries.all_pids())
-        # who was looked at before is looked at again every tenth time: maps of a thousand processes cost
-        fresh = everyone if self._scans % _FULL_SCAN == 1 else everyone - self._scanned
-        self._scanned = everyone
-        yield from libraries.mapped(fresh | set(self._roster.alive()))
+    def _wanted(self, pid: int) -> bool:
+        """Whether a process's libraries count; the kernel knows children before their records are read."""
+        if self._plan.pids is None:
+            return pid != os.getpid()
+        try:
+            return bpfcall.contains(self._programs.maps["procs"], struct.pack("<I", pid), 4)
+        except OSError:
+            return False
 
-    def _attach_libraries(self, first: bool) -> None:
-        known = len(self._attachments.refusals)
-        now = time.monotonic_ns()
-        for entry in self._attachments.attach(self._candidates(first)):
-            text = f"{entry.symbols} functions of {entry.target.shown} are traced"
-            self._pending.append(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
-        for text in self._attachments.refusals[known:]:
-            self._pending.append(Sample(PROBLEM, now, {"text": text}))
-
-    def _rescan(self) -> None:
-        while not self._stop.wait(RESCAN_S):
-            self._attach_libraries(first=False)
+    def _attach_libraries(self) -> None:
+        self._scanner = Scanner(
+            self._attachments,
+            self._wanted,
+            self._roster.alive,
+            self._pending.append,
+            everyone=self._plan.pids is None,
+        )
+        installed = libraries.installed(self._plan.environment, self._plan.interpreters)
+        if not self._programs.multi:
+            installed = attach_perf.first_of_each(installed)
+        self._scanner.begin(loader.max_cpus(), installed, self._plan.program)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -170,6 +178,9 @@ class LiveSource:
 
     def items(self) -> Iterator[Item]:
         """Records and samples until ``close``; the last item is a mark."""
+        with contextlib.suppress(OSError):
+            # it sleeps most of the time, but must be in time for the ring when every CPU is taken
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICE)
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
         if self._sampler is not None:
@@ -228,8 +239,8 @@ class LiveSource:
             time.sleep(0.001)
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
-        pending, self._pending = self._pending, []
-        yield from pending
+        while self._pending:
+            yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
         if gpus is not None:
             yield Sample(GPUS, gpus.time_ns, gpus.data)

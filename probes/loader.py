@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import os
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from probes import btf, schema
+from probes import bpfcall, btf, registers, schema
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
-SOURCE = _HERE / "bpf" / "gputop.c"
+SOURCES = tuple(_HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "calls.c", "scheduler.c"))
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
 BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
@@ -27,15 +28,8 @@ UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
 MAX_THREADS = 16384
 MAX_PROCS = 4096
 
-_X86_64 = {
-    **{f"REG_{row}": f"ctx->{name}" for row, name in enumerate(("di", "si", "dx", "cx", "r8", "r9"))},
-    "REG_SP": "ctx->sp",
-    "REG_RETURN": "ctx->ax",
-    "STACK_ARGUMENTS": "0",  # [8] is the first one: the return address lies at [0]
-    "RETURN_POPS": "8",
-    "TRAMPOLINE_MIN": "0x7fffffff0000ULL",
-    "SYSCALL_OFFSET": "120",  # pt_regs.orig_ax
-}
+OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
+ATTACH_VARIABLE = "GPUTOP_ATTACH"
 
 
 class ProbeError(Exception):
@@ -104,7 +98,31 @@ def max_cpus() -> int:
         return os.cpu_count() or 1
 
 
-def _defines(options: Options, offsets: Mapping[str, int]) -> dict[str, str]:
+def kernel_problem(release: str) -> str:
+    """Why a kernel of this release is too old for live tracing, in one sentence; empty when it is not."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if match is None or (int(match[1]), int(match[2])) >= OLDEST_KERNEL:
+        return ""
+    oldest = ".".join(map(str, OLDEST_KERNEL))
+    return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
+
+
+def uses_multi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
+
+    ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other; else it is tried.
+
+    Raises:
+        ProbeError: ``GPUTOP_ATTACH`` says something else.
+    """
+    wanted = environment.get(ATTACH_VARIABLE, "")
+    if wanted not in ("", "multi", "perf"):
+        raise ProbeError(f"{ATTACH_VARIABLE}={wanted}: it can be multi or perf")
+    return wanted == "multi" if wanted else bpfcall.has_uprobe_multi()
+
+
+def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
+    offsets = layout.offsets
     task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
     defines = {
         "TASK_PID": task["pid"],
@@ -126,26 +144,33 @@ def _defines(options: Options, offsets: Mapping[str, int]) -> dict[str, str]:
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
     }
-    return {name: str(value) for name, value in defines.items()}
+    if as_old or not layout.switch_tells_state:
+        defines["TASK_STATE"] = task["__state"]
+    return [f"#define {name} {value}" for name, value in defines.items()]
 
 
-def source_text(options: Options) -> str:
-    """The complete program text: record layout, offsets and limits, then probes/bpf/gputop.c.
+def source_text(options: Options, *, as_old: bool = False) -> str:
+    """The complete program text: record layout, offsets, registers and limits, then probes/bpf.
+
+    Args:
+        options: What to compile for.
+        as_old: Read from the task what tracepoints tell only since Linux 5.18.
 
     Raises:
-        ProbeError: An architecture whose registers are not described here.
+        ProbeError: An architecture whose registers are not described.
     """
-    if platform.machine() != "x86_64":
-        raise ProbeError(f"live tracing works on x86-64, this machine is {platform.machine()}")
-    defines = _X86_64 | _defines(options, btf.read_offsets())
-    lines = [f"#define {name} {value}" for name, value in defines.items()]
+    machine = platform.machine()
+    if machine not in registers.MACHINES:
+        known = " and ".join(registers.MACHINES)
+        raise ProbeError(f"live tracing works on {known}, this machine is {machine}; replay and stats work")
     return "\n".join(
         [
             "#include <linux/types.h>",
             "#include <linux/compiler.h>",
-            *lines,
+            *registers.defines(machine),
+            *_defines(options, btf.read_layout(), as_old=as_old),
             schema.c_header(),
-            SOURCE.read_text(),
+            *(source.read_text() for source in SOURCES),
         ]
     )
 
@@ -164,9 +189,14 @@ TRACEPOINTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive."""
+    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive.
+
+    Attributes:
+        multi: The uprobe programs are for multi-uprobe links, else for perf events.
+    """
 
     module: Any
+    multi: bool
     entry: int
     on_return: int
     tracepoints: dict[str, int]
@@ -177,14 +207,19 @@ def load(options: Options) -> Programs:
     """Compiles and loads everything; attaches nothing.
 
     Raises:
-        ProbeError: bcc is missing, the kernel refuses a program, or rights are missing.
+        ProbeError: The kernel is too old or refuses a program, bcc is missing, or rights are missing.
     """
+    if problem := kernel_problem(platform.release()):
+        raise ProbeError(problem)
+    multi = uses_multi()
+    attach_type = UPROBE_MULTI if multi else -1
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
     try:
-        module = bcc.BPF(text=source_text(options).encode(), cflags=["-Wno-macro-redefined"])
+        text = source_text(options, as_old=not multi)
+        module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
         functions = {
-            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=UPROBE_MULTI).fd
+            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
             for name in ("on_entry", "on_return")
         }
         points = {
@@ -192,13 +227,15 @@ def load(options: Options) -> Programs:
             for point, name in TRACEPOINTS.items()
         }
         maps = {name: module[name.encode()].map_fd for name in ("events", "threads", "procs", "cpus")}
+    except ProbeError:
+        raise
     except btf.BtfError as error:
         raise ProbeError(str(error)) from error
     except Exception as error:  # bcc raises plain Exception
         raise ProbeError(f"the kernel did not take the probes: {error}") from error
     finally:
         _return_memory()
-    return Programs(module, functions["on_entry"], functions["on_return"], points, maps)
+    return Programs(module, multi, functions["on_entry"], functions["on_return"], points, maps)
 
 
 def _return_memory() -> None:

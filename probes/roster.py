@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from probes import procfs
+from probes.devices import DeviceCalls
+from probes.latecomers import Latecomers
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, PROCESS, Sample
 
@@ -25,20 +28,29 @@ class Roster:
         self._turn = 0
         self._added: list[int] = []
         self._callers: set[int] = set()  # processes a thread of which called CUDA and ended
+        self._late = Latecomers()
+        self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._complete: set[int] = set()  # processes whose CUDA calls were all seen
+        self._devices = DeviceCalls(self._complete.__contains__)
 
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
         self._added.append(pid)
+        self._late.add(pid)
 
     def alive(self) -> list[int]:
         """Processes that were seen and have not exited, those of ``add`` included."""
         return [*dict.fromkeys([*self._added, *self._alive])]
 
     def notice(self, records: Records) -> Iterator[Sample]:
-        """The samples that follow from the rare records of a batch, in their order."""
+        """The samples that follow from a batch: births and ends in their order, then devices used."""
         rare = records["kind"] >= _FORK
-        if not rare.any():
-            return
+        if rare.any():
+            yield from self._notice_rare(records, rare)
+        for pid, keys in self._devices.notice(records):
+            yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
+
+    def _notice_rare(self, records: Records, rare: npt.NDArray[np.bool_]) -> Iterator[Sample]:
         for row in select(records, rare).view(ALIASED):
             kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
             if kind == Kind.EXIT:
@@ -51,13 +63,21 @@ class Roster:
             name = row["comm"].decode(errors="replace")
             self._name(pid, tid, name)
             if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
-                yield self._began(pid, name, now, int(row["next_pid"]) if kind == Kind.FORK else 0)
+                if kind == Kind.JOIN:
+                    self._late.add(pid)
+                yield self._began(pid, name, now, kind, int(row["next_pid"]))
 
-    def _began(self, pid: int, name: str, now: int, parent: int) -> Sample:
+    def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
         facts = procfs.process_facts(pid)
         if facts is None:  # lived less than one poll: what the record says is all there is
+            parent = maker if kind == Kind.FORK else 0
             facts = {"pid": pid, "parent_pid": parent, "name": name, "start_ns": now}
         self._alive[pid] = str(facts["name"])
+        # one that joins with its first call, and was not there before us, has made no call before
+        if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
+            self._complete.add(pid)
+        if self._devices.forget(pid):  # another program in the same process
+            facts |= {"cuda_devices": [], "cuda_devices_missed": False}
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
@@ -68,6 +88,8 @@ class Roster:
             yield Sample(PROCESS, now, data)
         if pid in self._added:
             self._added.remove(pid)
+        self._complete.discard(pid)
+        self._devices.forget(pid)
 
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self._names.get(tid) != name:
@@ -80,6 +102,7 @@ class Roster:
         self._reread(list(zip(pids, tids, strict=True)))
         for pid in self._vanished(set(pids)):
             yield from self._ended(pid, mark_ns, 0)
+        yield from self._late.tell(states, mark_ns)
         if self._fresh_names:
             fresh, self._fresh_names = self._fresh_names, {}
             yield Sample(
@@ -100,6 +123,6 @@ class Roster:
         self._turn = self._turn + _RENAMES_PER_MARK if self._turn + _RENAMES_PER_MARK < len(threads) else 0
 
     def _vanished(self, known: Iterable[int]) -> list[int]:
-        """Processes whose exit record was lost: no watched thread and no /proc entry."""
-        missing = self._alive.keys() - set(known)
+        """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
+        missing = {*self._alive, *self._added} - set(known)
         return [pid for pid in missing if procfs.process_facts(pid) is None]

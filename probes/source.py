@@ -34,6 +34,7 @@ GPUS = "gpus"  # what NVML said of each GPU
 PROCESS = "process"  # facts of a process: name, command, user, start
 NAMES = "names"  # thread names by tid
 OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
+COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
 APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence
 NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
@@ -55,4 +56,17 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Stop observing; ``items`` ends after what was already seen."""
+        ...
+
+
+class Observer(Source, Protocol):
+    """A source that observes this machine now."""
+
+    @property
+    def alive(self) -> list[int]:
+        """Watched processes that have not exited."""
+        ...
+
+    def abandon(self) -> None:
+        """Ends at once when nobody iterates ``items`` any more."""
         ...

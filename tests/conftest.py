@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from probes import api, minimal
+
 _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
+    "drains": "waits until the kernel has detached all perf-event probes: up to minutes after other tests",
 }
 
 
@@ -62,8 +65,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last."""
+    items.sort(key=lambda item: "perf" in item.name or "5.15" in item.name or "killed_helper" in item.name)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips or fails a test whose marker asks for what is not there."""
     for marker, missing in (("ebpf", missing_for_ebpf), ("bpftrace", missing_for_bpftrace)):
         if item.get_closest_marker(marker) is not None and (reason := missing()):
             skip_or_fail(reason)
+
+
+@pytest.fixture(params=["multi", "perf"])
+def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
+    """The functions that are traced: attached as newer kernels can, then as Linux 5.15 can.
+
+    What is exact with multi-uprobe links is exact with perf events.
+    """
+    monkeypatch.setenv("GPUTOP_ATTACH", request.param)
+    return frozenset(api.NAMES) if request.param == "multi" else minimal.MINIMAL

@@ -50,6 +50,8 @@ def record(options: argparse.Namespace) -> int:
     """Runs the command; returns CMD's exit status, or 0 without one."""
     session = open_session(options, record_to=options.output, output=None, rate_hz=options.rate)
     source, child = session.source, session.child
+    if session.reason:
+        sys.stderr.write(f"gputop: {session.reason}\n")
     received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -20,18 +20,23 @@ from gputop.child import (
     behind_sudo,
     interpreter_prefixes,
 )
+from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
-from probes.live import LivePlan, LiveSource
-from probes.loader import ProbeError
+from probes.live import LivePlan
+from probes.source import Observer
 from replay.format import SessionError
 from replay.writer import SessionWriter
 
 
 @dataclass(slots=True)
 class Session:
-    """A started source, its command (waiting to be released) and its file."""
+    """A started source, its command (waiting to be released) and its file.
 
-    source: LiveSource
+    ``reason`` says why there is no eBPF, "" when there is.
+    """
+
+    source: Observer
+    reason: str
     child: Child | None
     writer: SessionWriter | None
 
@@ -54,19 +59,20 @@ class Session:
 
 
 def check_pids(pids: tuple[int, ...] | None) -> None:
-    """Raises CommandError for a process that does not exist."""
+    """Raises CommandError for a process that does not exist, or that /proc hides."""
     for pid in pids or ():
-        if not Path(f"/proc/{pid}").exists():
-            raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
-
-
-def check_rights() -> None:
-    """Raises CommandError when eBPF is out of reach."""
-    if os.geteuid() != 0:
-        raise CommandError(
-            "live tracing needs root: run it with sudo (sudo gputop …); "
-            "gputop replay and gputop stats work without"
-        )
+        if Path(f"/proc/{pid}").exists():
+            continue
+        try:
+            os.kill(pid, 0)
+        except PermissionError as error:
+            command = as_root(f"gputop --pid {pid}")
+            raise CommandError(
+                f"process {pid} belongs to another user, and /proc hides it (hidepid): {command}"
+            ) from error
+        except (ProcessLookupError, OverflowError):
+            pass
+        raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
 
 
 def check_command(command: list[str], environment: Mapping[str, str]) -> None:
@@ -104,7 +110,6 @@ def open_session(
     Raises:
         CommandError: Any of it failed; nothing is left behind, the command has not run.
     """
-    check_rights()
     check_pids(options.pid)
     check_command(options.command, os.environ)
     environment, nvml_library = dict(os.environ), None
@@ -116,12 +121,7 @@ def open_session(
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
-    try:
-        source = _start_source(options, child, environment, nvml_library, rate_hz)
-    except ProbeError as error:
-        if child is not None:
-            child.discard()
-        raise CommandError(str(error)) from error
+    source, reason = _start_source(options, child, environment, nvml_library, rate_hz)
     try:
         writer = _open_file(record_to, source.header, options, user) if record_to else None
     except SessionError as error:
@@ -129,7 +129,12 @@ def open_session(
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, child, writer)
+    return Session(source, reason, child, writer)
+
+
+def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:
+    found = shutil.which(command[0], path=environment.get("PATH")) if command else None
+    return Path(found) if found else None
 
 
 def _start_source(
@@ -138,22 +143,20 @@ def _start_source(
     environment: Mapping[str, str],
     nvml_library: Path | None,
     rate_hz: float,
-) -> LiveSource:
+) -> tuple[Observer, str]:
     pids = options.pid
     if child is not None:
         pids = (child.pid,)
-    source = LiveSource(
-        LivePlan(
-            pids=pids,
-            rate_hz=rate_hz,
-            ring_bytes=options.ring << 20,
-            environment=environment,
-            interpreters=interpreter_prefixes(options.command, environment),
-            nvml_library=nvml_library,
-        )
+    plan = LivePlan(
+        pids=pids,
+        rate_hz=rate_hz,
+        ring_bytes=options.ring << 20,
+        environment=environment,
+        interpreters=interpreter_prefixes(options.command, environment),
+        program=_program(options.command, environment),
+        nvml_library=nvml_library,
     )
-    source.start()
-    return source
+    return start_observer(plan, own_command(options))
 
 
 def _open_file(

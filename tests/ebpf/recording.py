@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,10 +108,21 @@ class Recorded:
 
 
 class Workshop:
-    """One test's own simulated machine, log, and recording."""
+    """One test's own simulated machine, log, and recording.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: For all its files.
+        attach: How gputop attaches: ``perf`` or ``multi``; else as ``GPUTOP_ATTACH`` says. With perf events
+            the probes are gone only minutes later, so the test then gets libraries of its own.
+    """
+
+    def __init__(self, directory: Path, attach: str = "") -> None:
         self.directory = directory
+        self.attach = attach or os.environ.get("GPUTOP_ATTACH", "")
+        self.libraries = ensure_built()
+        if self.attach == "perf":
+            self.libraries = directory / "libraries"
+            shutil.copytree(ensure_built(), self.libraries, symlinks=True)
         self.file = directory / "run.gputop"
         self.self_log = directory / "self.jsonl"
         self.simgpu_log = directory / "simgpu.jsonl"
@@ -122,6 +134,15 @@ class Workshop:
             "SIMGPU_FIRST_LAUNCH_MS": "0",
             "PYTHONPATH": os.pathsep.join(map(str, PYTHON_PROGRAMS)),
         }
+        if self.attach:
+            self.env["GPUTOP_ATTACH"] = self.attach
+
+    def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment in which a program finds the simulated libraries first."""
+        made = dict(self.env if base is None else base)
+        given = made.get("LD_LIBRARY_PATH")
+        made["LD_LIBRARY_PATH"] = os.pathsep.join([str(self.libraries), *([given] if given else [])])
+        return made
 
     def said(self) -> list[dict[str, Any]]:
         """What the program wrote about itself, a line for each process or thread."""
@@ -135,9 +156,13 @@ class Workshop:
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """Starts ``gputop record``; ``arguments`` follow the flags (``-- CMD`` or ``--pid N``)."""
+        environment = self.env | dict(env or {})
+        if self.attach == "perf" and "--simgpu" in flags:
+            flags = [flag for flag in flags if flag != "--simgpu"]
+            environment = self.environment(environment)
         return subprocess.Popen(
             [*GPUTOP, "record", "-o", str(self.file), *flags, *arguments],
-            env=self.env | dict(env or {}),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -54,6 +54,7 @@ def assert_ordinary_calls(run: Recorded) -> None:
     assert run.nesting(pid, "cudaFree") == {False: line["frees"]}
 
 
+@pytest.mark.usefixtures("traced_names")
 def test_a_driver_call_is_nested_inside_its_runtime_call_and_outermost_by_itself(
     built: Path, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_driver_call_is_nested_inside_its_runtime_call_and_outermost_by_itself
     assert abandoned(run) == {}
 
 
+@pytest.mark.usefixtures("traced_names")
 @pytest.mark.parametrize("case", ["longjmp", "deeper"])
 def test_a_call_left_by_longjmp_is_counted_once_and_no_later_call_is_lost(
     built: Path, tmp_path: Path, case: str
@@ -92,6 +94,7 @@ def test_a_call_in_which_its_thread_exits_is_counted_once(built: Path, tmp_path:
     assert abandoned(run) == {"cudaMalloc": ROUNDS, "cuMemAlloc": ROUNDS}
 
 
+@pytest.mark.usefixtures("traced_names")
 def test_a_jump_from_one_probed_function_to_another_counts_both(built: Path, tmp_path: Path) -> None:
     run = run_case(built, tmp_path, "tail")
     (line,) = run.said

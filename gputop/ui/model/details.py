@@ -16,6 +16,8 @@ from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table
 
+NO_CALLS = ("No CUDA call ended in the last window.",)
+NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
@@ -85,7 +87,8 @@ def call_table() -> Table[CallRow]:
 def call_context(frame: Frame, process: ProcessRow | None, glyphs: Glyphs) -> Context:
     """The context of the calls: all histograms share one range of buckets so that they line up."""
     used = used_range([call.histogram for call in process.calls]) if process else (0, 0)
-    return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, used_buckets=used)
+    window_s = max(frame.window_ns, 1) / 1e9
+    return Context(glyphs, window_s, frame.time_ns, used_buckets=used, traced=frame.calls_observed)
 
 
 def histogram_scale(context: Context) -> str:
@@ -130,6 +133,18 @@ def _share_of_window(ns: int, context: Context) -> str:
     return format_percent(ns / (context.window_s * 1e7))
 
 
+def _cuda(row: ThreadRow, context: Context, width: int) -> Span:
+    if not context.traced:
+        return "-", "unknown"
+    return ("C", "busy") if row.cuda else (context.glyphs.dot, "dim")
+
+
+def _preempted(row: ThreadRow, context: Context, width: int) -> Span:
+    if not context.traced:
+        return "-", "unknown"
+    return shares_text(row.preempted_by, context.glyphs, 3), ""
+
+
 def _runnable(row: ThreadRow, context: Context, width: int) -> Span:
     share = row.runnable_ns / (context.window_s * 1e9)
     return _share_of_window(row.runnable_ns, context), "host" if share >= 0.2 else ""
@@ -139,8 +154,7 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column("tid", "TID", 7, lambda r, c, w: (str(r.tid), ""), lambda r: r.tid, keep=100, descending=False),
     Column("name", "THREAD", 9, lambda r, c, w: (escape_text(r.name, ascii_only=c.glyphs.ascii), ""),
            lambda r: r.name.lower(), right=False, keep=95, grow=16, descending=False),
-    Column("cuda", "C", 1, lambda r, c, w: ("C" if r.cuda else c.glyphs.dot, "busy" if r.cuda else "dim"),
-           lambda r: r.cuda, right=False, keep=30),
+    Column("cuda", "C", 1, _cuda, lambda r: r.cuda, right=False, keep=30),
     Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, descending=False),
     Column("voluntary", "VOL/s", 5, lambda r, c, w: (format_count(r.voluntary_switches / c.window_s), ""),
            lambda r: r.voluntary_switches, keep=50),
@@ -151,8 +165,8 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column("runnable", "RUNQ%", 5, _runnable, lambda r: r.runnable_ns, keep=85),
     Column("blocked", "BLK%", 5, lambda r, c, w: (_share_of_window(r.blocked_ns, c), ""),
            lambda r: r.blocked_ns, keep=65),
-    Column("preempted", "PREEMPTED BY", 14, lambda r, c, w: (shares_text(r.preempted_by, c.glyphs, 3), ""),
-           lambda r: r.runnable_ns, right=False, keep=55, grow=60),
+    Column("preempted", "PREEMPTED BY", 14, _preempted, lambda r: r.runnable_ns, right=False, keep=55,
+           grow=60),
 )  # fmt: skip
 
 

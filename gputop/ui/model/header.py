@@ -86,8 +86,9 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
     if frame.problems:
         count = len(frame.problems)
         facts.append([(f"{glyphs.warning} {count} problem{'s' if count > 1 else ''} [!]", "warn")])
-    facts.append([(format_count(frame.events_per_second), ""), (" events/s", "dim")])
-    facts.append([(format_count(frame.calls_per_second), ""), (" calls/s", "dim")])
+    if frame.calls_observed:
+        facts.append([(format_count(frame.events_per_second), ""), (" events/s", "dim")])
+    facts.append([(calls_text(frame), ""), (" calls/s", "dim")])
     if width >= 100:
         facts.append([(f"{format_bytes(frame.own_rss_bytes)} rss", "dim")])
     if status.native_lines:
@@ -123,16 +124,23 @@ def banner_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs)
     return spread([(text, "warn")], [(hint, "key")], width)
 
 
-def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200) -> list[Span]:
+def calls_text(frame: Frame) -> str:
+    """Calls per second of all processes; ``-`` where they are not observed."""
+    return format_count(frame.calls_per_second) if frame.calls_observed else "-"
+
+
+def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool = True) -> list[Span]:
     """A storm in words: who suffers, how much, and who had its CPU.
 
     Args:
         storm: The storm.
         glyphs: The signs used.
         width: Columns; where it is tight the figures are left to the row of the process.
+        traced: Whether eBPF tells who has a CPU.
     """
     name = escape_text(storm.name, ascii_only=glyphs.ascii)
-    occupants = shares_text(storm.occupants, glyphs) or "unknown"
+    unknown = "unknown" if traced else "not known without eBPF"
+    occupants = shares_text(storm.occupants, glyphs) or unknown
     head: Span = (f"{glyphs.storm} storm ", "host")
     rate = format_count(storm.involuntary_per_second)
     percent = format_percent(storm.runnable_percent)
@@ -151,7 +159,9 @@ def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200) -> list[Span]:
     return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
 
 
-def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def storm_lines(
+    storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs, *, traced: bool = True
+) -> list[Line]:
     """The storms under way, the last line says how many there is no room for."""
     if not storms:
         text = f"{glyphs.dot} no storm of context switches"
@@ -160,7 +170,8 @@ def storm_lines(storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
-        body = fit_line(storm_spans(storm, glyphs, width), width - len(more), ellipsis=glyphs.ellipsis)
+        told = storm_spans(storm, glyphs, width, traced=traced)
+        body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
 

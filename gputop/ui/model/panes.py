@@ -57,7 +57,7 @@ class Panes:
             context = processes.context_of(frame, self.glyphs)
             title: list[Span] = [("Processes", self._token(focused)), (f" {len(frame.processes)}", "dim")]
             return self._listed(
-                self.processes, placed, context, title, processes.WAITING, processes.row_token, focused
+                self.processes, placed, context, title, processes.waiting(frame), processes.row_token, focused
             )
         who = (
             f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}"
@@ -71,11 +71,8 @@ class Panes:
             scale = details.histogram_scale(context)
             if scale and placed.width >= 72:
                 title.append((f"  {scale}", "faint"))
-            empty = (
-                ("No CUDA call ended in the last window.",)
-                if row
-                else ("Select a process to see its calls.",)
-            )
+            none = details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
+            empty = none if row else ("Select a process to see its calls.",)
             return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
         context = details.call_context(frame, None, self.glyphs)
         count = f" {len(row.threads)}" if row else ""

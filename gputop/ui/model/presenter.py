@@ -94,7 +94,8 @@ class Presenter(Controls):
         if self.frame is None:
             return self._waiting(placed)
         if placed.pane == "storms":
-            return header.storm_lines(self.frame.storms, width, placed.height, glyphs)
+            traced = self.frame.calls_observed
+            return header.storm_lines(self.frame.storms, width, placed.height, glyphs, traced=traced)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
         focused = self.focus == placed.pane

@@ -12,21 +12,33 @@ WAITING = (
     "gputop shows each process from its first CUDA call on. Start one in another terminal, or let "
     "gputop start it:  gputop -- python train.py",
 )
+WAITING_UNTRACED = (
+    "Waiting for a process that uses CUDA.",
+    "Without eBPF gputop shows the processes that NVML lists, and yours that have mapped a CUDA library. "
+    "For any other:  gputop --pid 1234",
+)
 
 
 def context_of(frame: Frame, glyphs: Glyphs) -> Context:
     """What the cells of the process table need from the rest of the frame."""
     storms = {storm.pid: f"{glyphs.storm} storm" for storm in frame.storms}
-    return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, storms)
+    return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, storms, traced=frame.calls_observed)
+
+
+def waiting(frame: Frame) -> tuple[str, ...]:
+    """What is said while there is no process."""
+    return WAITING if frame.calls_observed else WAITING_UNTRACED
 
 
 def _name(row: ProcessRow, context: Context, width: int) -> Span:
-    return escape_text(row.name, ascii_only=context.glyphs.ascii), ""
+    name = escape_text(row.name, ascii_only=context.glyphs.ascii)
+    inner = f" ({row.namespace_pid})" if row.namespace_pid is not None else ""
+    return (name + inner if len(name + inner) <= width else name), ""
 
 
 def _gpus(row: ProcessRow, context: Context, width: int) -> Span:
     if row.gpus is None:
-        return "-", "unknown"
+        return "?", "unknown"
     if not row.gpus:
         return context.glyphs.dot, "unknown"
     text = ",".join(str(index) for index in row.gpus)
@@ -73,7 +85,7 @@ def _state(row: ProcessRow, context: Context, width: int) -> Span:
 
 
 def _calls(row: ProcessRow, context: Context, width: int) -> Span:
-    return format_count(row.calls_per_second), ""
+    return (format_count(row.calls_per_second), "") if context.traced else ("-", "unknown")
 
 
 def _involuntary(row: ProcessRow, context: Context, width: int) -> Span:

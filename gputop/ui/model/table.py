@@ -24,6 +24,7 @@ class Context:
     time_ns: int
     storms: dict[int, str] = field(default_factory=dict)
     used_buckets: tuple[int, int] = (0, 0)
+    traced: bool = True  # False without eBPF: calls and who preempts are not known
 
 
 @dataclass(frozen=True, slots=True)

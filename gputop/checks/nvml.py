@@ -1,0 +1,84 @@
+"""NVML: the library, the driver, the GPUs, and which of their figures are not to be had."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gputop.checks.bcc import mapped_library
+from gputop.checks.distribution import Distribution
+from gputop.checks.fact import Fact, Section, missing, note, ok
+from probes import nvml
+
+_PATIENCE_S = 3.0  # a GPU in trouble answers late or never
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU and what NVML refuses to say of it, with the reasons."""
+
+    index: int
+    name: str
+    uuid: str
+    unavailable: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Nvml:
+    """What was found.
+
+    Attributes:
+        library: Its path, or ``""``.
+        driver: Version of the driver, or ``""``.
+        gpus: The GPUs.
+        error: Why there are no figures, or ``""``.
+    """
+
+    library: str
+    driver: str
+    gpus: tuple[Gpu, ...]
+    error: str
+
+
+def _gpu(row: dict[str, Any]) -> Gpu:
+    return Gpu(row["index"], row["name"], row["uuid"], dict(row["unavailable"]))
+
+
+def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
+    """Asks NVML once, in a thread of its own: a call that hangs becomes a sentence."""
+    try:
+        sampler = nvml.NvmlSampler(3600, library)
+    except nvml.NvmlError as error:
+        return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
+    sampler.wait_first(patience_s)
+    sample = sampler.latest()
+    sampler.close()
+    path = mapped_library("libnvidia-ml.so")
+    if sample is None:
+        return Nvml(path, sampler.driver, (), f"NVML did not answer within {patience_s:g} s")
+    return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
+
+
+def _gpu_facts(gpu: Gpu) -> list[Fact]:
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in gpu.unavailable.items():
+        by_reason.setdefault(reason, []).append(key)
+    facts = [ok(f"GPU {gpu.index} {gpu.name} {gpu.uuid}")]
+    facts += [note(f"GPU {gpu.index} n/a: {', '.join(keys)}: {why}") for why, keys in by_reason.items()]
+    return facts
+
+
+def nvml_section(found: Nvml, distribution: Distribution) -> Section:
+    """The lines about NVML. Without it calls and switches are traced all the same."""
+    facts = []
+    if found.driver:
+        facts.append(ok(f"driver {found.driver}, {found.library}"))
+    if found.error:
+        fix = "nvidia-smi says more; dmesg | grep -i xid" if found.driver else distribution.install_driver
+        facts.append(missing(found.error, fix, blocks=False))
+    for gpu in found.gpus:
+        facts += _gpu_facts(gpu)
+    if found.driver and not found.gpus and not found.error:
+        facts.append(missing("NVML knows no GPU", "nvidia-smi -L; in a container: --gpus all", blocks=False))
+    return Section("nvml", tuple(facts), asdict(found))

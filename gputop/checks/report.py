@@ -1,0 +1,145 @@
+"""The whole of ``gputop check``: gathers the sections, and writes them as text or as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputop.checks import bcc, kernel, libraries, nvml, rights, tracing
+from gputop.checks.distribution import Distribution, read_distribution
+from gputop.checks.fact import MISSING, NOTE, OK, Section
+from gputop.format import escape_text
+from probes.rights import read_rights
+
+SCHEMA = "gputop.check/1"
+_WIDTH = 80
+_WORD = 10  # columns of glyph and word
+_GLYPHS = {OK: "✓", MISSING: "✗", NOTE: "·"}
+_ASCII_GLYPHS = {OK: "+", MISSING: "x", NOTE: "-"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to look at.
+
+    Attributes:
+        pids: Only libraries of these processes; None for all.
+        seconds: How long hits are counted at least.
+        environment: For the library search path.
+        interpreters: Prefixes of Python installations whose wheels may be used.
+        nvml_library: NVML library to load instead of the system's.
+    """
+
+    pids: tuple[int, ...] | None
+    seconds: float
+    environment: Mapping[str, str]
+    interpreters: tuple[Path, ...] = ()
+    nvml_library: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything found."""
+
+    distribution: Distribution
+    sections: tuple[Section, ...]
+
+    @property
+    def live(self) -> bool:
+        """Whether live tracing works here."""
+        return not any(section.blocks for section in self.sections)
+
+
+def gather(plan: Plan) -> Report:
+    """Looks at everything; attaches, if nothing speaks against it."""
+    distribution = read_distribution()
+    machine = kernel.read_kernel(plan.environment)
+    before = (
+        kernel.kernel_section(machine),
+        rights.rights_section(read_rights()),
+        bcc.bcc_section(bcc.read_bcc(), distribution),
+    )
+    found = libraries.find(plan.pids, plan.environment, plan.interpreters)
+    trial = tracing.Trial(tried=False)
+    if not any(section.blocks for section in before):
+        trial, found = tracing.try_tracing(found, plan.seconds)
+    after = (
+        tracing.tracing_section(trial),
+        libraries.libraries_section(found, all_traced=machine.path != kernel.PERF),
+        nvml.nvml_section(nvml.read_nvml(plan.nvml_library), distribution),
+    )
+    return Report(distribution, (*before, *after))
+
+
+def to_json(report: Report, version: str) -> dict[str, Any]:
+    """The object ``gputop.check/1`` of docs/json.md."""
+    facts = [
+        {
+            "family": section.name,
+            "status": fact.status,
+            "text": fact.text,
+            "fix": fact.fix,
+            "blocks": fact.blocks,
+        }
+        for section in report.sections
+        for fact in section.facts
+    ]
+    return {
+        "schema": SCHEMA,
+        "version": version,
+        "live": report.live,
+        "distribution": report.distribution.name,
+        "facts": facts,
+        **{section.name: section.data for section in report.sections},
+    }
+
+
+def _wrapped(first: str, text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` columns, unless a word (a path) is longer."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * (_WORD + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _section_lines(
+    section: Section, glyphs: Mapping[str, str], *, verbose: bool, ascii_only: bool
+) -> list[str]:
+    lines = [section.name]
+    for fact in section.facts:
+        head = f"  {glyphs[fact.status]} {fact.status}".ljust(_WORD + 2)
+        lines += _wrapped(head, escape_text(fact.text, ascii_only=ascii_only), _WIDTH)
+        if fact.fix:
+            arrow = "->" if ascii_only else "→"
+            lines += _wrapped(
+                " " * (_WORD + 2), f"{arrow} {escape_text(fact.fix, ascii_only=ascii_only)}", _WIDTH
+            )
+    if verbose:
+        lines += [f"    {escape_text(line, ascii_only=ascii_only)}" for line in section.details]
+    return lines
+
+
+def to_text(report: Report, *, verbose: bool = False, ascii_only: bool = False) -> str:
+    """Lines for people, a group a family; the verdict comes last."""
+    glyphs = _ASCII_GLYPHS if ascii_only else _GLYPHS
+    blocks: list[Sequence[str]] = [
+        _section_lines(section, glyphs, verbose=verbose, ascii_only=ascii_only) for section in report.sections
+    ]
+    lines = [line for block in blocks for line in (*block, "")]
+    verdict = "live tracing works here" if report.live else _why_not(report)
+    return "".join(f"{line}\n" for line in (*lines, *textwrap.wrap(verdict, _WIDTH)))
+
+
+def _why_not(report: Report) -> str:
+    count = sum(fact.blocks for section in report.sections for fact in section.facts)
+    return (
+        f"live tracing does not work here: {count} missing, marked above. What needs no eBPF works: "
+        "gputop over NVML and procfs, replay, stats"
+    )

@@ -1,0 +1,201 @@
+"""Tries it: loads and attaches the probes, calls a function of each library, looks whether it counted."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gputop.checks import selfhit
+from gputop.checks.bcc import mapped_library
+from gputop.checks.fact import Fact, Section, missing, note, ok
+from gputop.checks.libraries import Library, SelfHit, Symbol, witness_in
+from gputop.checks.quiet import held_back
+from probes import attach, elf, hits, loader
+
+_RING_BYTES = 1 << 20
+_LIBC_SYMBOL = "gnu_get_libc_version"
+_MS = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of it.
+
+    Attributes:
+        tried: False when it was clear before that it cannot work.
+        loaded_ms: How long compiling and loading took; None when it failed.
+        tracepoints: Scheduler tracepoints attached.
+        refusals: Libraries that the kernel or gputop refused, a sentence each.
+        error: Why the programs are not loaded or attached, or ``""``.
+        log: What bcc and the kernel's verifier said meanwhile.
+        libc: The self-hit in the C library, tried where there is no other library.
+    """
+
+    tried: bool
+    loaded_ms: float | None = None
+    tracepoints: int = 0
+    refusals: tuple[str, ...] = ()
+    error: str = ""
+    log: tuple[str, ...] = ()
+    libc: SelfHit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A file whose functions are counted, and the one of them that the check calls."""
+
+    path: Path
+    symbols: tuple[Symbol, ...]
+    witness: Symbol | None
+    first_row: int
+
+    @property
+    def all_symbols(self) -> tuple[Symbol, ...]:
+        return (*self.symbols, self.witness) if self.witness else self.symbols
+
+
+def try_tracing(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
+    """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits."""
+    with held_back() as log:
+        try:
+            trial, libraries = _try(found, seconds)
+        except loader.ProbeError as error:
+            trial, libraries = Trial(True, error=str(error)), list(found)
+    return replace(trial, log=tuple(log())), libraries
+
+
+def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
+    started = time.monotonic()
+    # nobody is watched: the probes are accepted and attached as always, and make no records
+    programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid()))
+    loaded_ms = round((time.monotonic() - started) * _MS, 1)
+    attachments = attach.Attachments(programs)
+    try:
+        attachments.attach_scheduler()
+        if programs.multi:  # as perf events it would take minutes until the last one is gone
+            attachments.attach(library.target for library in found if library.symbols)
+        libraries, libc = _count(found, seconds, multi=programs.multi)
+    finally:
+        attachments.close()
+    return (
+        Trial(
+            tried=True,
+            loaded_ms=loaded_ms,
+            tracepoints=len(programs.tracepoints),
+            refusals=tuple(attachments.refusals),
+            libc=libc,
+        ),
+        libraries,
+    )
+
+
+def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[list[Library], SelfHit | None]:
+    plan: list[_Counted] = []
+    row = 0
+    for library in found:
+        # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
+        symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
+        counted = _Counted(library.target.path, symbols, library.witness, row)
+        plan.append(counted)
+        row += len(counted.all_symbols)
+    libc = _libc(row) if not row else None
+    counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
+    try:
+        errors = [_attach(counter, counted) for counted in plan]
+        deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
+        libraries = [_called(library, error) for library, error in zip(found, errors, strict=True)]
+        libc_hit = _self_call(counter, libc) if libc else None
+        time.sleep(max(deadline - time.monotonic(), 0))
+        counts = counter.read()
+    finally:
+        counter.close()
+    return [_with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
+
+
+def _attach(counter: hits.HitCounter, counted: _Counted) -> str:
+    try:
+        counter.attach(counted.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _called(library: Library, error: str) -> Library:
+    """The library after its harmless function was called."""
+    if library.error or library.witness is None:
+        return library
+    name = library.witness.name
+    if error:
+        return replace(library, self_hit=SelfHit(name, 0, 0, error, refused=True))
+    if library.linkage != "shared":
+        return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
+    done = selfhit.call(library.target.path, name)
+    version = selfhit.shown_version(library.target.layer, done.version)
+    return replace(library, version=version, self_hit=SelfHit(name, done.calls, 0, done.error))
+
+
+def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
+    if library.self_hit is not None and library.self_hit.refused:
+        return library
+    by_offset = {
+        symbol.offset: counts[counted.first_row + place] for place, symbol in enumerate(counted.all_symbols)
+    }
+    symbols = tuple(replace(symbol, hits=by_offset.get(symbol.offset)) for symbol in library.symbols)
+    hit = library.self_hit
+    if hit is not None and library.witness is not None:
+        hit = replace(hit, counted=by_offset[library.witness.offset])
+    return replace(library, symbols=symbols, self_hit=hit)
+
+
+def _libc(row: int) -> _Counted | None:
+    path = mapped_library("libc.so")
+    try:
+        witness = witness_in(elf.read(Path(path)), _LIBC_SYMBOL) if path else None
+    except (OSError, elf.ElfError):
+        return None
+    return _Counted(Path(path), (), witness, row) if witness else None
+
+
+def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
+    error = _attach(counter, libc)
+    if error:
+        return SelfHit(_LIBC_SYMBOL, 0, 0, error, refused=True)
+    function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
+    for _ in range(selfhit.CALLS):
+        function()
+    return SelfHit(_LIBC_SYMBOL, selfhit.CALLS, counter.read()[libc.first_row])
+
+
+def _libc_fact(hit: SelfHit) -> Fact:
+    if hit.seen:
+        return ok(f"a probe on the C library's {hit.symbol} counts")
+    why = hit.error or f"{hit.calls} calls, {hit.counted} counted"
+    return missing(f"a probe on the C library's {hit.symbol} does not count: {why}", "root on the host")
+
+
+def tracing_section(trial: Trial) -> Section:
+    """The lines about loading and attaching."""
+    data = {
+        "tried": trial.tried,
+        "loaded_ms": trial.loaded_ms,
+        "tracepoints": trial.tracepoints,
+        "refusals": list(trial.refusals),
+        "error": trial.error,
+        "log": list(trial.log),
+    }
+    if not trial.tried:
+        return Section("tracing", (note("not tried: see what is missing above"),), data)
+    if trial.error:
+        return Section("tracing", (missing(trial.error, "gputop check -v shows the log"),), data, trial.log)
+    facts = [
+        ok(f"probes compile and load in {trial.loaded_ms:.0f} ms"),
+        ok(f"{trial.tracepoints} scheduler tracepoints attach"),
+    ]
+    facts += [missing(text, "gputop goes on without this file", blocks=False) for text in trial.refusals]
+    if trial.libc is not None:
+        facts.append(_libc_fact(trial.libc))
+    return Section("tracing", tuple(facts), data)

@@ -1,0 +1,205 @@
+"""Uprobes as perf events, for kernels before 6.6: one event and one link for each probe.
+
+Attaching takes a fraction of a millisecond each, detaching a third of a second each (the kernel waits
+until no CPU can be inside the probe). So only the functions of ``probes/minimal.py`` are probed this way, and
+another process closes the links after gputop has ended (``probes/detacher.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes import bpfcall, libraries
+
+PMU = Path("/sys/bus/event_source/devices/uprobe")
+
+_NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+_CLOSE_ON_EXEC = 8
+_IOC_ENABLE = 0x2400
+_ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5
+_MOST_AT_ONCE = 250  # descriptors in one message; the kernel allows 253
+_SPARE_DESCRIPTORS = 256  # for everything else
+_DETACHER = Path(__file__).resolve().parent / "detacher.py"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pmu:
+    """perf's uprobes as this kernel numbers them."""
+
+    type: int
+    return_bit: int
+
+
+def read_pmu(folder: Path = PMU) -> Pmu:
+    """Reads the type of the event source and the bit that asks for a return probe.
+
+    Raises:
+        OSError: The kernel was built without perf's uprobes, or /sys is masked.
+        ValueError: It describes them in a way unknown to us.
+    """
+    number = int((folder / "type").read_text())
+    place = (folder / "format" / "retprobe").read_text().strip()
+    register, _, bit = place.partition(":")
+    if register != "config":
+        raise ValueError(f"{folder}/format/retprobe says {place}")
+    return Pmu(number, 1 << int(bit))
+
+
+def attach(
+    pmu: Pmu, program: int, path: str, offsets: Sequence[int], cookies: Sequence[int], *, on_return: bool
+) -> list[int]:
+    """Attaches ``program`` at file offsets of ``path`` in all processes; each hit carries its cookie.
+
+    Returns:
+        The links; closing one detaches it.
+
+    Raises:
+        OSError: EPERM without rights, ENOENT for the path, EMFILE. Nothing is attached then.
+    """
+    links: list[int] = []
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    config = pmu.return_bit if on_return else 0
+    try:
+        for offset, cookie in zip(offsets, cookies, strict=True):
+            event = _open(pmu.type, config, ctypes.addressof(name), offset)
+            try:
+                links.append(bpfcall.attach_perf_event(program, event, cookie))
+                fcntl.ioctl(event, _IOC_ENABLE, 0)
+            finally:
+                os.close(event)  # the link keeps it
+    except OSError:
+        for link in links:
+            os.close(link)
+        raise
+    return links
+
+
+def _open(number: int, config: int, name: int, offset: int) -> int:
+    """perf_event_open(2) for all processes: the CPU is a formality. Raises OSError."""
+    attribute = (ctypes.c_uint64 * (_ATTRIBUTE_BYTES // 8))()
+    attribute[0] = number | _ATTRIBUTE_BYTES << 32
+    attribute[1] = config
+    attribute[7] = name  # config1
+    attribute[8] = offset  # config2
+    event: int = _libc.syscall(
+        _NR_PERF_EVENT_OPEN[platform.machine()], ctypes.byref(attribute), -1, 0, -1, _CLOSE_ON_EXEC
+    )
+    if event < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return event
+
+
+@contextmanager
+def turn(folder: Path = PMU) -> Iterator[None]:
+    """Keeps detachers of earlier gputops waiting meanwhile.
+
+    Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
+    second: without turns, whoever starts gputop again would wait until the last probe is gone.
+    """
+    with (folder / "type").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
+    """Of libraries that nobody uses yet, the one of each kind and major version that is found first.
+
+    Each takes half a minute to detach. The others are attached when a process maps them.
+    """
+    seen = set()
+    for target in targets:
+        kind = (target.layer, target.major)
+        if kind not in seen:
+            seen.add(kind)
+            yield target
+
+
+class Detacher:
+    """The process that closes links after us (``probes/detacher.py``), and our own copies of them.
+
+    We keep copies so that the probes stay when somebody kills that process.
+    """
+
+    def __init__(self, folder: Path = PMU) -> None:
+        self._folder = folder
+        self._links: list[int] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(_DETACHER),
+                    str(theirs.fileno()),
+                    str(self._folder / "type"),  # the turn, as in turn(); then the queue for it
+                    str(self._folder / "format" / "retprobe"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                cwd="/",
+                start_new_session=True,  # the terminal's signals mean us, not it
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def keep(self, links: list[int]) -> None:
+        """Hands links over, to another process when the one before was killed."""
+        self._links += links
+        try:
+            self._send(links)
+        except OSError:
+            self._replace()
+
+    def _send(self, links: list[int]) -> None:
+        for start in range(0, len(links), _MOST_AT_ONCE):
+            socket.send_fds(self._channel, [b"+"], links[start : start + _MOST_AT_ONCE])
+
+    def _replace(self) -> None:
+        self._channel.close()
+        self._start()
+        with suppress(OSError):  # killed as well: then we close what is ours, and it takes long
+            self._send(self._links)
+
+    def close(self) -> None:
+        """Lets go of everything; returns at once, the kernel's work begins now."""
+        if self._process.poll() is not None:
+            self._replace()
+        links, self._links = self._links, []
+        for link in links:
+            os.close(link)
+        self._channel.close()
+
+
+def allow_descriptors(more: int) -> None:
+    """Raises the limit of open files as far as we may and need: each probe is one.
+
+    Not before it is needed: a program started later inherits the limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(os.listdir("/proc/self/fd")) + more + _SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard >= 0 else wanted, hard))

@@ -1,0 +1,148 @@
+/* Entry and return of CUDA calls: a stack of open calls for each thread, a record at each end. */
+
+/* An open call. The mask keeps the kernel's verifier content, and must not seem needless to the compiler. */
+static __always_inline struct call *call_at(struct thread *t, u64 depth)
+{
+	asm volatile("" : "+r"(depth));
+	return &t->calls[depth & (MAX_DEPTH - 1)];
+}
+
+static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
+				      void *task)
+{
+	struct record *r = begin(KIND_CALL, LOST_CALLS, now, t->pid, t->tid);
+	if (!r)
+		return;
+	r->duration = now - f->start;
+	r->op = f->op;
+	r->depth = depth;
+	r->flags = f->flags | flags | (depth ? CALL_NESTED : 0);
+	r->ret = ret;
+	r->bytes = f->bytes;
+	r->stream = f->stream;
+	r->aux = f->aux;
+	if (f->counted && task) {
+		u64 delay = FIELD(u64, task, TASK_RUN_DELAY) - f->run_delay;
+		u64 voluntary = FIELD(u64, task, TASK_NVCSW) - f->nvcsw;
+		u64 involuntary = FIELD(u64, task, TASK_NIVCSW) - f->nivcsw;
+		r->run_delay = delay < U32_MAX ? delay : U32_MAX;
+		r->nvcsw = voluntary < U16_MAX ? voluntary : U16_MAX;
+		r->nivcsw = involuntary < U16_MAX ? involuntary : U16_MAX;
+		r->flags |= CALL_COUNTERS;
+	}
+	submit(r);
+}
+
+/* Calls whose frame lies at or below `sp` will never return: longjmp, C++ exception, pthread_exit.
+ *
+ * At the same place in the stack the outer call is still open where the new one returns to the kernel's
+ * return trampoline: it came by a tail jump out of a probed function, and both share one frame. */
+static __always_inline void drop_abandoned(struct thread *t, u64 sp, u64 returns_to, u64 now)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		u32 top = t->depth - 1;
+		if (top >= MAX_DEPTH)
+			return;
+		struct call *f = call_at(t, top);
+		if (f->sp > sp || (f->sp == sp && IS_TRAMPOLINE(returns_to)))
+			return;
+		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
+		t->depth = top;
+	}
+}
+
+/* Calls whose return address was overwritten were left, although they lie above the new one. Asked
+ * only where a call of the same or a higher layer is made "inside" another: the usual driver call
+ * inside its runtime call need not pay for the read. */
+static __always_inline void drop_overwritten(struct thread *t, u64 now)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		u32 top = t->depth - 1;
+		if (top >= MAX_DEPTH)
+			return;
+		struct call *f = call_at(t, top);
+		if (WILL_RETURN(f->sp))
+			return;
+		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
+		t->depth = top;
+	}
+}
+
+int on_entry(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, pid = id >> 32;
+	struct thread *t = threads.lookup(&tid);
+	if (!t) {
+		t = join(pid, tid, WATCH_ALL);
+		if (!t)
+			return 0;
+	}
+	struct registers regs = {{REG_0, REG_1, REG_2, REG_3, REG_4, REG_5, REG_6, REG_7}, REG_SP};
+	u64 sp = regs.sp, cookie = get_attach_cookie(ctx);
+	u32 depth = t->depth;
+	if (depth && depth <= MAX_DEPTH && call_at(t, depth - 1)->sp <= sp) {
+		drop_abandoned(t, sp, RETURN_ADDRESS, bpf_ktime_get_ns());
+		depth = t->depth;
+	}
+	u32 rank = cookie >> 52 & 3;
+	if (depth && depth <= MAX_DEPTH) {
+		struct call *outer = call_at(t, depth - 1);
+		if (rank >= outer->rank && !WILL_RETURN(outer->sp)) {
+			drop_overwritten(t, bpf_ktime_get_ns());
+			depth = t->depth;
+		}
+	}
+	if (depth >= MAX_DEPTH) {
+		struct cpu *c = cpu_of(bpf_get_smp_processor_id());
+		if (c)
+			count_lost(c, LOST_NESTING);
+		return 0;
+	}
+	struct call *f = call_at(t, depth);
+	f->op = cookie & 1023;
+	f->rank = rank;
+	f->sp = sp;
+	f->counted = cookie >> 10 & 1;
+	f->bytes = size_argument(&regs, cookie);
+	f->flags = (argument(&regs, cookie >> 26 & 7, cookie >> 29 & 7, cookie >> 32 & 31) & 7) << COPY_SHIFT;
+	f->stream = argument(&regs, cookie >> 37 & 7, cookie >> 40 & 7, cookie >> 43 & 15);
+	if (!f->stream && cookie >> 51 & 1)
+		f->stream = 2; /* cudaStreamPerThread */
+	f->aux = cookie >> 47 & 1 ? reg(&regs, cookie >> 48 & 7) : 0;
+	if (f->counted) {
+		void *task = get_current_task_btf();
+		f->run_delay = FIELD(u64, task, TASK_RUN_DELAY);
+		f->nvcsw = FIELD(u64, task, TASK_NVCSW);
+		f->nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	}
+	t->depth = depth + 1;
+	t->called = 1;
+	f->start = bpf_ktime_get_ns();
+	return 0;
+}
+
+int on_return(struct pt_regs *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 tid = bpf_get_current_pid_tgid();
+	struct thread *t = threads.lookup(&tid);
+	if (!t)
+		return 0;
+	u64 sp = REG_SP - RETURN_POPS;
+	u32 top = t->depth - 1;
+	if (top < MAX_DEPTH && call_at(t, top)->sp < sp) {
+		drop_abandoned(t, sp - 1, 0, now);
+		top = t->depth - 1;
+	}
+	if (top >= MAX_DEPTH)
+		return 0; /* its entry was not seen */
+	struct call *f = call_at(t, top);
+	if (f->sp != sp)
+		return 0;
+	emit_call(t, f, now, top, (s32)REG_RETURN, 0, get_current_task_btf());
+	t->depth = top;
+	return 0;
+}

@@ -1,0 +1,254 @@
+/* What the scheduler does to watched threads: switches, wakeups, migrations, births and ends. */
+
+static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
+{
+	struct cpu *c = cpu_of(number);
+	if (t->queued_since || !c)
+		return;
+	t->queued_since = now;
+	t->queue_cpu = number;
+	t->first_queue_cpu = number;
+	__sync_fetch_and_add(&c->queued, 1);
+}
+
+static __always_inline void take_cpu(struct thread *t, u64 now)
+{
+	struct cpu *c = cpu_of(t->queue_cpu);
+	if (t->queued_since && c)
+		__sync_fetch_and_add(&c->queued, -1);
+	if (t->off_since) {
+		struct record *r = begin(KIND_OFFCPU, LOST_SLICES, now, t->pid, t->tid);
+		if (r) {
+			r->duration = now - t->off_since;
+			r->op = t->syscall;
+			r->flags = t->off_flags;
+			r->ret = t->state;
+			r->stream = ((u64)t->waker_tid << 32) | t->waker_pid;
+			r->aux = ((u64)t->next_tid << 32) | t->next_pid;
+			r->nvcsw = t->first_queue_cpu;
+			if (t->queued_since)
+				r->bytes = now - t->queued_since;
+			else
+				r->flags |= OFF_WAKE_MISSED;
+			submit(r);
+		}
+	}
+	t->off_since = 0;
+	t->queued_since = 0;
+	t->waker_pid = t->waker_tid = 0;
+}
+
+static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32 number, bool preempt,
+				      s64 state, void *next, u64 next_id)
+{
+	u64 nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	struct pt_regs *user = task_registers(task);
+	if (t->off_since) /* nobody saw it come back: the kernel hides some threads' switches from BPF */
+		take_cpu(t, t->queued_since ? t->queued_since : now);
+	t->off_since = now;
+	t->state = state;
+	t->off_flags = nivcsw != t->nivcsw ? OFF_INVOLUNTARY : 0;
+	t->nivcsw = nivcsw;
+	if (FIELD(u8, task, TASK_IN_IOWAIT) >> (TASK_IN_IOWAIT & 7) & 1)
+		t->off_flags |= OFF_IOWAIT;
+	SYSCALL_TYPE syscall = -1;
+	bpf_probe_read_kernel(&syscall, sizeof(syscall), (char *)user + SYSCALL_OFFSET);
+	t->syscall = syscall < 0 || syscall > NO_SYSCALL ? NO_SYSCALL : syscall;
+	t->next_pid = next_id >> 32;
+	t->next_tid = next_id;
+	if (preempt || !state) {
+		t->off_flags |= OFF_QUEUED;
+		t->waker_pid = t->waker_tid = 0;
+		enqueue(t, now, number);
+		name_once(now, t->next_pid, t->next_tid, next);
+	}
+}
+
+int on_switch(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	bool preempt = ctx->args[0];
+	void *next = (void *)ctx->args[2];
+	u32 number = bpf_get_smp_processor_id();
+	u64 id = bpf_get_current_pid_tgid(), next_id = 0;
+	void *prev = get_current_task_btf();
+#ifdef TASK_STATE /* before Linux 5.18 the tracepoint has no fourth argument */
+	u32 state = FIELD(u32, prev, TASK_STATE);
+#else
+	u32 state = ctx->args[3];
+#endif
+	u32 prev_tid = id, prev_pid = id >> 32, next_tid;
+	struct cpu *c = cpu_of(number);
+	if (!c)
+		return 0;
+	bpf_probe_read_kernel(&next_id, 8, (char *)next + TASK_PID / 8); /* pid, then tgid */
+	next_tid = next_id;
+
+	struct thread *t = 0;
+	if (prev_tid) {
+		t = threads.lookup(&prev_tid);
+		if (!t) {
+			t = join(prev_pid, prev_tid, false);
+			if (t && (preempt || !state))
+				t->nivcsw--; /* the kernel has counted this switch already */
+		}
+	}
+	if ((c->queued > 0 || c->force) && c->since) {
+		struct record *r = begin(KIND_OCCUPANT, LOST_OTHERS, now, prev_pid, prev_tid);
+		if (r) {
+			r->duration = now - c->since;
+			submit(r);
+		}
+		if (!t)
+			name_once(now, prev_pid, prev_tid, prev);
+	}
+	c->force = 0;
+	c->since = now;
+	if (t)
+		leave_cpu(t, prev, now, number, preempt, state, next, next_id);
+	if (next_tid) {
+		t = threads.lookup(&next_tid);
+		if (t)
+			take_cpu(t, now);
+	}
+	return 0;
+}
+
+static __always_inline struct thread *thread_of(void *task)
+{
+	u32 tid = 0;
+	bpf_probe_read_kernel(&tid, 4, (char *)task + TASK_PID / 8);
+	return tid ? threads.lookup(&tid) : 0;
+}
+
+/* Who wakes it: here `current` is right, in sched_wakeup it is wrong for up to 12 % (remote wakeups). */
+int on_waking(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct thread *t = thread_of((void *)ctx->args[0]);
+	if (!t)
+		return 0;
+	u64 id = bpf_get_current_pid_tgid();
+	t->waker_tid = id;
+	t->waker_pid = id >> 32;
+	if (!t->waker_tid)
+		t->off_flags |= OFF_WAKER_IRQ;
+	return 0;
+}
+
+static __always_inline void woken(void *task)
+{
+	struct thread *t = thread_of(task);
+	u32 number = 0;
+	if (!t || !t->off_since)
+		return; /* it had not left its CPU yet */
+	bpf_probe_read_kernel(&number, 4, (char *)task + (TASK_THREAD_INFO + THREAD_INFO_CPU) / 8);
+	enqueue(t, bpf_ktime_get_ns(), number);
+}
+
+/* When it enters a run queue: what sched_info.run_delay counts from. */
+int on_wakeup(struct bpf_raw_tracepoint_args *ctx)
+{
+	woken((void *)ctx->args[0]);
+	return 0;
+}
+
+int on_wakeup_new(struct bpf_raw_tracepoint_args *ctx)
+{
+	woken((void *)ctx->args[0]);
+	return 0;
+}
+
+int on_migrate(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 target = ctx->args[1];
+	struct thread *t = thread_of((void *)ctx->args[0]);
+	if (!t || !t->queued_since || t->queue_cpu == target)
+		return 0;
+	struct cpu *from = cpu_of(t->queue_cpu), *to = cpu_of(target);
+	if (!from || !to)
+		return 0;
+	__sync_fetch_and_add(&from->queued, -1);
+	from->force = 1;
+	__sync_fetch_and_add(&to->queued, 1);
+	t->queue_cpu = target;
+	t->off_flags |= OFF_MIGRATED;
+	struct record *r = begin(KIND_MIGRATE, LOST_OTHERS, bpf_ktime_get_ns(), t->pid, t->tid);
+	if (r) {
+		r->nvcsw = target;
+		submit(r);
+	}
+	return 0;
+}
+
+int on_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	void *child = (void *)ctx->args[1];
+	u64 id = bpf_get_current_pid_tgid(), child_id = 0, now = bpf_ktime_get_ns();
+	u32 pid = id >> 32, child_pid, child_tid, one = 1;
+	if (!procs.lookup(&pid))
+		return 0;
+	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
+	child_tid = child_id;
+	child_pid = child_id >> 32;
+	if (child_pid != pid)
+		procs.update(&child_pid, &one);
+	struct thread *t = new_thread(child_pid, child_tid);
+	if (!t)
+		return 0;
+	t->off_since = now;
+	t->off_flags = OFF_BIRTH;
+	t->syscall = NO_SYSCALL;
+	tell_name(KIND_FORK, now, child_pid, child_tid, child, pid, (u32)id);
+	return 0;
+}
+
+/* An exec ends the other threads; a thread that was not the leader takes over the leader's number. */
+int on_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 old_tid = ctx->args[1];
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, pid = id >> 32;
+	if (!procs.lookup(&pid))
+		return 0;
+	if (old_tid != tid)
+		threads.delete(&old_tid);
+	void *task = get_current_task_btf();
+	struct thread *t = threads.lookup(&tid);
+	if (!t)
+		t = new_thread(pid, tid);
+	if (!t)
+		return 0;
+	t->depth = 0;
+	t->nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	tell_name(KIND_EXEC, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
+	return 0;
+}
+
+int on_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	u32 tid = id, pid = id >> 32, live = 1;
+	void *task = get_current_task_btf(), *signal = 0;
+	if (named.lookup(&tid))
+		named.delete(&tid); /* the number may be given to somebody else */
+	struct thread *t = threads.lookup(&tid);
+	bpf_probe_read_kernel(&signal, 8, (char *)task + TASK_SIGNAL / 8);
+	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
+	bool watched = t || procs.lookup(&pid);
+	if (t)
+		drop_abandoned(t, ~0ULL, 0, now);
+	else if (watched)
+		tell_name(KIND_JOIN, now, pid, tid, task, 0, 0); /* it slept ever since it is watched */
+	if (watched) {
+		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
+		if (r) {
+			r->ret = FIELD(s32, task, TASK_EXIT_CODE);
+			r->flags = (live ? 0 : EXIT_GROUP_DEAD) | (t && t->called ? EXIT_CALLED : 0);
+			submit(r);
+		}
+		threads.delete(&tid);
+	}
+	if (!live)
+		procs.delete(&pid);
+	return 0;
+}

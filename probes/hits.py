@@ -1,0 +1,79 @@
+"""Counts hits of probed functions, each apart, with a program of its own: what ``gputop check`` shows.
+
+The records of normal tracing tell which API was called, not in which copy of a library and which variant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from probes import attach_perf, bpfcall, loader
+
+SOURCE = Path(__file__).resolve().parent / "bpf" / "hits.c"
+_COUNT = np.dtype([("hits", "<u8")])
+
+
+class HitCounter:
+    """One counter a row. Closing detaches.
+
+    Args:
+        rows: How many functions will be counted.
+        multi: Attach with multi-uprobe links, else with perf events.
+
+    Raises:
+        loader.ProbeError: bcc is missing, or the kernel refuses the program.
+    """
+
+    def __init__(self, rows: int, *, multi: bool) -> None:
+        bcc = loader.import_bcc()
+        os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
+        head = f"#include <linux/types.h>\n#define HITS_ROWS {max(rows, 1)}\n"
+        try:
+            self._module = bcc.BPF(text=(head + SOURCE.read_text()).encode(), cflags=["-Wno-macro-redefined"])
+            self._program = self._module.load_func(
+                b"on_hit", bcc.BPF.KPROBE, attach_type=loader.UPROBE_MULTI if multi else -1
+            ).fd
+            self._pmu = None if multi else attach_perf.read_pmu()
+        except Exception as error:  # bcc raises plain Exception
+            raise loader.ProbeError(f"the kernel did not take the counting probe: {error}") from error
+        self._reader = bpfcall.BatchReader(self._module[b"hits"].map_fd, 4, _COUNT)
+        self._links: list[int] = []
+        self._detacher = None if multi else attach_perf.Detacher()
+
+    def attach(self, path: Path, offsets: Sequence[int], first_row: int) -> None:
+        """Counts hits at file offsets of ``path`` in the rows from ``first_row`` on. Raises OSError."""
+        if not offsets:
+            return
+        where, rows = os.fspath(path), range(first_row, first_row + len(offsets))
+        if self._pmu is None or self._detacher is None:
+            link = bpfcall.attach_uprobes(self._program, where, offsets, rows, on_return=False)
+            self._links.append(link)
+            return
+        attach_perf.allow_descriptors(len(offsets))
+        with attach_perf.turn():
+            links = attach_perf.attach(self._pmu, self._program, where, offsets, rows, on_return=False)
+        self._detacher.keep(links)
+
+    def read(self) -> list[int]:
+        """Hits by row, since each was attached."""
+        return [int(count) for count in self._reader.read()["hits"]]
+
+    def close(self) -> None:
+        """Detaches all: in parallel, as each link waits for the kernel; perf events after we have gone."""
+        if self._detacher is not None:
+            self._detacher.close()
+        links, self._links = self._links, []
+        if links:
+            with ThreadPoolExecutor(max_workers=len(links)) as pool:
+                list(pool.map(_close, links))
+
+
+def _close(link: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(link)

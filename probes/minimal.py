@@ -1,0 +1,33 @@
+"""The functions that totals and proofs of idleness need, for kernels on which each probe is dear.
+
+With perf events a probe takes a third of a second to remove (``probes/attach_perf.py``), so only these are
+traced there: with their variants about forty symbols of each library.
+"""
+
+from __future__ import annotations
+
+from probes import api
+
+_CUDA = """
+    cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel cudaGraphLaunch
+    cudaMemcpy cudaMemcpyAsync cudaMemcpy2DAsync cudaMemcpy3DAsync cudaMemcpyPeerAsync
+    cudaMemset cudaMemsetAsync
+    cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaStreamQuery cudaEventQuery
+    cudaEventRecord cudaStreamWaitEvent
+    cudaMalloc cudaMallocAsync cudaFree cudaFreeAsync
+    cudaSetDevice
+
+    cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuGraphLaunch
+    cuMemcpyHtoD cuMemcpyDtoH cuMemcpyHtoDAsync cuMemcpyDtoHAsync cuMemcpyDtoDAsync cuMemcpyAsync
+    cuMemsetD8Async cuMemsetD32Async
+    cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuStreamQuery cuEventQuery
+    cuEventRecord cuStreamWaitEvent
+    cuMemAlloc cuMemAllocAsync cuMemFree cuMemFreeAsync
+    cuDevicePrimaryCtxRetain
+"""
+MINIMAL: frozenset[str] = frozenset(_CUDA.split()) | {row.name for row in api.TABLE if row.layer == api.NCCL}
+
+
+def is_minimal(cookie: int) -> bool:
+    """Whether the function that a probe's cookie names is one of them."""
+    return api.BY_OP[cookie & (api.MAX_ROWS - 1)].name in MINIMAL

@@ -1,0 +1,202 @@
+"""Finds the libraries of programs that come later, and attaches to them while gputop runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from probes import api, libraries, procfs
+from probes.attach import Attachments
+from probes.libraries import Runtime, Target
+from probes.mmap_events import Mapped, MmapEvents
+from probes.pages import SharedPages
+from probes.source import NOTE, PROBLEM, Sample
+
+PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
+_WAIT_S = 0.25  # at most, so that the end of the session is noticed
+POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
+_FULL_SCAN = 10  # every which time all processes are looked at again then
+
+
+class Scanner:
+    """Attaches to the libraries of processes, now and as they are mapped.
+
+    Args:
+        attachments: What attaches.
+        wanted: Whether a process may be one whose libraries count.
+        watched: Processes that are watched now.
+        everyone: Whether ``wanted`` is every process.
+        tell: Takes what is to be told, from whichever thread.
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        wanted: Callable[[int], bool],
+        watched: Callable[[], Iterable[int]],
+        tell: Callable[[Sample], None],
+        *,
+        everyone: bool,
+    ) -> None:
+        self._attachments = attachments
+        self._wanted = wanted
+        self._watched = watched
+        self._everyone = everyone
+        self._tell = tell
+        self._events: MmapEvents | None = None
+        self._identities: set[tuple[int, int]] = set()
+        self._pages = SharedPages()
+        self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
+        self._blind: set[int] = set()
+        self._scans = 0
+        self._scanned: set[int] = set()
+
+    def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
+        """Attaches to what is there: libraries that will be found, then those that are mapped."""
+        try:
+            self._events = MmapEvents(cpus)  # before the first look, so that nothing falls between
+        except OSError as error:
+            text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
+            self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
+        self._attach(sorted(installed, key=lambda target: libraries.calling_order(target.layer)))
+        if command is not None and (target := libraries.program(command)) is not None:
+            self._look_into(target)
+        self._scan(libraries.all_pids())
+
+    def run(self, stop: threading.Event) -> None:
+        """Goes on until ``stop``; for a thread of its own."""
+        behind, next_scan = False, 0.0  # records were lost, so the maps have to be read; not all the time
+        while not stop.is_set():
+            if self._events is None:
+                if not stop.wait(POLL_S):
+                    self._poll()
+                continue
+            found, lost = self._events.wait(_WAIT_S)
+            if found:
+                self._notice(found)
+            behind |= lost
+            if behind and time.monotonic() >= next_scan:
+                behind, next_scan = False, time.monotonic() + POLL_S
+                self._scan(libraries.all_pids() if self._everyone else self._watched())
+            stop.wait(PAUSE_S if found else 0)
+        if self._events is not None:
+            self._events.close()
+        self._pages.close()
+
+    # -- by the kernel's records ------------------------------------------------------------
+
+    def _notice(self, found: list[Mapped]) -> None:
+        self._attach(self._new(found))
+        watched = set(self._watched())
+        for mapping in found:
+            drives = libraries.layer(mapping) == api.DRIVER
+            if (drives or mapping.pid in watched) and self._wanted(mapping.pid):
+                self._look_at(mapping.pid, drives=drives)
+
+    def _new(self, found: list[Mapped]) -> Iterator[Target]:
+        for mapping in sorted(found, key=_calling_order):
+            if not libraries.layer(mapping) or not self._wanted(mapping.pid):
+                continue
+            if (target := libraries.reach(mapping)) is not None:
+                yield target
+
+    # -- by the maps of processes -----------------------------------------------------------
+
+    def _poll(self) -> None:
+        self._scans += 1
+        watched = set(self._watched())
+        if not self._everyone:
+            self._scan(watched)
+            return
+        everyone = set(libraries.all_pids())
+        # who was looked at before is looked at again every tenth time: maps of a thousand processes cost
+        fresh = everyone if self._scans % _FULL_SCAN == 0 else everyone - self._scanned
+        self._scanned = everyone
+        self._scan(fresh | watched)
+
+    def _scan(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            found = sorted(libraries.mappings((pid,)), key=_calling_order)
+            self._attach(filter(None, map(libraries.reach, found)))
+            if any(libraries.layer(mapping) == api.DRIVER for mapping in found) and self._wanted(pid):
+                self._look_at(pid, drives=True)
+        for pid in self._watched():
+            self._look_at(pid, drives=False)
+
+    # -- programs with the runtime inside ---------------------------------------------------
+
+    def _look_at(self, pid: int, *, drives: bool) -> None:
+        target = libraries.executable(pid)
+        if target is None:
+            return
+        runtime = self._look_into(target)
+        if runtime is not Runtime.STRIPPED or not drives or pid in self._blind:
+            return
+        if not any(libraries.layer(mapping) == api.RUNTIME for mapping in libraries.mappings((pid,))):
+            self._blind.add(pid)
+            facts = procfs.process_facts(pid)
+            name = facts["name"] if facts else os.path.basename(target.shown)
+            text = (
+                f"runtime layer blind in process {pid} ({name}): the CUDA runtime is linked into "
+                f"{target.shown}, whose symbols are stripped; its calls are seen in the driver only"
+            )
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+
+    def _look_into(self, target: Target) -> Runtime:
+        if target.identity not in self._programs:
+            self._programs[target.identity] = runtime = libraries.linked_runtime(target)
+            if runtime is Runtime.VISIBLE:
+                self._attach([target])
+        return self._programs[target.identity]
+
+    # -- both -------------------------------------------------------------------------------
+
+    def _attach(self, targets: Iterable[Target]) -> None:
+        known = len(self._attachments.refusals)
+        now = time.monotonic_ns()
+        for entry in self._attachments.attach(self._distinct(targets)):
+            text = f"{entry.symbols} functions of {entry.target.shown} are traced"
+            self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
+        for text in self._attachments.refusals[known:]:
+            self._tell(Sample(PROBLEM, now, {"text": text}))
+
+    def _distinct(self, targets: Iterable[Target]) -> Iterator[Target]:
+        """Each file once, also one that several containers show under devices of their own."""
+        for target in targets:
+            if target.identity in self._identities:
+                continue
+            with _held(target) as held:
+                if held is None:
+                    continue
+                self._identities.add(target.identity)
+                if not self._pages.known(held.path):
+                    yield held
+
+
+def _calling_order(mapping: Mapped) -> int:
+    return libraries.calling_order(libraries.layer(mapping))
+
+
+@contextmanager
+def _held(target: Target) -> Iterator[Target | None]:
+    """The target by a path that stays, where the one it has ends with a process; None if that has happened.
+
+    Otherwise the file would count as one that cannot be probed, also for processes to come.
+    """
+    if not target.path.is_relative_to("/proc"):
+        yield target
+        return
+    try:
+        file = target.path.open("rb")
+    except OSError:
+        yield None
+        return
+    with file:
+        status = os.fstat(file.fileno())
+        same = (status.st_dev, status.st_ino) == target.identity
+        yield replace(target, path=Path(f"/proc/self/fd/{file.fileno()}")) if same else None

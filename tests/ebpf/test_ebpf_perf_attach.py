@@ -1,0 +1,86 @@
+"""What kernels without multi-uprobe links get: fewer functions, told so, and the prompt back at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from recording import Workshop, compile_program, wait_until
+from test_ebpf_lifecycle import running
+from test_ebpf_lives import marks
+
+from probes.minimal import MINIMAL
+from replay.reader import SessionReader
+
+PROMPT_S = 0.5
+
+
+@pytest.mark.ebpf
+def test_the_prompt_is_back_in_half_a_second_while_probes_are_detached(tmp_path: Path) -> None:
+    """The kernel alone would take the recorder's process ten seconds and more."""
+    workshop, stop = Workshop(tmp_path, "perf"), tmp_path / "stop"
+    took = []
+    with running(workshop, compile_program("steady.c", tmp_path), stop) as job:
+        for turn in range(2):
+            workshop.file = tmp_path / f"{turn}.gputop"
+            recorder = workshop.start(["--pid", str(job.pid)])
+            wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach", 40)
+            asked = time.monotonic()
+            recorder.send_signal(signal.SIGINT)
+            assert recorder.wait(timeout=20) == 0
+            took.append(time.monotonic() - asked)
+            recorder.communicate()
+        stop.touch()
+    print(f"the prompt was back after {', '.join(f'{seconds:.2f} s' for seconds in took)}")
+    assert min(took) < PROMPT_S
+
+
+@pytest.mark.ebpf
+def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> None:
+    run = Workshop(tmp_path, "perf").record("true")
+    assert any("multi-uprobe links (Linux 6.6)" in text for text in run.stats["problems"])
+    reader = SessionReader(run.path)
+    assert reader.header["attach"] == "perf"
+    reader.close()
+
+
+@pytest.mark.ebpf
+def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    recorder = Workshop(tmp_path, "magic").start(["--duration", "1"])
+    _, errors = recorder.communicate(timeout=20)
+    assert "GPUTOP_ATTACH=magic: it can be multi or perf" in errors
+
+
+@pytest.mark.ebpf
+def test_the_programs_compile_for_arm64() -> None:
+    """Loaded they cannot be here: what is shown is that no macro and no register is missing."""
+    script = """
+import json, os, platform
+platform.machine = lambda: "aarch64"
+from probes import loader
+bcc = loader.import_bcc()
+os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
+text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).encode()
+module = bcc.BPF(text=text, cflags=["-D__aarch64__", "-U__x86_64__", "-Wno-macro-redefined"])
+print(json.dumps([len(module.dump_func(name)) for name in (b"on_entry", b"on_return", b"on_switch")]))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert min(json.loads(result.stdout)) > 1000
+
+
+def test_the_minimal_set_holds_what_totals_and_proofs_of_idleness_need() -> None:
+    for needed in (
+        *("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpy", "cudaMemcpyAsync"),
+        *("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cudaMemsetAsync", "cudaDeviceSynchronize"),
+        *("cuCtxSynchronize", "cudaStreamSynchronize", "cuStreamSynchronize", "cudaEventSynchronize"),
+        *("cudaStreamQuery", "cudaEventQuery", "cudaEventRecord", "cudaMalloc", "cuMemAlloc", "cudaFree"),
+        *("cuMemFree", "ncclAllReduce", "ncclAllGather", "ncclSend", "ncclRecv"),
+    ):
+        assert needed in MINIMAL
+    cuda = [name for name in MINIMAL if not name.startswith("nccl")]
+    assert 40 <= len(cuda) <= 50

@@ -1,0 +1,305 @@
+"""`gputop check` says what is missing and what to type; on recorded facts, as no machine lacks everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from check_facts import ALL_RIGHTS, CUDART, DEBIAN, NEW_KERNEL, NO_RIGHTS, texts
+from cli_support import assert_one_sentence, run
+
+from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
+from gputop.checks.distribution import read_distribution
+from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
+from gputop.checks.libraries import SelfHit
+from probes import btf, loader
+from probes.rights import Rights
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def machine(**changes: Any) -> Section:
+    return kernel.kernel_section(replace(NEW_KERNEL, **changes))
+
+
+# -- the kernel ---------------------------------------------------------------------------------
+
+
+def test_a_new_kernel_with_type_information_is_enough() -> None:
+    section = machine()
+    assert not section.blocks
+    assert "uprobe_multi" in texts(section, OK)
+    assert texts(section, MISSING) == ""
+
+
+@pytest.mark.parametrize(
+    ("release", "multi", "path"),
+    [("6.6.0", True, "uprobe_multi"), ("6.5.0-27-generic", False, "perf"), ("5.15.0-1", False, "perf")],
+)
+def test_what_the_kernel_itself_answers_decides_how_functions_are_probed(
+    monkeypatch: pytest.MonkeyPatch, release: str, multi: bool, path: str
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    monkeypatch.setattr("probes.bpfcall.has_uprobe_multi", lambda: multi)
+    assert kernel.read_kernel({}).path == path
+
+
+def test_a_kernel_before_5_15_is_named_as_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.release", lambda: "5.10.0-28-amd64")
+    section = kernel.kernel_section(kernel.read_kernel({}))
+    assert section.blocks
+    assert "5.15" in texts(section, MISSING)
+    assert "5.10.0-28-amd64" in texts(section, MISSING)
+
+
+def test_a_forced_way_of_attaching_is_said() -> None:
+    section = kernel.kernel_section(kernel.read_kernel({"GPUTOP_ATTACH": "perf"}))
+    assert "GPUTOP_ATTACH=perf" in texts(section, NOTE)
+    assert not section.blocks
+
+
+def test_a_wrong_way_of_attaching_is_missing_with_its_fix() -> None:
+    section = kernel.kernel_section(kernel.read_kernel({"GPUTOP_ATTACH": "magic"}))
+    assert section.blocks
+    assert "unset GPUTOP_ATTACH" in texts(section, MISSING)
+
+
+def test_absent_type_information_is_missing_with_the_kernel_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "btf").mkdir()
+    monkeypatch.setattr(btf, "VMLINUX", tmp_path / "btf" / "vmlinux")
+    section = kernel.kernel_section(kernel.read_kernel({}))
+    assert section.blocks
+    assert "CONFIG_DEBUG_INFO_BTF" in texts(section, MISSING)
+
+
+def test_a_masked_sys_is_told_from_a_kernel_without_type_information(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(btf, "VMLINUX", tmp_path / "kernel" / "btf" / "vmlinux")
+    section = kernel.kernel_section(kernel.read_kernel({}))
+    assert section.blocks
+    assert "masked" in texts(section, MISSING)
+    assert "-v /sys/kernel:/sys/kernel:ro" in texts(section, MISSING)
+
+
+def test_tracefs_that_is_not_mounted_stops_nothing() -> None:
+    section = machine(tracefs="")
+    assert not section.blocks
+    assert "tracefs is not mounted: gputop needs none" in texts(section, NOTE)
+
+
+def test_arm64_is_called_untested_and_other_machines_are_refused() -> None:
+    assert "arm64: untested" in texts(machine(architecture="aarch64"), NOTE)
+    assert not machine(architecture="aarch64").blocks
+    assert machine(architecture="riscv64").blocks
+
+
+# -- rights -------------------------------------------------------------------------------------
+
+
+def test_without_root_what_still_works_and_sudo_are_named() -> None:
+    section = rights.rights_section(NO_RIGHTS)
+    assert section.blocks
+    assert "sudo" in texts(section, MISSING)
+    assert "NVML" in texts(section, NOTE)
+
+
+def test_two_capabilities_are_enough_and_what_they_leave_out_is_said() -> None:
+    section = rights.rights_section(replace(NO_RIGHTS, cap_bpf=True, cap_perfmon=True))
+    assert not section.blocks
+    assert "not root, but with enough capabilities: CAP_BPF, CAP_PERFMON" in texts(section, OK)
+    assert "CAP_SYS_PTRACE" in texts(section, NOTE)
+
+
+def test_one_capability_of_the_two_is_not_enough_and_the_other_is_named() -> None:
+    section = rights.rights_section(replace(NO_RIGHTS, cap_bpf=True))
+    assert section.blocks
+    assert "CAP_PERFMON" in texts(section, MISSING)
+    assert "CAP_BPF" not in texts(section, MISSING)
+
+
+@pytest.mark.parametrize(
+    ("mode", "blocks"), [("none", False), ("integrity", False), ("confidentiality", True)]
+)
+def test_only_lockdown_for_confidentiality_stops_tracing(mode: str, blocks: bool) -> None:
+    section = rights.rights_section(replace(ALL_RIGHTS, lockdown=mode))
+    assert section.blocks is blocks
+    assert ("lockdown=integrity" in texts(section, MISSING)) is blocks
+
+
+def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
+    section = rights.rights_section(replace(ALL_RIGHTS, seccomp=2))
+    assert not section.blocks, "a filter may let bpf(2) through: the trial decides"
+    assert "seccomp=unconfined" in texts(section, NOTE)
+    assert "seccomp=unconfined" not in texts(rights.rights_section(ALL_RIGHTS), NOTE)
+
+
+@pytest.mark.parametrize(
+    ("found", "meaning"),
+    [(ALL_RIGHTS, "does not matter with CAP_PERFMON"), (NO_RIGHTS, "not what stands in the way")],
+)
+def test_perf_event_paranoid_is_told_with_what_it_means(found: Rights, meaning: str) -> None:
+    section = rights.rights_section(replace(found, perf_event_paranoid=4))
+    assert f"perf_event_paranoid is 4: {meaning}" in texts(section, NOTE)
+
+
+def test_processes_that_proc_hides_are_told() -> None:
+    assert "hidepid" in texts(rights.rights_section(replace(ALL_RIGHTS, hidepid=True)), NOTE)
+
+
+# -- bcc ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ("ID=debian\n", "apt-get install python3-bpfcc"),
+        ('ID=linuxmint\nID_LIKE="ubuntu debian"\n', "apt-get install python3-bpfcc"),
+        ("ID=fedora\n", "dnf install python3-bcc"),
+        ("ID=arch\n", "pacman -S python-bcc"),
+    ],
+)
+def test_bcc_that_is_not_there_is_missing_with_this_distribution_s_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, command: str
+) -> None:
+    (tmp_path / "os-release").write_text(release)
+    monkeypatch.delitem(sys.modules, "bcc", raising=False)
+    monkeypatch.setattr(loader, "BCC_FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
+    section = bcc.bcc_section(bcc.read_bcc(), read_distribution(tmp_path / "os-release"))
+    assert section.blocks
+    (fact,) = section.facts
+    assert fact.fix == command
+    assert "apt-get" not in fact.text, "the fix is not said twice, and not for another distribution"
+
+
+def test_pypi_s_bcc_is_named_as_another_package(tmp_path: Path) -> None:
+    (tmp_path / "bcc").mkdir()
+    (tmp_path / "bcc" / "__init__.py").write_text("")
+    unrelated = bcc.find_unrelated([str(tmp_path)])
+    assert unrelated == str(tmp_path / "bcc")
+    section = bcc.bcc_section(bcc.Bcc("/usr/lib/x", "0.26", "", "", unrelated), DEBIAN)
+    assert not section.blocks
+    assert "unrelated" in texts(section, NOTE)
+    (tmp_path / "bcc" / "libbcc.py").write_text("")
+    assert bcc.find_unrelated([str(tmp_path)]) == "", "the real one has this file"
+
+
+# -- tracing, NVML, the whole -------------------------------------------------------------------
+
+
+def test_what_the_kernel_refuses_is_told_and_its_log_kept() -> None:
+    section = tracing.tracing_section(tracing.Trial(True, error="the kernel said no", log=("R1 invalid",)))
+    assert section.blocks
+    assert "the kernel said no" in texts(section, MISSING)
+    assert section.details == ("R1 invalid",)
+
+
+def test_a_probe_that_never_fires_in_the_c_library_stops_live_tracing() -> None:
+    trial = tracing.Trial(True, 300.0, 8, libc=SelfHit("gnu_get_libc_version", 5, 0))
+    assert tracing.tracing_section(trial).blocks
+    seen = replace(trial, libc=SelfHit("gnu_get_libc_version", 5, 5))
+    assert not tracing.tracing_section(seen).blocks
+
+
+def test_nvml_that_is_missing_does_not_stop_live_tracing() -> None:
+    section = nvml.nvml_section(nvml.Nvml("", "", (), "no NVIDIA driver on this machine"), DEBIAN)
+    assert not section.blocks
+    assert "apt-get install nvidia-driver" in texts(section, MISSING)
+
+
+def test_figures_that_are_not_to_be_had_are_named_with_the_reason() -> None:
+    gpu = nvml.Gpu(0, "H100", "GPU-1", {"fan_percent": "not offered", "power_milliwatts": "not offered"})
+    section = nvml.nvml_section(nvml.Nvml("/lib/x", "580.1", (gpu,), ""), DEBIAN)
+    assert "GPU 0 n/a: fan_percent, power_milliwatts: not offered" in texts(section, NOTE)
+
+
+def a_report(*facts: Fact) -> report.Report:
+    return report.Report(DEBIAN, (Section("kernel", facts, {}), libraries.libraries_section([CUDART])))
+
+
+def test_text_keeps_to_80_columns_and_says_each_fix_below_its_fact() -> None:
+    text = report.to_text(a_report(missing("no eBPF " * 20, "type this " * 20)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"✗ missing no eBPF[^→]*→ type this", text)
+    assert "1 missing" in text
+
+
+def test_text_without_a_unicode_locale_is_ascii() -> None:
+    text = report.to_text(a_report(ok("größer"), missing("x", "y")), ascii_only=True)
+    assert text.isascii()
+    assert "+ ok" in text
+
+
+def test_symbols_are_listed_only_when_asked() -> None:
+    assert "cudaHostAlloc" not in report.to_text(a_report())
+    assert "cudaHostAlloc" in report.to_text(a_report(), verbose=True)
+
+
+def test_live_works_unless_something_blocks() -> None:
+    assert a_report(ok("x"), missing("y", "z", blocks=False)).live
+    assert not a_report(ok("x"), missing("y", "z")).live
+
+
+def test_the_json_is_what_the_page_says() -> None:
+    done = run("check", "--json", "--simgpu")
+    found = json.loads(done.stdout)
+    assert found["schema"] == "gputop.check/1"
+    assert done.returncode == (0 if found["live"] else 1)
+    assert all(fact["fix"] for fact in found["facts"] if fact["status"] == "missing")
+    page = (ROOT / "docs/json.md").read_text().partition("## gputop.check/1")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"`([a-z_]+)`", page))
+    assert set(found) <= documented
+    for library in found["libraries"]:
+        assert set(library) <= documented
+    for family in ("kernel", "rights", "bcc", "tracing", "nvml"):
+        assert set(found[family]) <= documented, family
+    simulated = [library for library in found["libraries"] if "/simgpu-" in library["path"]]
+    assert {library["layer"] for library in simulated} == {"runtime", "driver"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root tries it as somebody else")
+def test_without_root_check_ends_with_1_and_names_sudo() -> None:
+    done = run("check", program=("setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all", *_gputop()))
+    assert done.returncode == 1, done.stderr
+    assert "sudo" in done.stdout
+    assert "\nlive tracing does not work here: 1 missing" in done.stdout
+
+
+def _gputop() -> tuple[str, ...]:
+    return (sys.executable, "-m", "gputop")
+
+
+def test_words_that_make_no_sense_end_with_2() -> None:
+    assert_one_sentence(run("check", "--pid", "x"), 2, "--pid")
+    assert_one_sentence(run("check", "--", "ls"), 2, "check")
+
+
+def test_a_process_that_does_not_exist_is_told() -> None:
+    assert_one_sentence(run("check", "--pid", "99999999"), 1, "no process 99999999")
+
+
+# -- the page -----------------------------------------------------------------------------------
+
+
+def test_every_row_of_what_works_where_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/what-works-where.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| where")]
+    assert len(rows) >= 12
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row)
+        assert named, f"no test makes this row: {row}"
+        for path, name in named:
+            source = ROOT / path
+            assert source.exists(), path
+            assert re.search(rf"^(?:async )?def {name}\(", source.read_text(), re.MULTILINE), (
+                f"{path}::{name}"
+            )

@@ -1,0 +1,390 @@
+"""Without root, or where eBPF does not start: NVML and procfs, and a banner with the command for the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_support import GPUTOP, run
+from simgpu_programs.harness import HERE
+
+from gputop.engine import Engine
+from gputop.feeds import frame_at
+from gputop.simgpu import build
+from probes.live import LivePlan
+from probes.procfs_source import ProcfsSource
+from probes.source import MARK, Sample
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
+from tests.bench.tmux import Terminal
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+
+NOBODY = 65534
+UNSEEN = "CUDA calls and who preempts are not shown"
+# computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read
+SLEEPER = """
+import os, resource, sys, threading, time
+for _ in range(200):
+    time.sleep(0.004)
+for _ in range(150):
+    sum(range(100_000))
+used, cpu = resource.getrusage(resource.RUSAGE_THREAD), time.thread_time_ns()
+open(sys.argv[1], "w").write(f"{os.getpid()} {used.ru_nvcsw} {used.ru_nivcsw} {cpu}")
+time.sleep(0.8)
+os._exit(0)
+"""
+# two threads of two processes on one CPU, both always busy
+RIVALS = """
+import os, sys, time
+os.sched_setaffinity(0, {0})
+os.fork()
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    pass
+"""
+CALLER = """
+import os, sys, time
+from cuda import Cuda
+c = Cuda(); p = c.malloc(1 << 20)
+print("ready", os.getpid(), flush=True)
+time.sleep(float(sys.argv[1]))
+for _ in range(1234):
+    c.Memset(p, 0, 64)
+time.sleep(60)
+"""
+# what a container's seccomp profile does to bpf(2): EPERM
+WITHOUT_BPF = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 321), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(rules), ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+WITHOUT_BCC = """
+import sys, probes.loader
+probes.loader.BCC_FOLDERS = ()
+from gputop.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def as_nobody(*more: str) -> tuple[str, ...]:
+    """Becomes nobody; may read this checkout and interpreter where they lie in root's home."""
+    rights = ",".join(f"+{name}" for name in ("dac_read_search", *more))
+    ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    return ("setpriv", *ids, f"--inh-caps={rights}", f"--ambient-caps={rights}")
+
+
+def mounted(script: str) -> tuple[str, ...]:
+    """Runs a command in a mount namespace of its own after a line of shell."""
+    return ("unshare", "--mount", "sh", "-c", f'{script}; exec "$@"', "sh")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home for nobody; the simulated GPUs meet there."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+def environment(home: Path) -> dict[str, str]:
+    simulated = {"SIMGPU_STATE": str(home / "state"), "SIMGPU_INIT_MS": "0", "PYTHONPATH": str(HERE)}
+    return build.environment(os.environ) | simulated | {"HOME": str(home)}
+
+
+@contextmanager
+def started(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> Iterator[int]:
+    """A Python program of nobody's; its number."""
+    process = subprocess.Popen(
+        [*within, sys.executable, "-c", *words],
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def frame(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> dict[str, Any]:
+    """A frame as gputop prints it there."""
+    done = run("--once", "--json", *words, program=(*within, *GPUTOP), env=environment(home))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def is_rootless(found: dict[str, Any], *words: str) -> bool:
+    """Whether the frame is one without eBPF whose first problem holds these words."""
+    assert found["calls_observed"] is False
+    for word in (UNSEEN, *words):
+        assert word in found["problems"][0]
+    return True
+
+
+# -- what is seen, and what is said --------------------------------------------------------------
+
+
+def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> None:
+    with started(home, CALLER, "0") as pid:
+        time.sleep(0.5)
+        found = frame(home)
+    assert is_rootless(found, "no eBPF without root", "--once --json")
+    (row,) = found["processes"]
+    assert (row["pid"], row["user"], row["gpus"], row["gpus_source"]) == (pid, "nobody", [0], "nvml")
+    unknown = ("calls_per_second", "top_api_ns_per_second", "top_api_p99_ns")
+    assert [row[key] for key in unknown] == [None] * 3, "not known is not 0"
+    assert (row["calls"], [thread["cuda"] for thread in row["threads"]]) == ([], [None])
+    assert row["blocked_percent"] > 90
+    assert found["gpus"][0]["name"] == "SimGPU 80GB"
+
+
+def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
+    env = environment(home)
+    with started(home, CALLER, "0") as pid, started(home, "import time; time.sleep(60)"):
+        time.sleep(0.5)
+        env.pop("LD_LIBRARY_PATH")
+        done = run("--once", "--json", program=(*as_nobody(), *GPUTOP), env=env | {"LD_LIBRARY_PATH": ""})
+    found = json.loads(done.stdout)
+    assert [row["pid"] for row in found["processes"]] == [pid]
+    assert found["gpus"] == []
+    assert any("libnvidia-ml" in problem for problem in found["problems"])
+
+
+def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(home: Path) -> None:
+    with started(home, RIVALS, within=()) as pid:
+        found = frame(home, "--pid", str(pid), "--duration", "3")
+    assert is_rootless(found, f"--pid {pid}")
+    assert len(found["processes"]) == 2
+    parent, child = sorted(found["processes"], key=lambda row: row["parent_pid"] == pid)
+    assert (parent["pid"], child["parent_pid"]) == (pid, pid)
+    assert parent["user"] == "root"
+
+
+def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
+    """Switches are provoked 500 times a second by a rival that yields."""
+    rival = RIVALS.replace("    pass", "    os.sched_yield()")
+    with started(home, rival) as pid:
+        found = frame(home, "--pid", str(pid), "--duration", "3")
+        text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
+    storm = next(storm for storm in found["storms"] if storm["pid"] == pid)
+    assert storm["runnable_percent"] > 30
+    assert storm["occupants"] == []
+    assert "not known without eBPF" in text.stdout
+    assert "-" in text.stdout.split(f"\n{pid}")[1].split()[:4], "calls per second are unknown"
+
+
+# -- the figures ---------------------------------------------------------------------------------
+
+
+def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> None:
+    file, truth = home / "run.gputop", home / "truth"
+    # by way of sh: whether nobody could run this interpreter itself is not the question
+    command = ("sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", SLEEPER, str(truth))
+    done = run(
+        "record", "-o", str(file), "--", *command, program=(*as_nobody(), *GPUTOP), env=environment(home)
+    )
+    assert done.returncode == 0
+    pid, voluntary, involuntary, cpu_ns = map(int, truth.read_text().split())
+    stats = json.loads(run("stats", "--json", str(file)).stdout)
+    assert stats["calls_observed"] is False
+    (process,) = [row for row in stats["processes"] if row["pid"] == pid]
+    assert process["calls"] == []
+    (thread,) = process["threads"]
+    assert 200 <= voluntary <= thread["voluntary_switches"] <= voluntary + 5
+    assert involuntary <= thread["involuntary_switches"] <= involuntary + 5
+    # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
+    assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
+    total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
+    assert total == pytest.approx(stats["duration_ns"], rel=0.25)
+
+
+def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
+    with started(home, RIVALS) as pid, witness(pid) as readings:
+        found = frame(home, "--pid", str(pid), "--duration", "3")
+    row = next(row for row in found["processes"] if row["pid"] == pid)
+    window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
+    times, *columns = np.array(readings).T
+    on_cpu, queued = (np.diff(np.interp(window, times, column))[0] for column in columns)
+    assert queued > 0.2 * found["window_ns"], "they were rivals"
+    assert row["on_cpu_percent"] == pytest.approx(100 * on_cpu / found["window_ns"], abs=3)
+    assert row["runnable_percent"] == pytest.approx(100 * queued / found["window_ns"], abs=3)
+
+
+@contextmanager
+def witness(pid: int) -> Iterator[list[tuple[int, int, int]]]:
+    """(time, on-CPU time, run-queue time) of a process with one thread, read a hundred times a second."""
+    readings: list[tuple[int, int, int]] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.wait(0.01):
+            on_cpu, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+            readings.append((time.monotonic_ns(), int(on_cpu), int(queued)))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_replayed_and_sought_frames_equal_the_live_ones(home: Path, tmp_path: Path) -> None:
+    with started(home, RIVALS) as pid:
+        source = ProcfsSource(LivePlan(pids=(pid,), rate_hz=10), "why")
+        source.start()
+        file = tmp_path / "session.msgpack"
+        writer, engine, frames = SessionWriter(file, source.header), Engine(source.header), []
+        for item in source.items():
+            writer.write(item)
+            if engine.feed(item):
+                frames.append(engine.frame())
+            if isinstance(item, Sample) and item.kind == MARK and len(frames) == 30:
+                source.close()
+        writer.close()
+    reader = SessionReader(file)
+    engine = Engine(reader.header)
+    assert [engine.frame() for item in reader.items() if engine.feed(item)] == frames
+    assert sum(row.on_cpu_percent for row in frames[-1].processes) > 50
+    for index in (0, len(frames) // 2, len(frames) - 1):
+        assert frame_at(reader, index) == frames[index]
+
+
+# -- recording and the screen --------------------------------------------------------------------
+
+
+def test_a_recording_says_so_once_and_passes_the_status_on(home: Path) -> None:
+    words = ("record", "-o", str(home / "x"), "--", "sh", "-c", "exit 7")
+    done = run(*words, program=(*as_nobody(), *GPUTOP), env=environment(home))
+    assert done.returncode == 7
+    assert done.stderr.count(UNSEEN) == 1
+    assert "Traceback" not in done.stderr
+    assert (home / "x").stat().st_uid == NOBODY
+
+
+def test_a_private_recording_does_not_hold_the_command_line(home: Path) -> None:
+    words = ("record", "--private", "-o", str(home / "x"), "--", "sh", "-c", "exit 0 # secret")
+    done = run(*words, program=(*as_nobody(), *GPUTOP), env=environment(home))
+    assert done.returncode == 0
+    problems = json.loads(run("stats", "--json", str(home / "x")).stdout)["problems"]
+    assert UNSEEN in problems[0]
+    assert "secret" not in problems[0]
+
+
+def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
+    with started(home, CALLER, "0") as pid, Terminal(home) as terminal:
+        env = [f"{name}={environment(home)[name]}" for name in ("HOME", "LD_LIBRARY_PATH", "SIMGPU_STATE")]
+        words = ["env", *env, *as_nobody(), *GPUTOP]
+        terminal.keys(" ".join(words), "Enter")
+        terminal.wait(lambda: str(pid) in terminal.screen(), 30)
+        shown = terminal.screen()
+        assert "no eBPF without root" in shown
+        (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
+        assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
+        assert "not known without eBPF" in shown
+        terminal.keys("q")
+        terminal.wait(terminal.at_prompt, 10)
+
+
+# -- rights as far as they go --------------------------------------------------------------------
+
+
+@pytest.mark.ebpf
+def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
+    with started(home, CALLER, "1.5") as pid:
+        within = as_nobody("bpf", "perfmon")
+        found = frame(home, "--pid", str(pid), "--duration", "4", within=within)
+    assert (found["calls_observed"], found["problems"][:1]) == (True, []), found["problems"]
+    (row,) = found["processes"]
+    counts = {call["api"]: call["count"] for call in row["calls"] if not call["nested"]}
+    assert counts == {"cudaMemset": 1234}
+
+
+@pytest.mark.ebpf
+def test_two_capabilities_say_what_they_leave_out_of_the_whole_machine(home: Path) -> None:
+    found = frame(home, within=as_nobody("bpf", "perfmon"))
+    assert found["calls_observed"] is True
+    assert any("CAP_SYS_PTRACE" in problem for problem in found["problems"])
+
+
+@pytest.mark.parametrize(("right", "other"), [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")])
+def test_one_capability_alone_names_the_other(home: Path, right: str, other: str) -> None:
+    assert is_rootless(frame(home, within=as_nobody(right)), f"no eBPF without {other}")
+
+
+@pytest.mark.parametrize(
+    ("within", "words"),
+    [
+        (
+            ("setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin"),
+            ("this root has no CAP_BPF and no CAP_PERFMON", "--cap-add BPF"),
+        ),
+        (("setpriv", "--no-new-privs", *as_nobody()), ("no_new_privs",)),
+        (("unshare", "--user", "--map-root-user"), ("user namespace", "on the host")),
+        (mounted("mount --bind /dev/null /sys/kernel/btf/vmlinux"), ("CONFIG_DEBUG_INFO_BTF",)),
+        (mounted("mount -t tmpfs none /sys"), ("CONFIG_DEBUG_INFO_BTF", "-v /sys:/sys:ro")),
+        ((sys.executable, "-c", WITHOUT_BPF), ("seccomp", "--security-opt")),
+    ],
+    ids=["no-capabilities", "no-new-privileges", "user-namespace", "no-btf", "masked-sys", "seccomp"],
+)
+@pytest.mark.ebpf
+def test_what_stands_in_the_way_is_named_and_the_rest_is_shown(
+    home: Path, within: Sequence[str], words: Sequence[str]
+) -> None:
+    with started(home, CALLER, "0") as pid:
+        time.sleep(0.3)
+        found = frame(home, "--pid", str(pid), within=within)
+    assert is_rootless(found, *words)
+    assert [row["pid"] for row in found["processes"]] == [pid]
+    assert found["processes"][0]["threads"]
+
+
+@pytest.mark.ebpf
+def test_without_bcc_the_package_is_named_and_the_command_runs(home: Path) -> None:
+    program = (sys.executable, "-c", WITHOUT_BCC)
+    words = ("record", "-o", str(home / "x"), "--", "sh", "-c", "exit 3")
+    done = run(*words, program=program, env=environment(home))
+    assert done.returncode == 3
+    assert "apt-get install python3-bpfcc" in done.stderr
+    assert done.stderr.count(UNSEEN) == 1
+
+
+@pytest.mark.ebpf
+def test_without_tracefs_nothing_is_missing(home: Path) -> None:
+    hide = "; ".join(f"mount -t tmpfs none /sys/kernel/{name} 2>/dev/null" for name in ("tracing", "debug"))
+    found = frame(home, within=mounted(hide))
+    assert (found["calls_observed"], found["problems"]) == (True, [])
+
+
+def test_hidden_processes_are_spoken_of(home: Path) -> None:
+    within = (*mounted("mount -t proc -o hidepid=2 none /proc"), *as_nobody())
+    with started(home, CALLER, "0") as pid, started(home, RIVALS, within=()) as others:
+        time.sleep(0.3)
+        found = frame(home, within=within)
+        done = run("--once", "--pid", str(others), program=(*within, *GPUTOP), env=environment(home))
+    assert [row["pid"] for row in found["processes"]] == [pid]
+    assert any("hidepid" in problem for problem in found["problems"])
+    assert done.returncode == 1
+    assert f"process {others} belongs to another user, and /proc hides it" in done.stderr
