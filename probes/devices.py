@@ -12,16 +12,12 @@ from probes import api
 from probes.schema import Kind, Records, select
 
 # the runtime makes a context through the second one, also where its own calls are not traced
-_NAMING = tuple(np.uint16(api.OP_OF[name]) for name in ("cudaSetDevice", "cuDevicePrimaryCtxRetain"))
+_NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
+_NAMING[[api.OP_OF[name] for name in ("cudaSetDevice", "cuDevicePrimaryCtxRetain")]] = True
+_PIDS = 1 << 22  # PID_MAX_LIMIT of the kernel
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])
 _ORDINAL = 0xFFFFFFFF  # an int argument: the upper half of its register holds anything
-
-
-def _pids(pids: npt.NDArray[np.uint32]) -> set[int]:
-    """The different ones; records of one process mostly follow each other, so few are sorted."""
-    heads = pids[1:][pids[1:] != pids[:-1]]
-    return {int(pids[0]), *np.unique(heads).tolist()}
 
 
 class DeviceCalls:
@@ -34,17 +30,17 @@ class DeviceCalls:
     def __init__(self, complete: Callable[[int], bool]) -> None:
         self._complete = complete
         self._devices: dict[int, set[int]] = {}
-        self._used: set[int] = set()  # processes with a context, whose device has been told
+        # by pid: processes with a context, whose device has been told; pages appear when used
+        self._used: npt.NDArray[np.bool_] = np.zeros(_PIDS, np.bool_)
 
     def notice(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """(process, keys of its ``process`` sample) for all that is new in a batch."""
-        ops = records["op"]
-        named = np.flatnonzero((ops == _NAMING[0]) | (ops == _NAMING[1]))
-        if len(named):
-            yield from self._named(records[named])
-        unknown = _pids(records["pid"]) - self._used if len(records) else set()
-        if unknown:
-            yield from self._implied(records, unknown)
+        naming = _NAMING.take(records["op"])
+        if naming.any():
+            yield from self._named(select(records, naming))
+        used = self._used.take(records["pid"], mode="clip")
+        if not used.all():
+            yield from self._implied(select(records, ~used))
 
     def _named(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         good = records[(records["kind"] == _CALL) & (records["ret"] == 0)]
@@ -53,19 +49,22 @@ class DeviceCalls:
             known = self._devices.setdefault(pid, set())
             if ordinal not in known:
                 known.add(ordinal)
-                self._used.add(pid)
+                self._used[pid % _PIDS] = True
                 yield pid, {"cuda_devices": sorted(known)}
 
-    def _implied(self, records: Records, pids: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """Processes that used a context and named no device."""
         calls = select(records, (records["kind"] == _CALL) & (records["ret"] == 0))
-        for pid in sorted(set(calls["pid"][_NEEDS_CONTEXT[calls["op"]]].tolist()) & pids):
-            self._used.add(pid)
+        pids = np.unique(calls["pid"][_NEEDS_CONTEXT[calls["op"]]]).tolist()
+        for pid in pids:
+            if self._used[pid % _PIDS]:
+                continue
+            self._used[pid % _PIDS] = True
             yield pid, {"cuda_devices": [0]} if self._complete(pid) else {"cuda_devices_missed": True}
 
     def forget(self, pid: int) -> bool:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
-        told = pid in self._used
-        self._used.discard(pid)
+        told = bool(self._used[pid % _PIDS])
+        self._used[pid % _PIDS] = False
         return told
