@@ -216,7 +216,8 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
     assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
     total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
-    assert total == pytest.approx(stats["duration_ns"], rel=0.25)
+    # it slept 0.8 s twice; what gputop needed around its life depends on the machine
+    assert 1_600_000_000 <= total <= 1.01 * stats["duration_ns"]
 
 
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
