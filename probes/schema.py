@@ -107,6 +107,7 @@ ALIASES: dict[str, tuple[str, int, str]] = {
     "waker_tid": ("stream", 4, "<u4"),
     "next_pid": ("aux", 0, "<u4"),  # OFFCPU: who took the CPU; FORK: the parent
     "next_tid": ("aux", 4, "<u4"),
+    "argument": ("run_delay", 0, "<u4"),  # OFFCPU: lower half of the system call's first argument
     "queue_cpu": ("nvcsw", 0, "<u2"),  # OFFCPU: CPU where it was queued first; MIGRATE: the new CPU
     "comm": ("bytes", 0, "S16"),  # NAME, JOIN, FORK, EXEC: the thread's name (bytes and stream)
 }
@@ -195,15 +196,16 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("tid", "u32", "<u4", ""),
     Field("depth", "u32", "<u4", "open calls"),
     Field("queue_cpu", "u32", "<u4", "CPU in whose run queue it is"),
-    Field("first_queue_cpu", "u32", "<u4", "CPU in whose run queue it was put first"),
     Field("waker_pid", "u32", "<u4", ""),
     Field("waker_tid", "u32", "<u4", ""),
     Field("next_pid", "u32", "<u4", "who took its CPU"),
     Field("next_tid", "u32", "<u4", ""),
+    Field("argument", "u32", "<u4", "as in the record"),
     Field("state", "s32", "<i4", "task state at the switch"),
     Field("off_flags", "u16", "<u2", "OffFlag"),
-    Field("syscall", "u16", "<u2", ""),
-    Field("called", "u32", "<u4", "made a traced call"),
+    Field("syscall", "u16", "<u2", "NO_SYSCALL outside of one"),
+    Field("first_queue_cpu", "u16", "<u2", "CPU in whose run queue it was put first"),
+    Field("called", "u16", "<u2", "made a traced call"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
