@@ -22,11 +22,15 @@ from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
-from probes.source import APIS, GPUS, MARK, OPEN, PROBLEM, Item, Sample
+from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 READER_NICE = -15
+_NO_INTERRUPTS = (
+    "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
+    "thread names that thread as the waker"
+)
 FIRST_MARK_S = 0.1  # so that there is something to see soon
 
 
@@ -99,6 +103,8 @@ class LiveSource:
         self._attachments = attach.Attachments(programs)
         if reduced := self._attachments.reduced:
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
+        if not programs.tells_interrupts:
+            self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": _NO_INTERRUPTS}))
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
@@ -126,6 +132,7 @@ class LiveSource:
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
+            "tells": {"interrupts": self._programs.tells_interrupts},
             "libraries": [
                 {
                     "path": entry.target.shown,
