@@ -31,10 +31,10 @@ WANTED: dict[str, tuple[str, ...]] = {
 
 # the same, where a kernel may lack them: some architectures, versions and configurations do
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "task_struct": ("se",),
+    "task_struct": ("se", "throttled"),
     "sched_entity": ("cfs_rq",),
-    "cfs_rq": ("rq",),
-    "rq": ("cpu",),
+    "cfs_rq": ("rq", "throttled_clock_self", "throttled_clock_self_time"),
+    "rq": ("cpu", "clock"),
     "thread_info": ("preempt_count",),  # arm64
     "pcpu_hot": ("preempt_count",),  # x86-64, Linux 6.2 to 6.14
 }

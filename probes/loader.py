@@ -146,7 +146,7 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
     }
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
-    defines |= _interrupt_defines(layout)
+    defines |= _interrupt_defines(layout) | _throttle_defines(layout)
     return [f"#define {name} {value}" for name, value in defines.items()]
 
 
@@ -171,6 +171,23 @@ def _interrupt_defines(layout: btf.Layout) -> dict[str, int]:
         "CFS_RQ_RQ": offsets["cfs_rq.rq"],
         "RQ_CPU": offsets["rq.cpu"],
         "RUNQUEUE_TO_PREEMPT": count - per_cpu["runqueues"],
+    }
+
+
+def _throttle_defines(layout: btf.Layout) -> dict[str, int]:
+    """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
+    offsets = layout.offsets
+    needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.clock")
+    if not all(name in offsets for name in needed + path):
+        return {}
+    return {
+        "TASK_THROTTLED": offsets["task_struct.throttled"],
+        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
+        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
+        "CFS_RQ_SINCE": offsets["cfs_rq.throttled_clock_self"],
+        "CFS_RQ_THROTTLED_TIME": offsets["cfs_rq.throttled_clock_self_time"],
+        "RQ_CLOCK": offsets["rq.clock"],
     }
 
 
@@ -219,12 +236,12 @@ class Programs:
 
     Attributes:
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
-        tells_interrupts: A wakeup by an interrupt is told also where the interrupt hit a running thread.
+        tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
     """
 
     module: Any
     multi: bool
-    tells_interrupts: bool
+    tells: Mapping[str, bool]
     entry: int
     on_return: int
     tracepoints: dict[str, int]
@@ -264,8 +281,11 @@ def load(options: Options) -> Programs:
         raise ProbeError(f"the kernel did not take the probes: {error}") from error
     finally:
         _return_memory()
-    interrupts = bool(_interrupt_defines(layout))
-    return Programs(module, multi, interrupts, functions["on_entry"], functions["on_return"], points, maps)
+    tells = {
+        "interrupts": bool(_interrupt_defines(layout)),
+        "throttling": bool(_throttle_defines(layout)),
+    }
+    return Programs(module, multi, tells, functions["on_entry"], functions["on_return"], points, maps)
 
 
 def _return_memory() -> None:

@@ -56,11 +56,12 @@ class OffFlag(IntFlag):
 
     INVOLUNTARY = 1  # the kernel counted the switch in nivcsw
     IOWAIT = 2  # in_iowait was set when it left
-    QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait
+    QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait unless THROTTLED
     MIGRATED = 8  # moved to another CPU while queued; see the MIGRATE records
     WAKER_IRQ = 16  # woken by an interrupt or a timer, whoever had that CPU
     BIRTH = 32  # the first time on a CPU of a new thread: no context switch of its own
     WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
+    THROTTLED = 128  # its control group had used up its CPU quota: not runnable until it got a new one
     WAKER_SOFTIRQ = 256  # woken from a softirq that ran on the waker's CPU: its doing, or chance
 
 
@@ -211,6 +212,8 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
+    Field("group", "u64", "<u8", "THROTTLED: its group's run queue on that CPU"),
+    Field("group_time", "u64", "<u8", "THROTTLED: when it is let go, less what the group was throttled"),
 )
 
 CPU_STATE: tuple[Field, ...] = (

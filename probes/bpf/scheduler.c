@@ -11,6 +11,41 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 	__sync_fetch_and_add(&c->queued, 1);
 }
 
+/* `now` is when a thread leaves its CPU because its group's quota is used up. Nothing is traced when the group
+ * gets a new one, but its run queue adds up how long it was throttled, and says since when it is, both by its
+ * own clock, which was read for this switch. */
+static __always_inline void throttle(struct thread *t, void *task, u64 now)
+{
+#ifdef TASK_THROTTLED
+	u64 group = 0, since = 0, total = 0, queue = 0, clock = 0;
+	if (!(FIELD(u8, task, TASK_THROTTLED) >> (TASK_THROTTLED & 7) & 1))
+		return;
+	bpf_probe_read_kernel(&group, 8, (char *)task + TASK_CFS_RQ / 8);
+	bpf_probe_read_kernel(&since, 8, (char *)group + CFS_RQ_SINCE / 8);
+	bpf_probe_read_kernel(&total, 8, (char *)group + CFS_RQ_THROTTLED_TIME / 8);
+	bpf_probe_read_kernel(&queue, 8, (char *)group + CFS_RQ_RQ / 8);
+	bpf_probe_read_kernel(&clock, 8, (char *)queue + RQ_CLOCK / 8);
+	t->group = group;
+	t->group_time = since + (now - clock) - total;
+	t->off_flags |= OFF_THROTTLED;
+#endif
+}
+
+/* How much of a slice that ends `now` was waiting in a run queue. */
+static __always_inline u64 runnable_time(struct thread *t, u64 now)
+{
+#ifdef TASK_THROTTLED
+	if (t->off_flags & OFF_THROTTLED) {
+		u64 total = 0, let_go;
+		bpf_probe_read_kernel(&total, 8, (char *)t->group + CFS_RQ_THROTTLED_TIME / 8);
+		let_go = t->group_time + total;
+		/* not after it left: another group's thread now, and never let go by this one */
+		return let_go > t->off_since && let_go < now ? now - let_go : 0;
+	}
+#endif
+	return now - t->queued_since;
+}
+
 static __always_inline void take_cpu(struct thread *t, u64 now)
 {
 	struct cpu *c = cpu_of(t->queue_cpu);
@@ -28,7 +63,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 			r->run_delay = t->argument;
 			r->nvcsw = t->first_queue_cpu;
 			if (t->queued_since)
-				r->bytes = now - t->queued_since;
+				r->bytes = runnable_time(t, now);
 			else
 				r->flags |= OFF_WAKE_MISSED;
 			submit(r);
@@ -64,6 +99,7 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	if (preempt || !state) {
 		t->off_flags |= OFF_QUEUED;
 		t->waker_pid = t->waker_tid = t->waker_flags = 0;
+		throttle(t, task, now);
 		enqueue(t, now, number);
 		name_once(now, t->next_pid, t->next_tid, next);
 	}

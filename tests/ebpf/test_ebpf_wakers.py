@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 
 import pytest
 from recording import Recorded, Workshop, compile_program
 
-from probes import syscalls
+from probes import btf, loader, syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
 
 pytestmark = pytest.mark.ebpf
@@ -68,3 +69,12 @@ def test_who_sends_through_the_loopback_is_the_waker_through_a_softirq(
     by_sender = (rows["waker_tid"] == threads["second"]) & (rows["flags"] & OffFlag.WAKER_SOFTIRQ != 0)
     print(f"{by_sender.sum()} of {len(rows)} by the sender")
     assert by_sender.mean() > 0.95, "the rest may be the kernel's own thread for softirqs"
+
+
+def test_the_programs_load_also_where_the_kernel_tells_neither_interrupts_nor_throttling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(btf, "OPTIONAL", {})
+    programs = loader.load(loader.Options(False, 1 << 20, os.getpid()))
+    assert programs.tells == {"interrupts": False, "throttling": False}
+    programs.module.cleanup()
