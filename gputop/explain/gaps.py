@@ -99,7 +99,7 @@ class GpuTime:
         self.delays = Delays(evidence)
         self.voided_ns = 0
         self.spans: list[DeviceTime] = []
-        self._pending: dict[int, list[tuple[Ints, Ints]]] = {}
+        self._pending: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
         self._jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self._every = proofs(evidence, self.streams, self.devices, self.ranges)
         parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
@@ -114,8 +114,8 @@ class GpuTime:
             begins.append(begin)
             ends.append(end)
         at, opener, until, closer = _all_empty(begins, ends)
-        for (owner, _pid), (row, start) in self._jointly.items():
-            if owner == device:
+        for owner, (row, start) in self._jointly.items():
+            if owner[0] == device:
                 self._add_pending(device, row, start)
         return self._bounded(device, at, opener, until, closer)
 
@@ -132,7 +132,7 @@ class GpuTime:
         cover, at, row = self._self_covering(known, streams.enqueue_row[order], end)
         place = np.searchsorted(end, cover, side="right")
         self._note_pending(stream, direct, end)
-        self._note_copies(device=int(streams.device[stream]), rows=streams.enqueue_row[order], end=end)
+        self._note_copies(stream, streams.enqueue_row[order], end)
         at = np.minimum(at, self.delays.completed[row])
         valid = least[place] > np.maximum(at, self.evidence.calls["end"][row])
         place, at, row = place[valid], at[valid], row[valid]
@@ -176,15 +176,15 @@ class GpuTime:
         start = np.where(place >= 0, end[np.maximum(place, 0)] + START_NS, 0)
         role = self.evidence.role(calls.take(row))
         named = ((role == Role.PROVE_STREAM) | (role == Role.PROVE_EVENT)) & (place >= 0)
-        device, pid = int(self.streams.device[stream]), int(self.streams.pid[stream])
-        self._add_pending(device, row[named], start[named])
+        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
+        self._add_pending(owner, row[named], start[named])
         whole = role == Role.PROVE_DEVICE
         order = np.argsort(row[whole], kind="stable")
         rows, start = row[whole][order], start[whole][order]
-        known_start = self._jointly.get((device, pid), (rows, start))[1]
-        self._jointly[device, pid] = rows, np.maximum(start, known_start)
+        known_start = self._jointly.get(owner, (rows, start))[1]
+        self._jointly[owner] = rows, np.maximum(start, known_start)
 
-    def _note_copies(self, device: int, rows: Ints, end: Ints) -> None:
+    def _note_copies(self, stream: int, rows: Ints, end: Ints) -> None:
         """A copy to the host that took longer than its bytes waited for the work before it."""
         calls = self.evidence.calls
         place = np.flatnonzero((rows >= 0) & (calls["direction"][np.maximum(rows, 0)] == D2H))
@@ -194,16 +194,27 @@ class GpuTime:
         waited = calls["end"][row] - calls["begin"][row] - moving > WAIT_NS
         start, stop = end[place - 1] + START_NS, calls["end"][row] - moving
         chosen = waited & (stop > start)
-        self._pending.setdefault(device, []).append((start[chosen], stop[chosen]))
+        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
+        self._pending.setdefault(owner, []).append((start[chosen], stop[chosen]))
 
-    def _add_pending(self, device: int, row: Ints, start: Ints) -> None:
+    def _add_pending(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
         stop = np.minimum(self.evidence.calls["end"][row], self.delays.surely_waiting[row])
         valid = (stop > start) & (start > 0)
-        self._pending.setdefault(device, []).append((start[valid], stop[valid]))
+        self._pending.setdefault(owner, []).append((start[valid], stop[valid]))
 
-    def pending_ends(self, device: int) -> Ints:
-        """When stretches end in which a GPU is known to have had work."""
-        return np.concatenate([np.zeros(0, np.int64), *(part[1] for part in self._pending.get(device, []))])
+    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        parts = [
+            part
+            for (owner, pid), known in self._pending.items()
+            if owner == device and pid != without
+            for part in known
+        ]
+        empty = np.zeros(0, np.int64)
+        return union(
+            np.concatenate([empty, *(part[0] for part in parts)]),
+            np.concatenate([empty, *(part[1] for part in parts)]),
+        )
 
     def _bounded(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints) -> Gaps:
         """Cuts the gaps to the device's span and takes out what is not certain."""
@@ -226,13 +237,9 @@ class GpuTime:
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
         gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep])
-        pending = union(
-            np.concatenate([part[0] for part in self._pending.get(device, [])] or [np.zeros(0, np.int64)]),
-            np.concatenate([part[1] for part in self._pending.get(device, [])] or [np.zeros(0, np.int64)]),
-        )
         span = (np.array([first]), np.array([max(last, first)]))
         empty = (gaps.begin, gaps.end)
-        pending = subtract(intersect(pending, span), empty)
+        pending = subtract(intersect(self.pending(device), span), empty)
         aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
         aside = subtract(subtract(intersect(aside, span), empty), pending)
         self.spans.append(

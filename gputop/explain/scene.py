@@ -224,7 +224,7 @@ def _slack(analysis: Analysis) -> Ints:
     for device in np.unique(gaps.device).tolist():
         mine = np.flatnonzero(gaps.device == device)
         ends = np.sort(streams.enqueue_end[streams.device[streams.enqueue_stream] == device])
-        busy = np.sort(analysis.gpu.pending_ends(device))
+        busy = analysis.gpu.pending(device)[1]
         begin = gaps.begin[mine]
         latest = _last_before(ends, begin)
         latest = np.maximum(latest, _last_before(busy, begin))
