@@ -36,7 +36,8 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
 def _advise_late(claim: Claim) -> tuple[str, ...]:
     return (
         f"the GPU had finished, but the thread that waited for it got no CPU at once: "
-        f"{_occupants(claim)}keep others off its CPU (taskset, nice), or let it spin (cudaDeviceScheduleSpin)",
+        f"{_occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
+        "(cudaDeviceScheduleSpin)",
     )
 
 
