@@ -187,6 +187,8 @@ static int joint_settled(struct stream *s) {
     return 0;
   }
   joints--;
+  begin = max64(begin, s->holder_start); /* one that was aborted may not even have begun */
+  end = max64(end, begin);
   count_done(s, end);
   if (begin > s->holder_start) {
     op.kind = K_COMM_WAIT;
