@@ -29,8 +29,8 @@ _FLAGS = (
     "-fno-strict-aliasing",
     "-Wall",
 )
-_DRIVER_SOURCES = ("cu_*.c", "sg_log.c", "sg_process.c")
-_NVML_SOURCES = ("nvml_*.c", "sg_log.c", "sg_process.c")
+_DRIVER_SOURCES = ("cu_*.c", "sg_*.c")
+_NVML_SOURCES = ("nvml_*.c", "sg_*.c")
 _NCCL_SOURCES = ("nccl_*.c", "sg_process.c")
 
 

@@ -29,6 +29,7 @@ CUDA_TOTALS = (
     "bytes_h2d",
     "bytes_d2h",
     "bytes_d2d",
+    "staging_ns",
 )
 
 _DEFINED = re.compile(r"^SG(?:_TEXT|_OTHER)?\((?:[^,()]*, )?(\w+)\)", re.MULTILINE)

@@ -71,10 +71,11 @@ static void count_done(struct stream *s, uint64_t end) {
 }
 
 static void run_work(struct stream *s, const struct op *op) {
-  uint64_t *lane = NULL, start = ready_at(s, op->queued + latency()), end;
+  uint64_t *lane = NULL, start = ready_at(s, op->queued + latency()), end, lasts = op->duration;
   if (op->kind == K_H2D || op->kind == K_D2H) lane = &dev_table[s->dev].copy_tail[op->kind == K_D2H];
   if (lane != NULL) start = max64(start, *lane);
-  end = start + op->duration * st_sharers(s->dev, op->queued);
+  if (op->kind == K_KERNEL || op->kind == K_SET) lasts = clock_slowed(lasts);
+  end = start + lasts * st_sharers(s->dev, op->queued);
   if (lane != NULL) *lane = end;
   count_done(s, end);
   acc_add(s, op, start, end);
