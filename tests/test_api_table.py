@@ -48,7 +48,12 @@ def test_a_function_of_the_wrong_layer_is_not_traced() -> None:
 
 @pytest.mark.parametrize(
     ("file", "layer", "major"),
-    [("cudart12.txt", "runtime", 12), ("cudart13.txt", "runtime", 13), ("cuda.txt", "driver", 0)],
+    [
+        ("cudart12.txt", "runtime", 12),
+        ("cudart13.txt", "runtime", 13),
+        ("cuda.txt", "driver", 0),
+        ("nccl.txt", "nccl", 2),
+    ],
 )
 def test_real_libraries_export_what_the_table_traces(file: str, layer: str, major: int) -> None:
     exported = {api.base_name(symbol) for symbol in (SYMBOLS / file).read_text().split()}
