@@ -11,12 +11,15 @@ import numpy.typing as npt
 from probes import api
 from probes.schema import Kind, Records, select
 
-# the runtime makes a context through the second one, also where its own calls are not traced
+# the runtime makes a context through the second one, also where its own calls are not traced; programs
+# without the runtime may use the third one
+_NAMES = ("cudaSetDevice", "cuDevicePrimaryCtxRetain", "cuCtxCreate")
 _NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
-_NAMING[[api.OP_OF[name] for name in ("cudaSetDevice", "cuDevicePrimaryCtxRetain")]] = True
+_NAMING[[api.OP_OF[name] for name in _NAMES]] = True
 _PIDS = 1 << 22  # PID_MAX_LIMIT of the kernel
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])
+_IS_RUNTIME = np.array([row.layer == api.RUNTIME for row in api.BY_OP])
 _ORDINAL = 0xFFFFFFFF  # an int argument: the upper half of its register holds anything
 
 
@@ -24,7 +27,7 @@ class DeviceCalls:
     """Collects the devices of each process from its records.
 
     Args:
-        complete: Whether all calls of a process were seen, so that one which named no device uses the first.
+        complete: Whether all calls of a process were seen: then the runtime, told no device, uses the first.
     """
 
     def __init__(self, complete: Callable[[int], bool]) -> None:
@@ -55,12 +58,18 @@ class DeviceCalls:
     def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """Processes that used a context and named no device."""
         calls = select(records, (records["kind"] == _CALL) & (records["ret"] == 0))
-        pids = np.unique(calls["pid"][_NEEDS_CONTEXT[calls["op"]]]).tolist()
-        for pid in pids:
+        calls = calls[_NEEDS_CONTEXT[calls["op"]]]
+        through_runtime = set(calls["pid"][_IS_RUNTIME[calls["op"]]].tolist())
+        for pid in np.unique(calls["pid"]).tolist():
             if self._used[pid % _PIDS]:
                 continue
             self._used[pid % _PIDS] = True
-            yield pid, {"cuda_devices": [0]} if self._complete(pid) else {"cuda_devices_missed": True}
+            if not self._complete(pid):
+                yield pid, {"cuda_devices_missed": True}
+            elif pid in through_runtime:
+                yield pid, {"cuda_devices": [0]}
+            else:  # the driver has no first device: something that is not traced made the context
+                yield pid, {"cuda_devices_hidden": True}
 
     def forget(self, pid: int) -> bool:
         """The process ended or became another program; whether it had told a device."""

@@ -77,7 +77,7 @@ class Roster:
         if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
             self._complete.add(pid)
         if self._devices.forget(pid):  # another program in the same process
-            facts |= {"cuda_devices": [], "cuda_devices_missed": False}
+            facts |= {"cuda_devices": [], "cuda_devices_missed": False, "cuda_devices_hidden": False}
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:

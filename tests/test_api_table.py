@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, libraries
+from probes import api, cookies, libraries
 
 SYMBOLS = Path(api.__file__).resolve().parents[1] / "gputop" / "simgpu" / "symbols"
 
@@ -28,7 +28,7 @@ def test_variants_are_one_api(symbol: str, name: str) -> None:
 
 def test_every_row_has_a_cookie_that_names_it() -> None:
     for row in api.TABLE:
-        assert api.BY_OP[api.cookie(row, row.name) & 1023].name == row.name
+        assert api.BY_OP[cookies.encode(row, row.name) & 1023].name == row.name
 
 
 def test_rows_follow_the_library_version() -> None:
@@ -39,6 +39,18 @@ def test_rows_follow_the_library_version() -> None:
     assert thirteen is not None
     assert (twelve.stream, thirteen.stream) == ("[24]", "[16]")
     assert newer == thirteen
+
+
+@pytest.mark.parametrize(
+    ("symbol", "register"),
+    [("cuCtxCreate", "rdx"), ("cuCtxCreate_v2", "rdx"), ("cuCtxCreate_v3", "r8"), ("cuCtxCreate_v4", "rcx")],
+)
+def test_rows_follow_the_variant_of_the_function(symbol: str, register: str) -> None:
+    """The device is the last argument, and newer variants have more before it (cuda.h)."""
+    row = api.find(symbol, "driver", 0)
+    assert row is not None
+    assert row.aux == register
+    assert api.find("cuDevicePrimaryCtxRetain", "driver", 0) != row
 
 
 def test_a_function_of_the_wrong_layer_is_not_traced() -> None:
@@ -69,8 +81,8 @@ def test_the_launch_stub_that_jumps_to_the_launch_is_not_counted_twice() -> None
 @pytest.mark.parametrize("bad", ["rbp", "[x]", "rdi->"])
 def test_a_specification_that_cannot_be_encoded_is_refused(bad: str) -> None:
     row = api.Api("cudaMalloc", "runtime", "alloc", bytes=bad)
-    with pytest.raises((api.ApiTableError, ValueError)):
-        api.cookie(row, "cudaMalloc")
+    with pytest.raises((cookies.ApiTableError, ValueError)):
+        cookies.encode(row, "cudaMalloc")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, btf, loader, registers
+from probes import api, btf, cookies, loader, registers
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
@@ -136,7 +136,7 @@ def cookie(name: str, major: int = 12) -> int:
         if api.find(name, layer, major)
     )
     assert row is not None
-    return api.cookie(row, name)
+    return cookies.encode(row, name)
 
 
 # the C prototype's arguments in order, structures by value as the words that they take

@@ -1,4 +1,4 @@
-/* Where a call's arguments lie, decoded from the 64-bit cookie of probes/api.py.
+/* Where a call's arguments lie, decoded from the 64-bit cookie of probes/cookies.py.
  *
  * What differs by architecture (REG_n, STACK_ARGUMENT and so on) comes from probes/registers.py.
  */
@@ -21,7 +21,7 @@ static __always_inline u64 user_u64(u64 address)
 	return value;
 }
 
-/* Argument modes of probes/api.py: none, register, the n-th one after the sixth, struct member, constant. */
+/* Argument modes of probes/cookies.py: none, register, the n-th one after the sixth, struct member, constant. */
 static __always_inline u64 argument(struct registers *regs, u32 mode, u32 value, u32 eights)
 {
 	switch (mode) {
