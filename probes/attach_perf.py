@@ -8,6 +8,7 @@ another process closes the links after gputop has ended (``probes/detacher.py``)
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -56,6 +57,19 @@ def read_pmu(folder: Path = PMU) -> Pmu:
     if register != "config":
         raise ValueError(f"{folder}/format/retprobe says {place}")
     return Pmu(number, 1 << int(bit))
+
+
+def is_allowed(pmu: Pmu) -> bool:
+    """Whether the kernel lets us probe this way: it takes CAP_PERFMON or CAP_SYS_ADMIN.
+
+    The question is a probe on a folder: who may probe is told that it is no file. Which right it takes
+    changed with Linux 6.16 and in updates of older kernels.
+    """
+    try:
+        os.close(_open(pmu.type, 0, ctypes.addressof(ctypes.create_string_buffer(b"/")), 0))
+    except OSError as error:
+        return error.errno not in (errno.EPERM, errno.EACCES)
+    return True
 
 
 def attach(

@@ -100,17 +100,23 @@ def max_cpus() -> int:
 
 def kernel_problem(release: str) -> str:
     """Why a kernel of this release is too old for live tracing, in one sentence; empty when it is not."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    if match is None or (int(match[1]), int(match[2])) >= OLDEST_KERNEL:
+    if is_release(release, OLDEST_KERNEL):
         return ""
     oldest = ".".join(map(str, OLDEST_KERNEL))
     return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
 
 
-def uses_multi(environment: Mapping[str, str] = os.environ) -> bool:
+def is_release(release: str, oldest: tuple[int, int]) -> bool:
+    """Whether a kernel calls itself this version or a later one; also True of a name that says nothing."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return match is None or (int(match[1]), int(match[2])) >= oldest
+
+
+def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
 
     ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other; else it is tried.
+    None when trying takes rights that we do not have.
 
     Raises:
         ProbeError: ``GPUTOP_ATTACH`` says something else.
@@ -211,7 +217,7 @@ def load(options: Options) -> Programs:
     """
     if problem := kernel_problem(platform.release()):
         raise ProbeError(problem)
-    multi = uses_multi()
+    multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
     attach_type = UPROBE_MULTI if multi else -1
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)

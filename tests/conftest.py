@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+import rootless_support
 
 from probes import api, minimal
 
@@ -85,3 +88,12 @@ def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """
     monkeypatch.setenv("GPUTOP_ATTACH", request.param)
     return frozenset(api.NAMES) if request.param == "multi" else minimal.MINIMAL
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home for nobody; the simulated GPUs meet there."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        os.chown(name, rootless_support.NOBODY, rootless_support.NOBODY)
+        yield Path(name)
