@@ -42,7 +42,7 @@ class Attachments:
         self._detacher: attach_perf.Detacher | None = None
         if not programs.multi:
             self._pmu = _read_pmu()
-            self._detacher = attach_perf.Detacher()
+            self._detacher = attach_perf.Detacher(programs.maps["stopped"])
         self._links: list[int] = []
         self._seen: dict[tuple[int, int], Attached | str] = {}
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class Attachments:
     def _attach(self, target: libraries.Target) -> Attached:
         probes, image = libraries.probes_of(target)
         if self._pmu is not None:
-            probes = [probe for probe in probes if minimal.is_minimal(probe.cookie)]
+            probes = minimal.selection(probes)
         if probes:
             # returns first: a call that is under way then ends without a start and is ignored
             for program, on_return in ((self._programs.on_return, True), (self._programs.entry, False)):

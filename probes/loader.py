@@ -152,6 +152,8 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
     }
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
+    if as_old:
+        defines["OUTLIVES"] = 1
     return [f"#define {name} {value}" for name, value in defines.items()]
 
 
@@ -160,7 +162,8 @@ def source_text(options: Options, *, as_old: bool = False) -> str:
 
     Args:
         options: What to compile for.
-        as_old: Read from the task what tracepoints tell only since Linux 5.18.
+        as_old: For perf events: what tracepoints tell only since Linux 5.18 is read from the task, and
+            the map ``stopped`` makes the programs idle.
 
     Raises:
         ProbeError: An architecture whose registers are not described.
@@ -232,7 +235,8 @@ def load(options: Options) -> Programs:
             point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
             for point, name in TRACEPOINTS.items()
         }
-        maps = {name: module[name.encode()].map_fd for name in ("events", "threads", "procs", "cpus")}
+        names = ("events", "threads", "procs", "cpus", *(() if multi else ("stopped",)))
+        maps = {name: module[name.encode()].map_fd for name in names}
     except ProbeError:
         raise
     except btf.BtfError as error:
