@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     if item.get_closest_marker("drains") is not None:
         return 1
-    return 2 if "perf" in item.name or "5.15" in item.name else 0
+    return 2 if "perf" in item.nodeid or "5.15" in item.name else 0
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
