@@ -230,7 +230,9 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         terminal.keys(" ".join(words), "Enter")
         terminal.wait(lambda: str(pid) in terminal.screen(), 30)
         shown = terminal.screen()
-        assert "no eBPF without root" in shown
+        told = " ".join(shown.split())
+        assert "no eBPF without root" in told
+        assert re.search(r"for them: (sudo )?\S+gputop( \(as root\))? \[!\]| -m gputop", told), "the command"
         (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
         assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
         assert "not known without eBPF" in shown
