@@ -228,7 +228,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         env = [f"{name}={environment(home)[name]}" for name in ("HOME", "LD_LIBRARY_PATH", "SIMGPU_STATE")]
         words = ["env", *env, *as_nobody(), *GPUTOP]
         terminal.keys(" ".join(words), "Enter")
-        terminal.wait(lambda: str(pid) in terminal.screen(), 30)
+        terminal.wait(lambda: f"› {pid:>6}" in terminal.screen(), 30)
         shown = terminal.screen()
         told = " ".join(shown.split())
         assert "no eBPF without root" in told
