@@ -35,15 +35,26 @@ class DeviceCalls:
         self._devices: dict[int, set[int]] = {}
         # by pid: processes with a context, whose device has been told; pages appear when used
         self._used: npt.NDArray[np.bool_] = np.zeros(_PIDS, np.bool_)
+        self._open: set[int] = set()  # processes that live and have not used a context
+
+    def expect(self, pid: int) -> None:
+        """A process lives; while all of them have told their device, records are only searched for names."""
+        if not self._used[pid % _PIDS]:
+            self._open.add(pid)
 
     def notice(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """(process, keys of its ``process`` sample) for all that is new in a batch."""
         naming = _NAMING.take(records["op"])
         if naming.any():
             yield from self._named(select(records, naming))
-        used = self._used.take(records["pid"], mode="clip")
-        if not used.all():
-            yield from self._implied(select(records, ~used))
+        if self._open:
+            used = self._used.take(records["pid"], mode="clip")
+            if not used.all():
+                yield from self._implied(select(records, ~used))
+
+    def _told(self, pid: int) -> None:
+        self._used[pid % _PIDS] = True
+        self._open.discard(pid)
 
     def _named(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         good = records[(records["kind"] == _CALL) & (records["ret"] == 0)]
@@ -52,7 +63,7 @@ class DeviceCalls:
             known = self._devices.setdefault(pid, set())
             if ordinal not in known:
                 known.add(ordinal)
-                self._used[pid % _PIDS] = True
+                self._told(pid)
                 yield pid, {"cuda_devices": sorted(known)}
 
     def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -63,7 +74,7 @@ class DeviceCalls:
         for pid in np.unique(calls["pid"]).tolist():
             if self._used[pid % _PIDS]:
                 continue
-            self._used[pid % _PIDS] = True
+            self._told(pid)
             if not self._complete(pid):
                 yield pid, {"cuda_devices_missed": True}
             elif pid in through_runtime:
@@ -74,6 +85,7 @@ class DeviceCalls:
     def forget(self, pid: int) -> bool:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
+        self._open.discard(pid)
         told = bool(self._used[pid % _PIDS])
         self._used[pid % _PIDS] = False
         return told

@@ -23,6 +23,8 @@ from gputop.frame import Frame
 from gputop.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
 from gputop.text import render_text
 from probes.devices import DeviceCalls
+from probes.roster import Roster
+from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
 
 EQUAL = (Device(0, "GPU-aaaa-1", "H200"), Device(1, "GPU-bbbb-2", "H200"), Device(2, "GPU-bbcc-3", "H200"))
@@ -165,7 +167,9 @@ def test_numbers_of_a_container_count_when_only_one_process_fits() -> None:
 
 
 def told(*records: Any, complete: bool = True) -> list[tuple[int, dict[str, Any]]]:
-    return list(DeviceCalls(lambda _: complete).notice(np.concatenate(records)))
+    calls = DeviceCalls(lambda _: complete)
+    calls.expect(10)
+    return list(calls.notice(np.concatenate(records)))
 
 
 def test_each_named_device_is_told_once() -> None:
@@ -195,6 +199,18 @@ def test_the_driver_has_no_first_device() -> None:
     assert told(items.call(START, 5, "cuCtxCreate", aux=2), alloc) == [(10, {"cuda_devices": [2]})]
     assert told(alloc) == [(10, {"cuda_devices_hidden": True})]
     assert told(alloc, complete=False) == [(10, {"cuda_devices_missed": True})]
+
+
+def test_a_process_whose_birth_was_lost_is_known_from_the_next_mark_on() -> None:
+    roster = Roster()
+    launch = items.call(START, 5)
+    assert [sample.data for sample in roster.notice(launch)] == [], "nobody has told of it"
+    states = np.zeros(1, THREAD_STATE_DTYPE)
+    states["pid"], states["tid"] = 10, 5
+    list(roster.facts(states, START))
+    (sample,) = roster.notice(launch)
+    assert sample.data == {"pid": 10, "watched": True, "cuda_devices_missed": True}
+    assert list(roster.notice(launch)) == [], "once"
 
 
 def frame_of(*facts: dict[str, Any], devices: Sequence[Device] = EQUAL) -> Frame:
