@@ -156,7 +156,8 @@ def _rest(report: Report, width: int) -> list[str]:
         cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
         text = (
             f"{storm.name} ({storm.tid} of {storm.pid}) was switched "
-            f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for a CPU: {cost}"
+            f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
+            f"a CPU: {cost}"
         )
         lines += _wrapped(escape_text(text), width, "")
     parts = [

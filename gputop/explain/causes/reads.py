@@ -57,8 +57,8 @@ def _advise_tensor(claim: Claim) -> tuple[str, ...]:
     size = int(np.median(claim.scene.gap_facts.read_bytes[claim.gaps]))
     return (
         f"{format_bytes(size)} come back {claim.per_step()} (.cpu(), .numpy(), .tolist()), and the host "
-        "works on them while the GPU is idle: do that work on the device (masking, scatter, sorting have CUDA "
-        "versions)",
+        "works on them while the GPU is idle: do that work on the device (masking, scatter, sorting have "
+        "CUDA versions)",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     )
