@@ -134,7 +134,8 @@ class GpuTime:
         self._note_pending(stream, direct, end)
         self._note_copies(stream, streams.enqueue_row[order], end)
         at = np.minimum(at, self.delays.completed[row])
-        valid = least[place] > np.maximum(at, self.evidence.calls["end"][row])
+        # what is proved before the first enqueue is known without a proof
+        valid = (place > 0) & (least[place] > np.maximum(at, self.evidence.calls["end"][row]))
         place, at, row = place[valid], at[valid], row[valid]
         first = np.lexsort((at, place))
         place, at, row = place[first], at[first], row[first]
