@@ -23,10 +23,10 @@ Stream = tuple[int, int, int]  # process, handle, thread (of a per-thread defaul
 
 @dataclass
 class Event:
-    """``done`` is when what was recorded is complete; a captured event can be asked nothing."""
+    """``done`` is when what was recorded is complete; one of a capture can be asked nothing."""
 
     done: int = 0
-    captured: bool = False
+    captured: int = 0
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Gpu:
     done: dict[Stream, int] = field(default_factory=dict)  # operations and waits
     blocking: dict[Stream, bool] = field(default_factory=dict)
     capturing: set[Stream] = field(default_factory=set)
+    capture: int = 1  # number of the captures under way
     events: dict[tuple[int, int], Event] = field(default_factory=dict)
     busy: list[tuple[int, int]] = field(default_factory=list)  # from the enqueueing to the completion
 
@@ -54,12 +55,15 @@ class Gpu:
         self.busy.append((now, self.done[stream]))
         return self.done[stream]
 
-    def wait(self, stream: Stream, event: Event, now: int) -> None:
+    def wait(self, stream: Stream, event: Event, now: int) -> int:
         """The stream goes on when the event is complete; a captured event draws it into the capture."""
         if event.captured:
+            if event.captured != self.capture or stream[1] == 0:
+                return CAPTURED
             self.capturing.add(stream)
         elif stream not in self.capturing:
             self.done[stream] = max(self.done.get(stream, 0), event.done, now)
+        return 0
 
     def drained(self, pid: int) -> int:
         """When all streams of a process are empty."""
@@ -128,10 +132,9 @@ class Thread:
                 self.world.program.off(
                     effect, end - 1, done, pid=self.pid, tid=self.tid, flags=int(OffFlag.WAKER_IRQ)
                 )
-            elif late == 1 and end - 1 > effect + 1:  # it spun, and lost its CPU meanwhile
-                since = self.draw(effect + 1, end - 2)
-                if since <= done:
-                    self.world.program.preempted(since, end - 1, pid=self.pid, tid=self.tid)
+            elif late == 1:  # it spun, and lost its CPU before the end came
+                since = self.draw(effect, done)
+                self.world.program.preempted(since, end - 1, pid=self.pid, tid=self.tid)
         yield end
         self._call(op, begin, end, **more)
 
@@ -174,7 +177,7 @@ class Thread:
         stream, handle = self._stream()
         event, number = self._event()
         yield begin + self.draw(1, 6)
-        event.captured = stream in self.gpu.capturing
+        event.captured = self.gpu.capture if stream in self.gpu.capturing else 0
         event.done = max(self.gpu.done.get(stream, 0), self.world.now)
         end = self.world.now + self.draw(1, 6)
         yield end
@@ -183,7 +186,7 @@ class Thread:
     def _new_event(self, begin: int) -> Iterator[int]:
         event, number = self._event()
         yield begin + 1
-        event.captured, event.done = False, 0
+        event.captured, event.done = 0, 0
         self._call("cudaEventDestroy", begin, begin + 1, aux=number)
         yield begin + 3
         self._call("cudaEventCreate", begin + 2, begin + 3, stream=number)
@@ -210,17 +213,17 @@ class Thread:
         stream, handle = self._stream()
         event, number = self._event()
         yield begin + self.draw(1, 4)
-        self.gpu.wait(stream, event, self.world.now)
+        ret = self.gpu.wait(stream, event, self.world.now)
         end = self.world.now + self.draw(1, 4)
         yield end
-        self._call(p.WAIT, begin, end, stream=handle, aux=number)
+        self._call(p.WAIT, begin, end, stream=handle, aux=number, ret=ret)
 
     def _read(self, begin: int) -> Iterator[int]:
         """cudaMemcpy to the host; without bytes it does nothing."""
         empty = self.draw(0, 5) == 0
         yield begin + self.draw(1, 5)
         effect = self.world.now
-        done = effect if empty else self.gpu.enqueue((self.pid, 0, 0), effect, self.draw(5, 200))
+        done = effect if empty else self.gpu.enqueue((self.pid, 0, 0), effect, self.draw(1, 10))
         yield from self._returns(p.COPY, begin, effect, done, kind=p.D2H, bytes=0 if empty else 4096)
 
     def _send(self, begin: int) -> Iterator[int]:
@@ -264,6 +267,7 @@ class Thread:
             now += 1
         yield now + 2
         self.gpu.capturing = {one for one in self.gpu.capturing if one[0] != self.pid}
+        self.gpu.capture += 1
         self._call("cudaStreamEndCapture", now, now + 3, stream=handle)
         yield now + 4
 

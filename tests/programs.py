@@ -45,7 +45,7 @@ class Program:
             self.records.append(fork)
         else:
             self.records.append(items.event(Kind.EXEC, START + at * US, pid=pid, tid=pid))
-        self.samples.append(items.process(pid, START, parent_pid=maker))
+        self.samples.append(items.process(pid, START, parent_pid=maker, cuda_visible_devices=None))
 
     def thread(self, tid: int, pid: int = MAIN, at: int = 0, maker: int = MAIN) -> None:
         """A thread's birth."""
@@ -70,7 +70,7 @@ class Program:
         self.records.append(record)
 
     def off(self, begin: int, end: int, queued: int | None = None, **more: int) -> None:
-        """Off the CPU from ``begin``; from ``queued`` on (None: never, it was woken and ran) in a run queue."""
+        """Off the CPU; from ``queued`` on in a run queue (None: it ran as soon as it was woken)."""
         more = {"tid": more.get("pid", MAIN), "op": FUTEX, **more}
         waiting = end - (end if queued is None else queued)
         flags = more.pop("flags", 0)
@@ -97,7 +97,14 @@ class Program:
         every = self.batch()
         end = max(int(every["t_end"].max()), START + self.length_us * US)
         kept = np.delete(every, dropped) if dropped else every
-        stream = [items.apis(), *self.samples, kept, items.still_open(end, self.opened), items.mark(1, end)]
+        stream = [
+            items.apis(),
+            *self.samples,
+            items.gpus(START, 0),
+            kept,
+            items.still_open(end, self.opened),
+            items.mark(1, end),
+        ]
         for item in stream:
             gatherer.feed(item)
         return assemble(gatherer)
