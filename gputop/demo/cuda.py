@@ -77,7 +77,7 @@ class Cuda:
     def pinned_array(self, size: int) -> npt.NDArray[np.float32]:
         """Page-locked memory as ``size`` numbers."""
         address = self.pinned(4 * size)
-        return np.frombuffer((ctypes.c_float * size).from_address(address), np.float32)
+        return np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
 
     def stream(self) -> int:
         """A stream that does not synchronise with the legacy default stream, as PyTorch's pool has."""

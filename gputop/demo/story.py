@@ -1,4 +1,4 @@
-"""What a workload is: a function that runs steps until its clock says stop, with a name and a line of text."""
+"""What a workload is: a function that runs steps until its clock says stop, and its name."""
 
 from __future__ import annotations
 

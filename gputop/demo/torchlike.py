@@ -58,7 +58,7 @@ class Torch:
         self._cuda.synchronize()
 
     def cuda_non_blocking(self, source: Array) -> None:
-        """``tensor.to('cuda', non_blocking=True)``; the host allocator puts an event behind a pinned source."""
+        """``tensor.to('cuda', non_blocking=True)``; an event goes behind a pinned source."""
         self._cuda.copy_async(self._device, source.ctypes.data, source.nbytes, H2D)
         self._cuda.record(self._sent)
 

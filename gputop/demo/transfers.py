@@ -8,7 +8,7 @@ from gputop.demo.cuda import Kernel
 from gputop.demo.story import Steps
 from gputop.demo.torchlike import Torch
 
-_ROWS, _COLUMNS = 8, 24_000  # scores that are masked, row by row
+_ROWS, _COLUMNS = 8, 100_000  # scores that are masked, row by row
 _TENSORS, _NUMBERS = 160, 512  # tensors of a step, and numbers in each
 
 

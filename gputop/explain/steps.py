@@ -84,6 +84,7 @@ def _of_thread(evidence: Evidence, thread: int) -> Steps | None:
     what = _symbols(evidence, rows, groups)
     waits = groups == Group.SYNC
     waits |= (groups == Group.COPY) & (evidence.role(calls).take(rows) == Role.COPY_SYNC)
+    waits &= _after_work(waits, groups)
     cut = waits if np.count_nonzero(waits) > FEWEST else _regular(what)
     units = _Units.of(evidence, rows, what, cut)
     chosen = _chosen(units) if len(units) >= FEWEST else None
@@ -95,6 +96,16 @@ def _of_thread(evidence: Evidence, thread: int) -> Steps | None:
     if len(more):
         begins = np.concatenate([begins[:1], calls["begin"][rows[more]], begins[1:]])
     return Steps(thread, begins, int(units.end[chosen][-1]))
+
+
+def _after_work(waits: Column, groups: Column) -> Column:
+    """Waits before which something was launched: a loop of copies is no step, however often it waits."""
+    launched = np.cumsum(np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE]))
+    if not launched[-1]:
+        return waits
+    ends = np.zeros(len(waits), np.bool_)
+    ends[waits] = np.diff(launched[waits], prepend=0) > 0
+    return ends
 
 
 def _ahead(what: npt.NDArray[np.uint64], head: Ints, first: int) -> Ints:
