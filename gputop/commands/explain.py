@@ -39,7 +39,8 @@ def explain(options: argparse.Namespace) -> int:
 def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
     evidence = evidence_of(options.file)
-    return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
+    with understood(options.file):
+        return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
 
 
 def evidence_of(file: str) -> Evidence:

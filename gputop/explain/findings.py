@@ -201,9 +201,9 @@ def _ruled_out(claim: Claim) -> tuple[str, ...]:
 def _gain(cause: Cause, claim: Claim) -> int:
     """The most that the advised change can win.
 
-    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host and GPU work side by side: of
-    H + K a step max(H, K) is left, so it wins min(H, K), with H the host's time outside of waits for the GPU
-    and K the time in them (docs/explain.md, "What a change can win").
+    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host
+    and GPU work side by side: of H + K a step max(H, K) is left, so it wins min(H, K), with H the host's
+    time outside of waits for the GPU and K the time in them (docs/explain.md, "What a change can win").
     """
     scene = claim.scene
     if not cause.overlaps:
