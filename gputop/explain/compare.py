@@ -262,4 +262,4 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange]) -> Iter
     if launches.before is not None and launches.after is not None and before.measures.unit is Unit.STEP:
         was, now = launches.before.usual, launches.after.usual
         if max(was, now) > _OTHER_WORK * min(was, now):
-            yield f"a step makes {now:.0f} launches instead of {was:.0f}: calls cannot tell if it is the same work"
+            yield f"a step makes {now:.0f} launches instead of {was:.0f}: maybe it is other work"

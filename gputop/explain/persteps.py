@@ -13,12 +13,11 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.findings import Outcome
+from gputop.explain.findings import LEAST_GAPS, LONELY, Outcome
 from gputop.explain.ranges import Ints, Mask, covered, union
 from gputop.explain.scene import Scene
 from probes.schema import OffFlag
 
-LONELY = 10  # a step this many times as long as usual holds something else, such as a checkpoint
 _WINDOWS = 24  # of a recording without steps
 _SECOND = 1e9
 
@@ -70,7 +69,7 @@ def measure(scene: Scene, outcome: Outcome, unit: Unit) -> Measures:
     """Looks at each step, or at windows of the span where ``unit`` is a second."""
     begin, end = _steps(scene) if unit is Unit.STEP else _windows(scene)
     length = end - begin
-    keep = length <= LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
+    keep = _usual(length)
     left_out = int(np.count_nonzero(~keep))
     begin, end, length = begin[keep], end[keep], length[keep]
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
@@ -99,6 +98,12 @@ def measure(scene: Scene, outcome: Outcome, unit: Unit) -> Measures:
         },
         left_out=left_out,
     )
+
+
+def _usual(length: Ints) -> Mask:
+    """All steps but those that are far longer than usual, as long as these are few."""
+    far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
+    return ~far if np.count_nonzero(far) < LEAST_GAPS else np.ones(len(length), np.bool_)
 
 
 def _steps(scene: Scene) -> tuple[Ints, Ints]:
