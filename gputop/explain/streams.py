@@ -205,7 +205,9 @@ class Streams:
         """The streams that wait for what is put into this one, and it for theirs."""
         alike = (self.pid == self.pid[stream]) & (self.device == self.device[stream])
         if self.handle[stream] == LEGACY:
-            return list(np.flatnonzero(alike & (self.handle == LEGACY))) if self.blocking[stream] else []
+            return [int(peer) for peer in np.flatnonzero(alike & self.blocking)]
+        alike &= self.blocking[stream]
+        return [int(peer) for peer in np.flatnonzero(alike & (self.handle == LEGACY))]
 
     def not_ready(self, stream: int) -> Ints:
         """Queries that found a stream at work."""
