@@ -13,8 +13,6 @@ from gputop.explain.ranges import Ints, covered
 LONGEST_NS = 1_000_000_000
 # how far NVML's utilisation looks back, by product
 WINDOWS_NS = tuple(LONGEST_NS // part for part in (6, 4, 3, 2, 1))
-    LONGEST_NS // part for part in (6, 4, 3, 2, 1)
-)  # how far NVML's utilisation looks back, by product
 SURE = 0.25  # busy this much more than the proofs allow is no rounding
 
 
