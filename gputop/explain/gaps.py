@@ -135,6 +135,7 @@ class GpuTime:
         self._note_copies(stream, streams.enqueue_row[order], end)
         at = np.minimum(at, self.delays.completed[row])
         valid = least[place] > np.maximum(at, self.evidence.calls["end"][row])
+        valid &= place > 0  # before its first work a stream is empty anyway
         place, at, row = place[valid], at[valid], row[valid]
         first = np.lexsort((at, place))
         place, at, row = place[first], at[first], row[first]
