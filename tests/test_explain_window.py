@@ -166,3 +166,11 @@ def test_dropping_the_past_changes_no_proof(seed: int) -> None:
             compared += 1
             found += len(mine)
     assert compared > 3
+
+
+def of_file(name: str) -> list[Item]:
+    """The items of a recording that ships with the program."""
+    reader = SessionReader(RECORDINGS / name)
+    found = list(reader.items())
+    reader.close()
+    return found

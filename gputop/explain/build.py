@@ -124,8 +124,10 @@ def _storms(scene: Scene) -> tuple[StormCost, ...]:
     slices, threads = evidence.slices, evidence.threads
     if not len(slices):
         return ()
-    switches = np.bincount(slices["row"], minlength=len(threads.tid))
-    life = np.minimum(threads.ended, evidence.end_ns) - np.maximum(threads.known, evidence.start_ns)
+    low, high = scene.analysis.gpu.stretch
+    within = (slices["end"] > low) & (slices["end"] <= high)
+    switches = np.bincount(slices["row"][within], minlength=len(threads.tid))
+    life = np.minimum(threads.ended, high) - np.maximum(threads.known, low)
     rate = switches * 1e9 / np.maximum(life, 1_000_000)
     queued = scene.leaves.state == State.QUEUED
     cost = np.bincount(

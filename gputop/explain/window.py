@@ -77,13 +77,13 @@ class Window:
         return Verdict(explain(evidence, None, (low, end)), end, self._start_ns)
 
     def compact(self) -> Window:
-        """A copy that holds nothing but what is carried over: to go on from here later."""
+        """At a mark: a copy that holds nothing but what is carried over, to go on from here later."""
         other = copy.copy(self)
         other._gatherer = gatherer = copy.copy(self._gatherer)
         other._lost = copy.copy(self._lost)
         gatherer.facts = self._gatherer.facts.copy()
         gatherer.losses = self._gatherer.losses.copy()
-        gatherer.ticks = list(self._gatherer.ticks)
+        gatherer.ticks = [*self._gatherer.ticks[:-1], Tick()]
         gatherer.gpus = list(self._gatherer.gpus)
         gatherer.lives = list(self._gatherer.lives)
         other._fold(len(gatherer.ticks) - 1)
