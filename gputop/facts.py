@@ -25,7 +25,11 @@ class Facts:
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
         other = Facts()
-        other.processes, other._names, other._owners = dict(self.processes), dict(self._names), dict(self._owners)
+        other.processes, other._names, other._owners = (
+            dict(self.processes),
+            dict(self._names),
+            dict(self._owners),
+        )
         other._apis, other._problems, other._notes = list(self._apis), dict(self._problems), list(self._notes)
         return other
 

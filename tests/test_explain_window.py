@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import items
-import numpy as np
 import pytest
 from items import MS, SECOND, START
 
@@ -16,10 +14,9 @@ from gputop.explain.analysis import Analysis, analyse
 from gputop.explain.assemble import assemble
 from gputop.explain.build import explain
 from gputop.explain.evidence import Gatherer
-from gputop.explain.report import Report
-from gputop.explain.window import MOST_ROWS, WINDOW_NS, Window, evidence_of
+from gputop.explain.window import WINDOW_NS, Window, evidence_of
 from probes.schema import ExitFlag, Kind, Records
-from probes.source import Item
+from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
 
 H2D, D2H = 1 << 8, 2 << 8
@@ -90,7 +87,10 @@ def recording(seed: int, seconds: float = 30.0) -> Iterator[Item]:
     """Two programs, one of which may end, with marks every 0.25 s."""
     rng = random.Random(seed)
     yield items.apis()
-    programs = [Program(100, rng, seen_from_birth=True), Program(200, rng, seen_from_birth=rng.random() < 0.5)]
+    programs = [
+        Program(100, rng, seen_from_birth=True),
+        Program(200, rng, seen_from_birth=rng.random() < 0.5),
+    ]
     pause = rng.choice([3, 20, 120]) * MS
     end_of_second = START + int(rng.uniform(0.2, 1.5) * seconds * SECOND)
     records: list[Records] = []
@@ -174,3 +174,101 @@ def of_file(name: str) -> list[Item]:
     found = list(reader.items())
     reader.close()
     return found
+
+
+@pytest.mark.parametrize("name", ["dataloader.msgpack", "storm.msgpack"])
+def test_a_window_that_holds_all_explains_as_the_command_does(name: str) -> None:
+    found = of_file(name)
+    header = SessionReader(RECORDINGS / name).header
+    window, whole = Window(header), Gatherer(header)
+    for item in found:
+        window.feed(item)
+        whole.feed(item)
+    assert window.verdict().report == explain(assemble(whole))
+
+
+def steps(seconds: float, *, begin: int = 0) -> list[Records]:
+    """A program that waits for its stream and then works for 4 of 10 ms on the host."""
+    records = []
+    for number in range(int(seconds * 100)):
+        time = START + begin + number * 10 * MS
+        records.append(items.call(time + 5_000, 5_000, stream=0x5000))
+        records.append(items.call(time + 6 * MS, 6 * MS - 10_000, "cudaStreamSynchronize", stream=0x5000))
+    return records
+
+
+def idle_of(records: list[Records]) -> tuple[int, int]:
+    """Idle time of the last ten seconds, from a window and from everything."""
+    window, whole = Window(items.HEADER), Gatherer(items.HEADER)
+    for item in [items.apis(), items.process(10, start_ns=START), *ticked(records)]:
+        window.feed(item)
+        whole.feed(item)
+    verdict = window.verdict()
+    stretch = (verdict.end_ns - WINDOW_NS, verdict.end_ns)
+    return verdict.report.idle.lower, explain(assemble(whole), None, stretch).idle.lower
+
+
+def born() -> Records:
+    return items.event(Kind.FORK, START + 1, pid=10, tid=10)
+
+
+def test_a_stream_that_was_never_waited_for_blocks_its_gpu_a_minute_later() -> None:
+    old = items.call(START + 500_000, 5_000, stream=0x7000, tid=11)
+    assert idle_of([born(), old, *steps(40, begin=MS)]) == (0, 0)
+
+
+def test_a_stream_that_was_waited_for_once_does_not() -> None:
+    old = items.call(START + 500_000, 5_000, stream=0x7000, tid=11)
+    wait = items.call(START + 800_000, 100_000, "cudaStreamSynchronize", stream=0x7000, tid=11)
+    mine, whole = idle_of([born(), old, wait, *steps(40, begin=MS)])
+    assert mine == whole > 3 * SECOND
+
+
+def test_what_was_lost_counts_within_the_window_only() -> None:
+    found = ticked([born(), *steps(30)])
+    window = Window(items.HEADER)
+    for item in [items.apis(), *found]:
+        if isinstance(item, Sample) and item.kind == MARK:
+            lost = 7 if item.time_ns > START + 5 * SECOND else 0
+            lost += 2 if item.time_ns > START + 25 * SECOND else 0
+            item = items.mark(0, item.time_ns, ring=lost)
+        window.feed(item)
+    assert window.verdict().report.lost_events == 2
+
+
+def test_where_events_come_too_fast_the_window_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.explain.window.MOST_ROWS", 1_000)
+    window = Window(items.HEADER)
+    for item in [items.apis(), *ticked([born(), *steps(20)])]:
+        window.feed(item)
+        assert len(evidence_of(window).calls) < 1_200
+    report = window.verdict().report
+    assert 2 * SECOND < report.duration_ns < 6 * SECOND
+    assert report.idle.lower > 0.3 * report.span_ns
+
+
+def test_what_is_carried_does_not_grow() -> None:
+    rng = random.Random(4)
+    program, records, time = Program(100, rng, seen_from_birth=True), [], START
+    while time < START + 90 * SECOND:
+        time += 15 * MS
+        records += program.act(time)
+    window = Window(items.HEADER)
+    sizes = [window.carried_rows for item in [items.apis(), *ticked(records)] if window.feed(item)]
+    assert max(sizes) < 150
+    assert max(sizes[-40:]) < 1.5 * max(sizes[60:100])
+
+
+def test_threads_that_have_ended_are_forgotten_and_the_living_are_not() -> None:
+    lives = [born()]
+    for number in range(60):
+        tid, time = 1_000 + number, START + number * SECOND // 2
+        lives.append(items.event(Kind.FORK, time + 2, pid=10, tid=tid))
+        lives.append(items.event(Kind.EXIT, time + MS, pid=10, tid=tid))
+    window = Window(items.HEADER)
+    for item in [items.apis(), *ticked([*lives, *steps(30)])]:
+        window.feed(item)
+    evidence = evidence_of(window)
+    assert 10 in evidence.complete
+    assert 10 in evidence.threads.tid
+    assert len(evidence.threads.tid) < 35

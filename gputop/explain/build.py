@@ -68,6 +68,7 @@ def explain(
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
         storms=_storms(scene),
+        cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,
         unexplained_ns=outcome.unexplained_ns,
         unknown_ns=gpu.voided_ns,
@@ -145,6 +146,15 @@ def _storms(scene: Scene) -> tuple[StormCost, ...]:
         )
         for row in rows[np.argsort(rate[rows])[::-1]].tolist()
     )
+
+
+def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
+    evidence = scene.evidence
+    queued = scene.leaves.state == State.QUEUED
+    costs = dict.fromkeys(np.unique(evidence.slices["pid"]).tolist(), 0)
+    for pid in costs:
+        costs[pid] = int(scene.ns[queued & (scene.pid == pid)].sum())
+    return tuple(sorted(costs.items()))
 
 
 def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, span: int) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ it is. Of a process that has ended nothing is carried.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gputop.explain.apiclass import Group, Role
@@ -75,13 +77,23 @@ def _first(key: Ints, time: Ints) -> Ints:
     return _last(key, -time)
 
 
-def _best_before(when: Ints, cover: Ints, moments: Ints) -> Ints:
-    """For each moment, of the rows with ``when`` not after it the one with the greatest cover, each once."""
-    order = np.argsort(when, kind="stable")
-    reach = np.maximum.accumulate(cover[order])
-    leader = np.maximum.accumulate(np.where(cover[order] == reach, np.arange(len(order)), 0))
-    place = np.searchsorted(when[order], moments, side="right") - 1
-    return np.unique(order[leader[place[place >= 0]]])
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What a proof on stream ``one`` says about ``other``: with ``when`` covered, ``cover`` is proved."""
+
+    one: int
+    other: int
+    when: Ints
+    cover: Ints
+    rows: tuple[Ints, ...]  # the calls that each is made of
+
+    def best(self, moments: Ints) -> Ints:
+        """For a proof up to each moment the row that says most, -1 where none says anything."""
+        order = np.argsort(self.when, kind="stable")
+        reach = np.maximum.accumulate(self.cover[order])
+        leader = np.maximum.accumulate(np.where(self.cover[order] == reach, np.arange(len(order)), 0))
+        place = np.searchsorted(self.when[order], moments, side="right") - 1
+        return np.where(place >= 0, order[leader[np.maximum(place, 0)]], -1)
 
 
 class _Carry:
@@ -98,11 +110,11 @@ class _Carry:
         self.keep: Mask = np.zeros(len(calls), np.bool_)
         # moments up to which a later proof may reach on each stream, beside "all of it"
         self._moments: list[list[int]] = [[FOREVER] for _ in range(len(self._streams))]
+        self._last_end: Ints = np.zeros(len(self._streams), np.int64)  # of each stream's enqueues
         self._facts()
         self._records()
         self._openers(self._drains())
-        for _ in range(2):  # as far as streams.py follows edges
-            self._edges()
+        self._follow(self._edges())
         self._host_ranges()
         self._chosen_devices()
 
@@ -113,7 +125,9 @@ class _Carry:
         calls, complete = self._calls, np.array(sorted(self._evidence.complete), np.int64)
         made = self._done(Role.CREATE_STREAM)
         plain = calls["aux"][made] & NON_BLOCKING
-        self.keep[made[_last(_mixed(calls["pid"][made], calls["stream"][made], plain), calls["end"][made])]] = True
+        self.keep[
+            made[_last(_mixed(calls["pid"][made], calls["stream"][made], plain), calls["end"][made])]
+        ] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
         kernel = _mixed(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
@@ -145,6 +159,7 @@ class _Carry:
             own = np.flatnonzero(streams.enqueue_stream == stream)
             # of two, so that one sees whether a copy that waited was alone meanwhile
             own = own[np.argsort(streams.enqueue_end[own], kind="stable")][-2:]
+            self._last_end[stream] = streams.enqueue_end[own[-1]]
             ends, last = streams.enqueue_end[own], int(streams.enqueue_row[own[-1]])
             self.keep[streams.enqueue_row[own[own < count]]] = True
             every = merge(known[stream])
@@ -172,38 +187,54 @@ class _Carry:
         self.keep[self._events.row[place[place >= 0]]] = True
         for back in range(1, _BEFORE_OPENER + 1):
             before = rows[rows >= back] - back
-            near = (calls["row"][before] == calls["row"][before + back]) & (self._groups[before] == Group.COPY)
+            near = (calls["row"][before] == calls["row"][before + back]) & (
+                self._groups[before] == Group.COPY
+            )
             self.keep[before[near]] = True
 
-    def _edges(self) -> None:
+    def _edges(self) -> list[_Edge]:
+        """Waits for events, and the order between the legacy default stream and the streams that heed it."""
         streams, events, calls = self._streams, self._events, self._calls
         waits = streams.rows(Role.WAIT)
         waits = waits[calls["end"][waits] >= self._evidence.start_ns]
         place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
         source, target = streams.number(waits), events.stream[place]
         valid = np.flatnonzero((place >= 0) & (source >= 0) & (target >= 0) & (source != target))
+        found = []
         for one, other in np.unique(np.stack([source[valid], target[valid]]), axis=1).T.tolist():
             here = valid[(source[valid] == one) & (target[valid] == other)]
-            record = events.row[place[here]]
-            moments = np.array(self._moments[one], np.int64)
-            best = _best_before(calls["end"][waits[here]], calls["begin"][record], moments)
-            self.keep[waits[here[best]]] = True
-            self.keep[record[best]] = True
-            self._moments[other] += calls["begin"][record[best]].tolist()
+            rows = waits[here], events.row[place[here]]
+            found.append(_Edge(one, other, calls["end"][rows[0]], calls["begin"][rows[1]], rows))
         for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
             peers = (streams.pid == streams.pid[legacy]) & (streams.device == streams.device[legacy])
             for peer in np.flatnonzero(peers & streams.blocking).tolist():
-                self._default_edge(legacy, peer)
-                self._default_edge(peer, legacy)
+                found += [self._default_edge(legacy, peer), self._default_edge(peer, legacy)]
+        return found
 
-    def _default_edge(self, one: int, other: int) -> None:
+    def _default_edge(self, one: int, other: int) -> _Edge:
         """Work on ``one`` comes after all that ``other`` had before it."""
         streams = self._streams
         own = np.flatnonzero((streams.enqueue_stream == one) & (streams.enqueue_row >= 0))
-        begin = streams.enqueue_begin[own]
-        best = _best_before(streams.enqueue_end[own], begin, np.array(self._moments[one], np.int64))
-        self.keep[streams.enqueue_row[own[best]]] = True
-        self._moments[other] += begin[best].tolist()
+        rows = streams.enqueue_row[own]
+        return _Edge(one, other, streams.enqueue_end[own], streams.enqueue_begin[own], (rows,))
+
+    def _follow(self, edges: list[_Edge]) -> None:
+        """Keeps those by which a proof still to come can reach a stream's last work, over two at most."""
+        for edge in edges:
+            best = edge.best(np.array(self._moments[edge.one], np.int64))
+            best = np.unique(best[best >= 0])
+            useful = edge.cover[best] >= self._last_end[edge.other]
+            for onward in edges:
+                if onward.one == edge.other and len(best):
+                    further = onward.best(edge.cover[best])
+                    reaches = (further >= 0) & (onward.cover[further] >= self._last_end[onward.other])
+                    useful |= reaches
+                    self._keep_edge(onward, further[reaches])
+            self._keep_edge(edge, best[useful])
+
+    def _keep_edge(self, edge: _Edge, places: Ints) -> None:
+        for rows in edge.rows:
+            self.keep[rows[places]] = True
 
     def _host_ranges(self) -> None:
         """Memory that is still page-locked, or was during a copy that is carried."""
@@ -225,7 +256,9 @@ class _Carry:
     def _copied(self, copies: Mask, begun: int, ended: int) -> bool:
         calls = self._calls
         low, high = int(calls["aux"][begun]), int(calls["aux"][begun]) + int(calls["bytes"][begun])
-        inside = copies & (calls["pid"] == calls["pid"][begun]) & (calls["aux"] >= low) & (calls["aux"] < high)
+        inside = (
+            copies & (calls["pid"] == calls["pid"][begun]) & (calls["aux"] >= low) & (calls["aux"] < high)
+        )
         inside &= (calls["begin"] >= calls["end"][begun]) & (calls["begin"] < calls["begin"][ended])
         return bool(inside.any())
 

@@ -1,8 +1,8 @@
 """The explanation of the last seconds, in a thread of its own: live, and at any moment of a recording.
 
 Neither the thread that reads the ring nor the screen waits for it: both only put something into a queue or
-take the newest verdict. It takes at most ``SHARE`` of a core: what one explanation costs decides when the
-next one is made.
+take the newest verdict. Explaining takes at most ``SHARE`` of a core: what one explanation costs decides
+when the next one is made.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from replay.reader import SessionReader
 
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
 SHARE = 0.01  # of a core: an explanation that costs more comes less often
+FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
+MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
 
 
 class Pace:
@@ -38,7 +40,8 @@ class Pace:
         """The window's verdict; the next is due the later, the more this one costs."""
         began, cpu = time.monotonic(), time.thread_time()
         verdict = window.verdict()
-        self._due = began + max(PERIOD_S, (time.thread_time() - cpu) / SHARE)
+        share = FIRST_SHARE if verdict.report.span_ns < FIRST_NS else SHARE
+        self._due = began + max(PERIOD_S, (time.thread_time() - cpu) / share)
         return verdict
 
 
@@ -50,10 +53,14 @@ class LiveExplainer:
         self._pace = Pace()
         self._items: deque[Item] = deque()
         self._wake = threading.Event()
-        self._closed = False
+        self._closed = True
         self._verdict: Verdict | None = None
         self._failure = ""
         self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread; what is fed before is ignored."""
+        self._closed = False
         self._thread.start()
 
     def feed(self, item: Item) -> None:
@@ -61,6 +68,9 @@ class LiveExplainer:
         if self._closed:
             return
         self._items.append(item)
+        if len(self._items) > MOST_WAITING:
+            self._failure = "the explanation stopped: more events come than it can take in"
+            self._closed = True
         if isinstance(item, Sample) and item.kind == MARK:
             self._wake.set()
 
@@ -78,7 +88,8 @@ class LiveExplainer:
         """Ends the thread."""
         self._closed = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -193,7 +204,9 @@ class ReplayExplainer:
     def _is_far(self, index: int) -> bool:
         """Whether a checkpoint lies between here and a mark far ahead."""
         reachable = int(self._reader.marks[index]) - WINDOW_NS - SLACK_NS
-        return any(at > self._index and int(self._reader.marks[at]) <= reachable for at, _ in self._checkpoints)
+        return any(
+            at > self._index and int(self._reader.marks[at]) <= reachable for at, _ in self._checkpoints
+        )
 
     def _newest_checkpoint_ns(self) -> int:
         at = self._checkpoints[-1][0]

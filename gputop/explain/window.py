@@ -56,14 +56,17 @@ class Window:
         """The newest mark; 0 before the first."""
         return self._lost[-1][0]
 
+    @property
+    def carried_rows(self) -> int:
+        """Rows kept of what was dropped."""
+        return _rows(self._gatherer.ticks[0]) if self._folded_ns else 0
+
     def feed(self, item: Item) -> bool:
         """Takes one item in; True when it closed a tick."""
         if not self._gatherer.feed(item):
             return False
         gatherer = self._gatherer
-        self._lost.append(
-            (gatherer.ticks[-2].mark_ns, max(gatherer.counted_lost, gatherer.losses.records))
-        )
+        self._lost.append((gatherer.ticks[-2].mark_ns, max(gatherer.counted_lost, gatherer.losses.records)))
         self._shorten()
         return True
 
