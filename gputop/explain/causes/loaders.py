@@ -42,12 +42,10 @@ def _behind_workers(scene: Scene) -> Mask:
     leaves, stints = scene.leaves, scene.evidence.stints
     behind = np.zeros(scene.size, np.bool_)
     queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (leaves.slice >= 0))
-    feeders = scene.evidence.threads.pid[scene.gaps.thread]
-    helpers = np.setdiff1d(scene.pid[queued], feeders)
     cpu = scene.evidence.slices["queue_cpu"][leaves.slice[queued]]
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]
-        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], helpers)]
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
         taken = covered(union(here["begin"], here["end"]), leaves.begin[rows], leaves.end[rows])
         behind[rows] = 2 * taken > scene.ns[rows]
     return behind
@@ -63,7 +61,7 @@ def _computing(scene: Scene, free: Mask) -> Mask:
 
 
 def _cpu_taken(claim: Claim) -> int:
-    """Time for which these workers had the CPU that the thread which feeds the GPU waited for.
+    """Time for which workers had the CPU that the thread which feeds the GPU waited for.
 
     Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
     """
@@ -77,7 +75,7 @@ def _cpu_taken(claim: Claim) -> int:
     for number in np.unique(slices["queue_cpu"][rows]).tolist():
         mine = rows[slices["queue_cpu"][rows] == number]
         waits = union(slices["queued"][mine], slices["end"][mine])
-        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.pid[claim.leaves])]
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
         begin, end = intersect(waits, idle)
         taken += int(covered(union(here["begin"], here["end"]), begin, end).sum())
     return taken
