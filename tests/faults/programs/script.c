@@ -1,0 +1,143 @@
+/* script FILE: runs the script. The diaries go to $FAULTS_DIARY/TID, a line an entry: label from to cpu what. */
+#include "script.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+struct role roles[MOST_ROLES];
+int role_count, channels[MOST_CHANNELS][2];
+__thread struct diary diary;
+__thread struct role *me;
+
+void note(uint64_t from, uint64_t to, uint64_t cpu, const char *label, const char *what) {
+  if (diary.count == diary.room) {
+    diary.room = diary.room ? 2 * diary.room : 4096;
+    diary.at = realloc(diary.at, diary.room * sizeof *diary.at);
+    must(diary.at != NULL, "memory");
+  }
+  diary.at[diary.count++] = (struct entry){from, to, cpu, label, what};
+}
+
+static void schedstat(unsigned long long *cpu, unsigned long long *delay) {
+  char text[128] = "";
+  int fd = open("/proc/thread-self/schedstat", O_RDONLY);
+  must(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && sscanf(text, "%llu %llu", cpu, delay) == 2, "schedstat");
+  close(fd);
+}
+
+static void write_diary(uint64_t began, unsigned long long delay_before) {
+  unsigned long long cpu, delay;
+  char path[512];
+  const char *directory = getenv("FAULTS_DIARY");
+  schedstat(&cpu, &delay);
+  if (directory == NULL) return;
+  snprintf(path, sizeof path, "%s/%d", directory, (int)syscall(SYS_gettid));
+  FILE *file = fopen(path, "w");
+  must(file != NULL, "diary");
+  fprintf(file, "role %s %d %d %llu %llu\n", me->name, getpid(), (int)syscall(SYS_gettid),
+          (unsigned long long)(now_ns(CLOCK_MONOTONIC) - began), delay - delay_before);
+  for (size_t i = 0; i < diary.count; i++) {
+    const struct entry *e = &diary.at[i];
+    fprintf(file, "%s %llu %llu %llu %s\n", e->label, (unsigned long long)e->from, (unsigned long long)e->to,
+            (unsigned long long)e->cpu, e->what);
+  }
+  fclose(file);
+}
+
+static void run_op(const struct op *op) {
+  uint64_t cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), from = now_ns(CLOCK_MONOTONIC);
+  size_t before = diary.count;
+  must(cuda_op(op) || host_op(op), op->name);
+  uint64_t to = now_ns(CLOCK_MONOTONIC);
+  note(from, to, now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu, op->label, op->name);
+  if (diary.count == before + 1) return;
+  /* what the operation noted inside itself is painted over it: last */
+  struct entry whole = diary.at[diary.count - 1];
+  memmove(diary.at + before + 1, diary.at + before, (diary.count - 1 - before) * sizeof whole);
+  diary.at[before] = whole;
+}
+
+static void run_role(struct role *role) {
+  long left[MOST_OPS] = {0};
+  unsigned long long cpu, delay;
+  uint64_t began = now_ns(CLOCK_MONOTONIC);
+  cpu_set_t set;
+  me = role;
+  CPU_ZERO(&set);
+  if (role->cpu >= 0) CPU_SET(role->cpu, &set), must(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
+  if (role->nice != 0) must(setpriority(PRIO_PROCESS, 0, role->nice) == 0, "nice");
+  schedstat(&cpu, &delay);
+  for (int i = 0; i < role->count; i++) {
+    struct op *op = &role->ops[i];
+    if (strcmp(op->name, "loop") == 0) {
+      left[i] = op->a[0];
+    } else if (strcmp(op->name, "end") == 0) {
+      if (role->ops[op->partner].a[0] == 0 || --left[op->partner] > 0) i = op->partner;
+    } else {
+      run_op(op);
+    }
+  }
+  write_diary(began, delay);
+}
+
+static void *run_thread(void *role) {
+  run_role(role);
+  return NULL;
+}
+
+static void read_op(struct role *role, const char *line, int *open_loops, int *depth) {
+  struct op *op = &role->ops[role->count];
+  must(role->count < MOST_OPS, "too many operations");
+  must(sscanf(line, "%31s %15s", op->label, op->name) == 2, line);
+  if (sscanf(line, "%*s %*s %ld %ld %ld", &op->a[0], &op->a[1], &op->a[2]) >= 2)
+    sscanf(line, "%*s %*s %*d %*d %15s", op->text);
+  if (strcmp(op->name, "loop") == 0) {
+    open_loops[(*depth)++] = role->count;
+    role->endless |= op->a[0] == 0;
+  } else if (strcmp(op->name, "end") == 0) {
+    op->partner = open_loops[--*depth];
+  }
+  role->count++;
+}
+
+static void read_script(const char *path) {
+  char line[256];
+  int open_loops[8], depth = 0;
+  FILE *file = fopen(path, "r");
+  must(file != NULL, path);
+  while (fgets(line, sizeof line, file) != NULL) {
+    struct role *role = &roles[role_count];
+    if (strncmp(line, "role ", 5) == 0) {
+      must(sscanf(line, "role %23s %11s %23s %d %d", role->name, role->kind, role->queue, &role->cpu, &role->nice) == 5,
+           line);
+      role_count++;
+    } else if (line[0] != '\n') {
+      read_op(&roles[role_count - 1], line, open_loops, &depth);
+    }
+  }
+  fclose(file);
+}
+
+int main(int argc, char **argv) {
+  pthread_t threads[MOST_ROLES];
+  pid_t children[MOST_ROLES] = {0};
+  must(argc == 2, "usage: script FILE");
+  read_script(argv[1]);
+  for (int i = 0; i < MOST_CHANNELS; i++) must(pipe2(channels[i], O_CLOEXEC) == 0, "pipe");
+  for (int i = 1; i < role_count; i++)
+    if (strcmp(roles[i].kind, "process") == 0 && (children[i] = fork()) == 0) {
+      run_role(&roles[i]);
+      exit(0);
+    }
+  cuda_begin();
+  for (int i = 1; i < role_count; i++)
+    if (strcmp(roles[i].kind, "thread") == 0)
+      must(pthread_create(&threads[i], NULL, run_thread, &roles[i]) == 0, "thread");
+  run_role(&roles[0]);
+  for (int i = 1; i < role_count; i++) {
+    if (children[i] > 0 && roles[i].endless) kill(children[i], 9);
+    if (children[i] > 0) waitpid(children[i], NULL, 0);
+    if (strcmp(roles[i].kind, "thread") == 0 && !roles[i].endless) pthread_join(threads[i], NULL);
+  }
+  return 0;
+}

@@ -1,0 +1,289 @@
+"""script.py FILE: runs a script as script.c does, in Python: the interpreter, its GIL, ctypes, pickle.
+
+What it cannot do (locks of C, page games, longjmp) is left to C. The truth is written in the same form.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cuda import D2H, H2D, Cuda
+
+JUMP_NS = 150_000  # an interrupt takes less, and the scheduler knows nothing of it
+Entry = tuple[str, int, int, int, str]
+now = time.monotonic_ns
+
+
+class Role:
+    """A thread or process of the script."""
+
+    def __init__(self, line: str) -> None:
+        _, self.name, self.kind, self.queue, cpu, nice = line.split()
+        self.cpu, self.nice = int(cpu), int(nice)
+        self.ops: list[list[str]] = []
+
+    @property
+    def endless(self) -> bool:
+        """Whether it has to be ended from outside."""
+        return any(op[1:3] == ["loop", "0"] for op in self.ops)
+
+
+class Machine:
+    """What all roles share: CUDA, channels, the helper that burns CPU under the GIL."""
+
+    def __init__(self) -> None:
+        self.channels = [os.pipe() for _ in range(16)]
+        self.size = 64 << 20
+        self.cuda: Any = None
+
+    def begin(self) -> None:
+        """As cuda_begin of cuda_ops.c."""
+        kinds = os.environ.get("FAULTS_STREAMS")
+        if kinds is None:
+            return
+        self.cuda = Cuda()
+        how = int(os.environ.get("FAULTS_SYNC", "0"))
+        if how:
+            self.cuda.SetDeviceFlags(how)
+        flag = {"b": 0, "n": 1}
+        self.streams = [None if kind == "l" else self.cuda.stream(flag[kind]) for kind in kinds]
+        self.events = [self.cuda.event(3 if how == 4 else 2) for _ in range(16)]
+        self.device, self.pinned = self.cuda.malloc(self.size), self.cuda.pinned(self.size)
+        self.pageable = ctypes.create_string_buffer(self.size)
+        ctypes.memset(self.pageable, 1, self.size)
+
+
+class Runner:
+    """Runs one role in the calling thread."""
+
+    def __init__(self, machine: Machine, role: Role) -> None:
+        self.machine, self.role = machine, role
+        self.entries: list[Entry] = []
+        self._jumps: Any = None
+        self._socket: socket.socket | None = None
+
+    def run(self) -> None:
+        """The script, then the diary."""
+        role = self.role
+        if role.cpu >= 0:
+            os.sched_setaffinity(0, {role.cpu})
+        if role.nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), role.nice)
+        began, before = now(), _run_delay()
+        self._run(0, len(role.ops))
+        self._write(began, before)
+
+    def _run(self, start: int, stop: int) -> None:
+        i = start
+        while i < stop:
+            label, name, *arguments = self.role.ops[i]
+            if name == "loop":
+                end = self._end_of(i)
+                rounds = int(arguments[0])
+                while rounds == 0 or rounds > 0:
+                    self._run(i + 1, end)
+                    if rounds == 1:
+                        break
+                    rounds -= rounds > 0
+                i = end
+            else:
+                self._op(label, name, [int(a) if a.lstrip("-").isdigit() else a for a in arguments])
+            i += 1
+
+    def _end_of(self, i: int) -> int:
+        depth = 0
+        while True:
+            depth += {"loop": 1, "end": -1}.get(self.role.ops[i][1], 0)
+            if depth == 0:
+                return i
+            i += 1
+
+    def _op(self, label: str, name: str, arguments: list[Any]) -> None:
+        place = len(self.entries)
+        work: Callable[..., None] = getattr(self, "do_" + name)
+        cpu, start = time.thread_time_ns(), now()
+        work(*arguments)
+        end = now()
+        # what the operation noted inside itself is painted over it: last
+        self.entries.insert(place, (label, start, end, time.thread_time_ns() - cpu, name))
+
+    def _write(self, began: int, before: int) -> None:
+        tid = threading.get_native_id()
+        head = f"role {self.role.name} {os.getpid()} {tid} {now() - began} {_run_delay() - before}\n"
+        lines = [f"{label} {start} {end} {cpu} {name}\n" for label, start, end, cpu, name in self.entries]
+        Path(os.environ["FAULTS_DIARY"], str(tid)).write_text(head + "".join(lines))
+
+    # -- on the host --------------------------------------------------------------------------
+
+    def do_burn(self, ns: int) -> None:
+        """Python's own work: gives the GIL up when asked to."""
+        spent, last = 0, now()
+        while spent < ns:
+            moment = now()
+            if moment - last < JUMP_NS:
+                spent += moment - last
+            else:
+                self.entries.append((self.role.queue, last, moment, 0, "queue"))
+            last = moment
+
+    def do_hold(self, ns: int) -> None:
+        """Work of an extension that keeps the GIL."""
+        if self._jumps is None:
+            self._jumps = (ctypes.c_uint64 * 8192)()
+            self._burn = ctypes.PyDLL(os.environ["FAULTS_BURN"]).burn
+        count = self._burn(ctypes.c_uint64(ns), self._jumps)
+        for i in range(count):
+            start, end = self._jumps[2 * i], self._jumps[2 * i + 1]
+            self.entries.append((self.role.queue, start, end, 0, "queue"))
+
+    def do_sleep(self, ns: int) -> None:
+        """Nothing."""
+        time.sleep(ns / 1e9)
+
+    def do_send(self, channel: int, size: int) -> None:
+        """Bytes to another role."""
+        left = memoryview(bytes(size))
+        while left:
+            left = left[os.write(self.machine.channels[channel][1], left) :]
+
+    def do_recv(self, channel: int, size: int) -> bytes:
+        """Bytes from another role."""
+        parts = []
+        while size:
+            parts.append(os.read(self.machine.channels[channel][0], size))
+            if not parts[-1]:
+                os._exit(0)
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def do_sendobj(self, channel: int, count: int) -> None:
+        """Small objects, pickled once: only who receives them has the work."""
+        if getattr(self, "_pickled", None) is None:
+            self._pickled = pickle.dumps([{"index": i, "label": str(i)} for i in range(count)])
+        self.do_send_bytes(channel, len(self._pickled).to_bytes(8, "little") + self._pickled)
+
+    def do_send_bytes(self, channel: int, data: bytes) -> None:
+        """All of it."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self.machine.channels[channel][1], left) :]
+
+    def do_recvobj(self, channel: int, label: str) -> None:
+        """Receives and unpickles; the unpickling has a label of its own."""
+        data = self.do_recv(channel, int.from_bytes(self.do_recv(channel, 8), "little"))
+        start = now()
+        pickle.loads(data)
+        self.entries.append((label, start, now(), 0, "unpickle"))
+
+    def do_net(self, port: int) -> None:
+        """Asks the server and waits for its answer."""
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.sendall(b"?")
+        self._socket.recv(1)
+
+    def do_gate(self) -> None:
+        """As gate of host_ops.c."""
+        path = os.environ.get("FAULTS_GATE")
+        if path is None:
+            return
+        Path(path).touch()
+        while not os.path.exists(path + ".go"):
+            time.sleep(0.002)
+
+    # -- CUDA ---------------------------------------------------------------------------------
+
+    def do_launch(self, stream: int, ns: int, count: int) -> None:
+        """Kernels."""
+        for _ in range(count):
+            self.machine.cuda.launch(ns, self.machine.streams[stream])
+
+    def _host(self, kind: str) -> Any:
+        return self.machine.pinned if kind == "pin" else self.machine.pageable
+
+    def do_h2d(self, stream: int, size: int, kind: str) -> None:
+        """A copy to the device."""
+        machine = self.machine
+        machine.cuda.copy_async(machine.device, self._host(kind), size, H2D, machine.streams[stream])
+
+    def do_d2h(self, stream: int, size: int, kind: str) -> None:
+        """A copy from the device."""
+        machine = self.machine
+        machine.cuda.copy_async(self._host(kind), machine.device, size, D2H, machine.streams[stream])
+
+    def do_sync(self, stream: int) -> None:
+        """cudaStreamSynchronize."""
+        self.machine.cuda.StreamSynchronize(self.machine.streams[stream])
+
+    def do_devsync(self) -> None:
+        """cudaDeviceSynchronize."""
+        self.machine.cuda.DeviceSynchronize()
+
+    def do_record(self, stream: int, event: int) -> None:
+        """cudaEventRecord."""
+        self.machine.cuda.EventRecord(self.machine.events[event], self.machine.streams[stream])
+
+    def do_evsync(self, event: int) -> None:
+        """cudaEventSynchronize."""
+        self.machine.cuda.EventSynchronize(self.machine.events[event])
+
+    def do_malloc(self, size: int) -> None:
+        """cudaMalloc and cudaFree."""
+        self.machine.cuda.Free(self.machine.cuda.malloc(size))
+
+    def do_hostalloc(self, size: int) -> None:
+        """cudaMallocHost and cudaFreeHost."""
+        self.machine.cuda.FreeHost(self.machine.cuda.pinned(size))
+
+
+def _run_delay() -> int:
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+
+
+def main(path: str) -> None:
+    """Forks and starts the roles, runs the first one itself."""
+    roles: list[Role] = []
+    for line in Path(path).read_text().splitlines():
+        if line.startswith("role "):
+            roles.append(Role(line))
+        elif line:
+            roles[-1].ops.append(line.split())
+    gc.disable()
+    machine = Machine()
+    children = {}
+    for role in roles[1:]:
+        if role.kind == "process":
+            children[role.name] = os.fork()
+            if children[role.name] == 0:
+                Runner(machine, role).run()
+                os._exit(0)
+    machine.begin()
+    threads = []
+    for role in roles[1:]:
+        if role.kind == "thread":
+            threads.append(threading.Thread(target=Runner(machine, role).run, daemon=role.endless))
+            threads[-1].start()
+    Runner(machine, roles[0]).run()
+    for thread in threads:
+        if not thread.daemon:
+            thread.join()
+    for role in roles[1:]:
+        if role.kind == "process":
+            if role.endless:
+                os.kill(children[role.name], signal.SIGKILL)
+            os.waitpid(children[role.name], 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
