@@ -2,7 +2,7 @@
 
 Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
 then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
-64-bit cookie made here, so no program is specific to a function.
+64-bit cookie that probes/cookies.py makes, so no program is specific to a function.
 
 Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
 """
@@ -10,20 +10,14 @@ Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
 
-REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 H2D, D2H, D2D = "1", "2", "3"  # cudaMemcpyKind
 
 _VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 MAX_ROWS = 1024  # the cookie's row number has ten bits
-
-
-class ApiTableError(ValueError):
-    """A row's argument specification cannot be encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +32,10 @@ class Api:
         bytes: Where its size lies: ``rdx``; ``rdx<<2``; ``r8*r9``; ``rdi->128*3`` (product of three
             u64 at that offset of a struct); ``nccl(rdx,rcx)`` (count times the size of a datatype).
         kind: Copy direction: a register, ``[8]``, a constant, or ``rdi->152``.
-        stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant.
-        aux: A register whose value is kept: event handle, host address or device number.
+        stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant;
+            ``*rdi``: the handle that a successful call leaves there, stream or event.
+        aux: A register whose value is kept: event handle, host address or device number; ``esi``: its
+            lower half, for flags; ``*rdi``: the address that a successful call leaves there.
         majors: Library major versions for which this row holds; empty: all.
     """
 
@@ -116,8 +112,8 @@ _RUNTIME: dict[str, str] = {
         cudaEventRecord stream=rsi aux=rdi
         cudaEventRecordWithFlags stream=rsi aux=rdi
         cudaStreamWaitEvent stream=rdi aux=rsi
-        cudaEventCreate
-        cudaEventCreateWithFlags aux=rsi
+        cudaEventCreate stream=*rdi
+        cudaEventCreateWithFlags stream=*rdi aux=esi
         cudaEventDestroy aux=rdi
     """,
     "alloc": """
@@ -132,16 +128,16 @@ _RUNTIME: dict[str, str] = {
         cudaFreeAsync stream=rsi aux=rdi
     """,
     "host": """
-        cudaMallocHost bytes=rsi aux=rdi
-        cudaHostAlloc bytes=rsi aux=rdi
+        cudaMallocHost bytes=rsi aux=*rdi
+        cudaHostAlloc bytes=rsi aux=*rdi
         cudaHostRegister bytes=rsi aux=rdi
         cudaFreeHost aux=rdi
         cudaHostUnregister aux=rdi
     """,
     "stream": """
-        cudaStreamCreate aux=rdi
-        cudaStreamCreateWithFlags aux=rsi
-        cudaStreamCreateWithPriority aux=rsi
+        cudaStreamCreate stream=*rdi
+        cudaStreamCreateWithFlags stream=*rdi aux=esi
+        cudaStreamCreateWithPriority stream=*rdi aux=esi
         cudaStreamDestroy stream=rdi
         cudaStreamBeginCapture stream=rdi
         cudaStreamBeginCaptureToGraph stream=rdi
@@ -209,6 +205,8 @@ _DRIVER: dict[str, str] = {
         cuEventElapsedTime aux=rdx
     """,
     "event": """
+        cuEventCreate stream=*rdi aux=esi
+        cuEventDestroy aux=rdi
         cuEventRecord stream=rsi aux=rdi
         cuEventRecordWithFlags stream=rsi aux=rdi
         cuStreamWaitEvent stream=rdi aux=rsi
@@ -235,15 +233,15 @@ _DRIVER: dict[str, str] = {
         cuMemFreeAsync stream=rsi aux=rdi
     """,
     "host": """
-        cuMemAllocHost bytes=rsi aux=rdi
-        cuMemHostAlloc bytes=rsi aux=rdi
+        cuMemAllocHost bytes=rsi aux=*rdi
+        cuMemHostAlloc bytes=rsi aux=*rdi
         cuMemHostRegister bytes=rsi aux=rdi
         cuMemFreeHost aux=rdi
         cuMemHostUnregister aux=rdi
     """,
     "stream": """
-        cuStreamCreate aux=rsi
-        cuStreamCreateWithPriority aux=rsi
+        cuStreamCreate stream=*rdi aux=esi
+        cuStreamCreateWithPriority stream=*rdi aux=esi
         cuStreamDestroy stream=rdi
         cuStreamBeginCapture stream=rdi
         cuStreamEndCapture stream=rdi aux=rsi
@@ -320,80 +318,3 @@ def find(symbol: str, layer: str, major: int) -> Api | None:
 def is_per_thread(symbol: str) -> bool:
     """Whether the variant takes the per-thread default stream where no stream is named."""
     return symbol.endswith(("_ptsz", "_ptds"))
-
-
-# -- the cookie ---------------------------------------------------------------------------------
-# bits 0-9 op | 10 counters | 11-13 bytes mode | 14-16 a | 17-19 b | 20-25 offset/8
-# 26-28 kind mode | 29-31 value | 32-36 offset/8 | 37-39 stream mode | 40-42 value | 43-46 offset/8
-# 47 aux present | 48-50 register | 51 per-thread default stream | 52-53 rank of the layer
-BYTES_NONE, BYTES_REG, BYTES_PRODUCT, BYTES_STRUCT, BYTES_NCCL = range(5)
-_RANKS = {DRIVER: 0, RUNTIME: 1, NCCL: 2}  # a layer calls those below it
-ARG_NONE, ARG_REG, ARG_STACK, ARG_STRUCT, ARG_CONST = range(5)
-
-
-def _bytes_spec(spec: str) -> tuple[int, int, int, int]:
-    """(mode, a, b, offset): registers by number, shift or count in b, struct offset in eights."""
-    if not spec:
-        return BYTES_NONE, 0, 0, 0
-    if match := re.fullmatch(r"nccl\((\w+),(\w+)\)", spec):
-        return BYTES_NCCL, REGISTERS.index(match[1]), REGISTERS.index(match[2]), 0
-    if match := re.fullmatch(r"(\w+)->(\d+)\*(\d)", spec):
-        return BYTES_STRUCT, REGISTERS.index(match[1]), int(match[3]), int(match[2]) // 8
-    if match := re.fullmatch(r"(\w+)\*(\w+)", spec):
-        return BYTES_PRODUCT, REGISTERS.index(match[1]), REGISTERS.index(match[2]), 0
-    if match := re.fullmatch(r"(\w+)(?:<<(\d))?", spec):
-        return BYTES_REG, REGISTERS.index(match[1]), int(match[2] or 0), 0
-    raise ApiTableError(f"bytes={spec}")
-
-
-def _argument_spec(spec: str) -> tuple[int, int, int]:
-    """(mode, value, offset): register number, stack slot, or constant; struct offset in eights."""
-    if not spec:
-        return ARG_NONE, 0, 0
-    if spec in REGISTERS:
-        return ARG_REG, REGISTERS.index(spec), 0
-    if spec.isdigit():
-        return ARG_CONST, int(spec), 0
-    if match := re.fullmatch(r"\[(\d+)\]", spec):
-        return ARG_STACK, int(match[1]) // 8, 0
-    if match := re.fullmatch(r"(\w+)->(\d+)", spec):
-        return ARG_STRUCT, REGISTERS.index(match[1]), int(match[2]) // 8
-    raise ApiTableError(f"argument={spec}")
-
-
-def _pack(parts: Iterable[tuple[int, int]]) -> int:
-    """Packs (value, bits) pairs, first in the lowest bits."""
-    cookie = shift = 0
-    for value, bits in parts:
-        if not 0 <= value < 1 << bits:
-            raise ApiTableError(f"{value} does not fit {bits} bits")
-        cookie |= value << shift
-        shift += bits
-    return cookie
-
-
-def cookie(api: Api, symbol: str) -> int:
-    """The 64-bit BPF cookie from which the entry program decodes this symbol's arguments."""
-    mode, a, b, offset = _bytes_spec(api.bytes)
-    kind_mode, kind_value, kind_offset = _argument_spec(api.kind)
-    stream_mode, stream_value, stream_offset = _argument_spec(api.stream)
-    return _pack(
-        [
-            (OP_OF[api.name], 10),
-            (int(api.group in COUNTED_GROUPS), 1),
-            (mode, 3),
-            (a, 3),
-            (b, 3),
-            (offset, 6),
-            (kind_mode, 3),
-            (kind_value, 3),
-            (kind_offset, 5),
-            (stream_mode, 3),
-            (stream_value, 3),
-            (stream_offset, 4),
-            (int(bool(api.aux)), 1),
-            (REGISTERS.index(api.aux) if api.aux else 0, 3),
-            (int(is_per_thread(symbol)), 1),
-            (_RANKS[api.layer], 2),
-        ]
-    )

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from probes import api, elf, sites
+from probes import api, cookies, elf, sites
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
@@ -110,7 +110,7 @@ def probes_of(library: Target) -> tuple[list[Probe], elf.Library]:
                 continue
             site = _site(file, start, image)
             offset = start + site.offset
-            probes.setdefault(offset, Probe(symbol, offset, api.cookie(row, symbol), site.cheap))
+            probes.setdefault(offset, Probe(symbol, offset, cookies.encode(row, symbol), site.cheap))
     return list(probes.values()), image
 
 

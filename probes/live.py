@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import struct
 import threading
 import time
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
+from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
@@ -72,6 +74,7 @@ class LiveSource:
         self._read = 0
         self._number = 0
         self._roster = Roster()
+        self._files = OpenFiles(platform.machine())
         self._detached = False
 
     # -- starting ---------------------------------------------------------------------------
@@ -209,6 +212,7 @@ class LiveSource:
                 return
             left -= len(records)
             self._read += len(records)
+            self._files.notice(records)
             yield from self._roster.notice(records)
             yield records
 
@@ -239,6 +243,7 @@ class LiveSource:
             time.sleep(0.001)
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
+        yield from self._files.tell(states, mark_ns)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
@@ -293,6 +298,8 @@ def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:
         "off_since": states["off_since"].tolist(),
         "queued_since": states["queued_since"].tolist(),
         "queue_cpu": states["queue_cpu"].tolist(),
+        "syscall": np.where(states["off_since"] > 0, states["syscall"], schema.NO_SYSCALL).tolist(),
+        "argument": np.where(states["off_since"] > 0, states["argument"], 0).tolist(),
         "op": np.where(in_call, outer["op"].astype(np.int64), -1).tolist(),
         "call_since": np.where(in_call, outer["start"], 0).tolist(),
     }

@@ -25,7 +25,7 @@ _X86_64: dict[str, str] = {
     "STACK_ARGUMENT(n)": "user_u64(regs->sp + 8 * (n))",
     # the kernel's page for returns is asked for at the end of the address space, above all code
     "IS_TRAMPOLINE(address)": "((u64)(address) - 0x7fffffff0000ULL < 0x10000)",
-    "SYSCALL_OFFSET": "120",  # pt_regs.orig_ax
+    "SYSCALL_FRAME": "112",  # pt_regs.di, then orig_ax
     "SYSCALL_TYPE": "s64",
 }
 
@@ -40,7 +40,7 @@ _AARCH64: dict[str, str] = {
     # its address space ends at 2^39, 2^48 or 2^52, by the kernel's configuration
     "IS_TRAMPOLINE(address)": "((address) >> 16 == 0x7fffffULL || (address) >> 16 == 0xffffffffULL"
     " || (address) >> 16 == 0xfffffffffULL)",
-    "SYSCALL_OFFSET": "280",  # pt_regs.syscallno
+    "SYSCALL_FRAME": "272",  # pt_regs.orig_x0, which no return value replaces, then syscallno
     "SYSCALL_TYPE": "s32",
 }
 

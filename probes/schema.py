@@ -40,6 +40,14 @@ class CallFlag(IntFlag):
     COUNTERS = 4  # run_delay, nvcsw, nivcsw are filled
 
 
+class CallOut(IntEnum):
+    """What a successful call leaves where its first argument points."""
+
+    NONE = 0
+    STREAM = 1  # a handle, for the column ``stream``
+    AUX = 2  # an address, for ``aux``
+
+
 COPY_SHIFT = 8  # flags >> 8 is cudaMemcpyKind: 0 H2H, 1 H2D, 2 D2H, 3 D2D, 4 default
 
 
@@ -85,8 +93,8 @@ FIELDS: tuple[Field, ...] = (
     Field("flags", "u16", "<u2", "CallFlag, OffFlag or ExitFlag"),
     Field("ret", "s32", "<i4", "CALL: return code; OFFCPU: task state at the switch; EXIT: exit code"),
     Field("bytes", "u64", "<u8", "CALL: bytes moved, set or allocated"),
-    Field("stream", "u64", "<u8", "CALL: stream handle, 0 legacy default"),
-    Field("aux", "u64", "<u8", "CALL: event handle or host address, by API row"),
+    Field("stream", "u64", "<u8", "CALL: stream handle, 0 legacy default; what a creating call made"),
+    Field("aux", "u64", "<u8", "CALL: event handle, host address or flags, by API row"),
     Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated"),
     Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
     Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
@@ -99,6 +107,7 @@ ALIASES: dict[str, tuple[str, int, str]] = {
     "waker_tid": ("stream", 4, "<u4"),
     "next_pid": ("aux", 0, "<u4"),  # OFFCPU: who took the CPU; FORK: the parent
     "next_tid": ("aux", 4, "<u4"),
+    "argument": ("run_delay", 0, "<u4"),  # OFFCPU: lower half of the system call's first argument
     "queue_cpu": ("nvcsw", 0, "<u2"),  # OFFCPU: CPU where it was queued first; MIGRATE: the new CPU
     "comm": ("bytes", 0, "S16"),  # NAME, JOIN, FORK, EXEC: the thread's name (bytes and stream)
 }
@@ -170,13 +179,14 @@ CALL_STATE: tuple[Field, ...] = (
     Field("start", "u64", "<u8", "entry, ns"),
     Field("sp", "u64", "<u8", "stack pointer at entry: identifies the call"),
     Field("bytes", "u64", "<u8", "as in the record"),
-    Field("stream", "u64", "<u8", "as in the record"),
-    Field("aux", "u64", "<u8", "as in the record"),
+    Field("stream", "u64", "<u8", "as in the record, or where the handle will be"),
+    Field("aux", "u64", "<u8", "as in the record, or where the address will be"),
     Field("run_delay", "u64", "<u8", "the scheduler's counters at entry"),
     Field("nvcsw", "u64", "<u8", ""),
     Field("nivcsw", "u64", "<u8", ""),
     Field("op", "u16", "<u2", "API row"),
-    Field("rank", "u16", "<u2", "layer: driver 0, runtime 1, NCCL 2"),
+    Field("rank", "u8", "|u1", "layer: driver 0, runtime 1, NCCL 2"),
+    Field("out", "u8", "|u1", "what is read at the return: CallOut"),
     Field("flags", "u16", "<u2", "copy direction"),
     Field("counted", "u16", "<u2", "whether the counters are read"),
 )
@@ -186,15 +196,16 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("tid", "u32", "<u4", ""),
     Field("depth", "u32", "<u4", "open calls"),
     Field("queue_cpu", "u32", "<u4", "CPU in whose run queue it is"),
-    Field("first_queue_cpu", "u32", "<u4", "CPU in whose run queue it was put first"),
     Field("waker_pid", "u32", "<u4", ""),
     Field("waker_tid", "u32", "<u4", ""),
     Field("next_pid", "u32", "<u4", "who took its CPU"),
     Field("next_tid", "u32", "<u4", ""),
+    Field("argument", "u32", "<u4", "as in the record"),
     Field("state", "s32", "<i4", "task state at the switch"),
     Field("off_flags", "u16", "<u2", "OffFlag"),
-    Field("syscall", "u16", "<u2", ""),
-    Field("called", "u32", "<u4", "made a traced call"),
+    Field("syscall", "u16", "<u2", "NO_SYSCALL outside of one"),
+    Field("first_queue_cpu", "u16", "<u2", "CPU in whose run queue it was put first"),
+    Field("called", "u16", "<u2", "made a traced call"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
@@ -226,6 +237,7 @@ def c_header() -> str:
     lines = [f"#define KIND_{kind.name} {int(kind)}" for kind in Kind]
     for prefix, flags in (("CALL", CallFlag), ("OFF", OffFlag), ("EXIT", ExitFlag)):
         lines += [f"#define {prefix}_{flag.name} {int(flag)}" for flag in flags]
+    lines += [f"#define OUT_{out.name} {int(out)}" for out in CallOut]
     lines += [f"#define COPY_SHIFT {COPY_SHIFT}", f"#define NO_SYSCALL {NO_SYSCALL}"]
     lines += [f"#define LOST_{name.upper()} {row}" for row, name in enumerate(LOSS_KINDS)]
     lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}", f"#define MAX_DEPTH {MAX_DEPTH}"]

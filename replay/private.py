@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from probes.schema import ALIASED, ExitFlag, Kind, Records
-from probes.source import MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
+from probes.source import FILES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
@@ -29,6 +29,7 @@ _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
 # Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
+_NVIDIA: Final = "device:/dev/nvidia"
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
 # An absolute path, except its last part: a library's own name says which one it is, its folder whose.
 _FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^/\s:,;'\"]+/)+")
@@ -52,6 +53,15 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_folders(inner) for inner in value]
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
+def _texts(column: Any) -> list[str]:
+    return [text if isinstance(text, str) else "" for text in column] if isinstance(column, list) else []
+
+
+def _without_path(what: str) -> str:
+    """The kind of an open file; which of NVIDIA's devices it is says nothing about a person."""
+    return what if what.startswith((_NVIDIA, "anon:")) else what.partition(":")[0]
 
 
 def _without_secrets(value: Any) -> Any:
@@ -107,6 +117,8 @@ class Disguise:
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in (NOTE, PROBLEM):
             data = _without_folders(data)
+        elif sample.kind == FILES:
+            data = {**data, "what": [_without_path(what) for what in _texts(data.get("what"))]}
         return Sample(sample.kind, sample.time_ns, data)
 
     def is_watched(self, pid: int) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, libraries
+from probes import api, cookies, libraries
 
 SYMBOLS = Path(api.__file__).resolve().parents[1] / "gputop" / "simgpu" / "symbols"
 
@@ -28,7 +28,7 @@ def test_variants_are_one_api(symbol: str, name: str) -> None:
 
 def test_every_row_has_a_cookie_that_names_it() -> None:
     for row in api.TABLE:
-        assert api.BY_OP[api.cookie(row, row.name) & 1023].name == row.name
+        assert api.BY_OP[cookies.encode(row, row.name) & 1023].name == row.name
 
 
 def test_rows_follow_the_library_version() -> None:
@@ -69,8 +69,15 @@ def test_the_launch_stub_that_jumps_to_the_launch_is_not_counted_twice() -> None
 @pytest.mark.parametrize("bad", ["rbp", "[x]", "rdi->"])
 def test_a_specification_that_cannot_be_encoded_is_refused(bad: str) -> None:
     row = api.Api("cudaMalloc", "runtime", "alloc", bytes=bad)
-    with pytest.raises((api.ApiTableError, ValueError)):
-        api.cookie(row, "cudaMalloc")
+    with pytest.raises((cookies.ApiTableError, ValueError)):
+        cookies.encode(row, "cudaMalloc")
+
+
+@pytest.mark.parametrize(("stream", "aux"), [("*rsi", ""), ("*rdi", "*rdi"), ("", "*rsi")])
+def test_only_one_result_at_the_first_argument_can_be_read(stream: str, aux: str) -> None:
+    row = api.Api("cudaMalloc", "runtime", "alloc", stream=stream, aux=aux)
+    with pytest.raises(cookies.ApiTableError):
+        cookies.encode(row, "cudaMalloc")
 
 
 @pytest.mark.parametrize(

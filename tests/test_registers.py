@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, btf, loader, registers
+from probes import api, btf, cookies, loader, registers
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
@@ -50,12 +50,12 @@ u64 kind_of(struct pt_regs *ctx, u64 cookie)
 u64 stream_of(struct pt_regs *ctx, u64 cookie)
 {
 	struct registers regs = registers_of(ctx);
-	return argument(&regs, cookie >> 37 & 7, cookie >> 40 & 7, cookie >> 43 & 15);
+	return stream_argument(&regs, cookie);
 }
 u64 aux_of(struct pt_regs *ctx, u64 cookie)
 {
 	struct registers regs = registers_of(ctx);
-	return cookie >> 47 & 1 ? reg(&regs, cookie >> 48 & 7) : 0;
+	return aux_argument(&regs, cookie);
 }
 u64 return_address(struct pt_regs *ctx) { return RETURN_ADDRESS; }
 u64 is_trampoline(u64 address) { return IS_TRAMPOLINE(address); }
@@ -136,7 +136,7 @@ def cookie(name: str, major: int = 12) -> int:
         if api.find(name, layer, major)
     )
     assert row is not None
-    return api.cookie(row, name)
+    return cookies.encode(row, name)
 
 
 # the C prototype's arguments in order, structures by value as the words that they take
@@ -156,6 +156,10 @@ CALLS = {
     "ncclReduce": ([1, 2, COUNT, 0, 0, 3, HANDLE, STREAM], COUNT, 0, STREAM, 0),
     "cuMemsetD32Async": ([1, 0xAB, COUNT, STREAM], 4 * COUNT, 0, STREAM, 0),
     "cudaEventRecord": ([HANDLE, STREAM], 0, 0, STREAM, HANDLE),
+    # cudaStream_t *, unsigned: the upper half of its register holds anything; the handle comes later
+    "cudaStreamCreateWithFlags": ([HOST, 7 << 32 | 1], 0, 0, HOST, 1),
+    # void **, size_t: where the address will be
+    "cudaMallocHost": ([HOST, COUNT], COUNT, 0, 0, HOST),
 }
 
 

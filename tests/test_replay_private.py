@@ -201,3 +201,20 @@ def test_nothing_a_stranger_says_about_itself_passes(data: dict[str, Any]) -> No
     cleaned = Disguise().sample(Sample("gpus", 1, {"list": [{**data, "pid": 7}]})).data
     text = str(cleaned).replace("'type': 'secret'", "")
     assert "secret" not in text
+
+
+def test_open_files_keep_their_kind_and_lose_their_path() -> None:
+    disguise = Disguise()
+    disguise.records(records((Kind.JOIN, 10, 10, "train")))
+    what = [
+        "file:/home/eve/data.bin",
+        "device:/dev/nvidia0",
+        "device:/dev/mapper/eve",
+        "pipe",
+        "anon:memfd",
+        "pipe",
+    ]
+    sample = Sample("files", 1, {"pid": [10] * 5 + [70], "fd": [3, 4, 5, 6, 7, 3], "what": what})
+    data = disguise.sample(sample).data
+    assert data["what"] == ["file", "device:/dev/nvidia0", "device", "pipe", "anon:memfd", ""]
+    assert disguise.sample(Sample("files", 1, {"pid": [10], "what": 7})).data["what"] == []

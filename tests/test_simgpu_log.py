@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from simgpu_programs.harness import Bench, compile_c
 
-from gputop.simgpu import ensure_built, read_log
+from gputop.simgpu import ensure_built, read_log, read_trace
 
 THREADS, LAUNCHES = 8, 5003
 
@@ -139,10 +139,10 @@ def test_busy_and_idle_time_are_the_devices(tmp_path: Path) -> None:
     assert log.gpu_busy_ns == 35_000_000, "work of two streams at once counts once"
     assert 50_000_000 <= log.gpu_idle_ns < 90_000_000
     assert log.last_end_ns - log.first_start_ns == log.gpu_busy_ns + log.gpu_idle_ns
-    rows = [line.split() for line in (tmp_path / "trace").read_text().splitlines()]
-    assert [int(row[4]) - int(row[3]) for row in rows] == [30_000_000, 10_000_000, 5_000_000]
-    assert len({row[2] for row in rows}) == 2
-    assert {(int(row[0]), row[5]) for row in rows} == {(log.pid, "kernel")}
+    rows = read_trace(tmp_path / "trace").rows
+    assert (rows["end"] - rows["start"]).tolist() == [30_000_000, 10_000_000, 5_000_000]
+    assert len(set(rows["stream"])) == 2
+    assert (set(rows["pid"]), set(rows["kind"])) == ({log.pid}, {"kernel"})
 
 
 def test_overlapping_work_counts_once(tmp_path: Path) -> None:

@@ -6,5 +6,15 @@ called, and how long the pretended device was busy, stands in a log that no obse
 
 from gputop.simgpu.build import SimGpuError, ensure_built, environment, nvml_path
 from gputop.simgpu.log import ProcessLog, read_log
+from gputop.simgpu.trace import Trace, read_trace
 
-__all__ = ["ProcessLog", "SimGpuError", "ensure_built", "environment", "nvml_path", "read_log"]
+__all__ = [
+    "ProcessLog",
+    "SimGpuError",
+    "Trace",
+    "ensure_built",
+    "environment",
+    "nvml_path",
+    "read_log",
+    "read_trace",
+]

@@ -1,11 +1,7 @@
-/* What the device did: busy time as a union of intervals, bytes, the trace. Called with sg_mu held. */
+/* What the device did: busy time as a union of intervals, and bytes. Called with sg_mu held. */
 #include "cu_core.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SEGMENTS 1024
 
@@ -63,36 +59,6 @@ static void cover_add(struct cover *c, int dev, uint64_t now, uint64_t start, ui
   c->count += 1 - (j - i);
 }
 
-static char trace_text[1 << 16];
-static size_t trace_used;
-static int trace_state; /* 0: not looked at yet, 1: on, 2: off */
-static int trace_pid;   /* a child inherits the buffer, but not the right to write it */
-
-static void trace_flush(void) {
-  const char *path = getenv("SIMGPU_TRACE");
-  int fd;
-  if (trace_used == 0 || path == NULL) return;
-  fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd >= 0) {
-    if (write(fd, trace_text, trace_used) < 0) trace_state = 2;
-    close(fd);
-  }
-  trace_used = 0;
-}
-
-static void trace(int dev, struct stream *s, enum kind kind, uint64_t start, uint64_t end) {
-  static const char *const names[] = {"kernel", "h2d", "d2h", "d2d", "memset", "host"};
-  if (trace_state == 0) {
-    trace_state = getenv("SIMGPU_TRACE") != NULL ? 1 : 2;
-    trace_pid = getpid();
-  }
-  if (trace_state != 1) return;
-  if (trace_used > sizeof trace_text - 160) trace_flush();
-  trace_used += (size_t)snprintf(trace_text + trace_used, 160, "%d %d %llu %llu %llu %s\n", trace_pid, dev,
-                                 (unsigned long long)s->id, (unsigned long long)start, (unsigned long long)end,
-                                 names[kind]);
-}
-
 static void write_log(void) {
   uint64_t busy = 0, idle = 0, kernel = 0, first = UINT64_MAX, last = 0;
   for (int d = 0; d < cfg.devices; d++) {
@@ -111,20 +77,26 @@ static void write_log(void) {
   sg_log_number(LOG_FIRST_START_NS, first);
 }
 
-void acc_add(int dev, struct stream *s, enum kind kind, uint64_t now, uint64_t start, uint64_t end, uint64_t bytes) {
-  static const uint32_t field[K_COUNT] = {[K_H2D] = LOG_BYTES_H2D, [K_D2H] = LOG_BYTES_D2H, [K_D2D] = LOG_BYTES_D2D};
-  cover_add(&any_work[dev], dev, now, start, end, NULL);
-  if (kind == K_KERNEL || kind == K_SET) cover_add(&kernels[dev], dev, now, start, end, st_busy);
-  st_tail(dev, now, end);
-  if (field[kind] != 0) {
-    bytes_moved[kind] += bytes;
-    sg_log_number(field[kind], bytes_moved[kind]);
-    st_pcie(dev, kind == K_H2D ? bytes : 0, kind == K_D2H ? bytes : 0);
-  }
-  write_log();
-  trace(dev, s, kind, start, end);
+void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
+  uint64_t now = sg_now(), oldest = now - (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+  cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
+  cover_add(&kernels[s->dev], s->dev, now, start < oldest ? oldest : start, end, st_busy);
+  st_tail(s->dev, now, end);
 }
 
-__attribute__((destructor)) static void flush_at_exit(void) {
-  if (trace_state == 1 && trace_pid == getpid()) trace_flush();
+void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
+  static const uint32_t field[K_COUNT] = {[K_H2D] = LOG_BYTES_H2D, [K_D2H] = LOG_BYTES_D2H, [K_D2D] = LOG_BYTES_D2D};
+  enum kind kind = op->kind;
+  if (field[kind] == 0) {
+    acc_running(s, start, end);
+  } else {
+    uint64_t now = sg_now();
+    cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
+    st_tail(s->dev, now, end);
+    bytes_moved[kind] += op->bytes;
+    sg_log_number(field[kind], bytes_moved[kind]);
+    st_pcie(s->dev, kind == K_H2D ? op->bytes : 0, kind == K_D2H ? op->bytes : 0);
+  }
+  write_log();
+  trace_op(s, kind, op->entered, start, end);
 }

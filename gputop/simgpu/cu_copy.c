@@ -79,7 +79,6 @@ static void put(struct stream *s, struct op op) {
 /* To the device from pageable memory: earlier work first, then the CPU stages; the rest is in flight. */
 static int stage(struct stream *s, struct op op, unsigned how) {
   uint64_t begun, spent;
-  if (s == dev_table[s->dev].legacy) q_wait_until(dev_table[s->dev].blocking_tail, how);
   q_wait_stream(s, how);
   begun = sg_now();
   copy_move(&op.region);

@@ -3,6 +3,7 @@
 #define CU_CORE_H
 
 #include "log_layout.h"
+#include "sg_private.h"
 #include "sg_state.h"
 
 #include <pthread.h>
@@ -23,7 +24,7 @@ enum {
   E_CAPTURE_INVALID = 901,
 };
 
-enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COUNT };
+enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COMM, K_COMM_WAIT, K_COUNT };
 
 #define QUEUE_DEPTH 1024
 #define UNKNOWN_TIME UINT64_MAX
@@ -31,6 +32,7 @@ enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COUNT };
 #define EVENT_BLOCKING 1u
 #define EVENT_NO_TIMING 2u
 #define SCHED_MASK 7u
+#define SCHED_SPIN 1u
 #define SCHED_YIELD 2u
 #define SCHED_BLOCK 4u
 
@@ -44,9 +46,11 @@ struct region { /* a copy of depth x height rows */
 
 /* One thing a stream has to do; also a node of a graph. */
 struct op {
-  enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST } type;
+  enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST, OP_JOINT } type;
   enum kind kind;
   uint64_t duration, bytes, version;
+  uint64_t entered, queued, seq; /* when its call began, when it was queued, in which order */
+  struct sg_joint *joint;
   struct event *event;
   void (*callback)(void *);
   void *argument;
@@ -60,8 +64,11 @@ struct stream {
   uint64_t id, tail, queued;
   struct graph *capture;
   int capture_origin;
-  int host_busy;                 /* a host function is outstanding: what follows waits in the list */
+  int held; /* something of unknown end is outstanding: what follows waits in the list */
+  struct op holder;
+  uint64_t holder_start, holder_told;
   struct op *waiting, *last_waiting;
+  size_t pending; /* in the list */
   struct stream *next_free;
   uint64_t done[QUEUE_DEPTH];
 };
@@ -108,6 +115,7 @@ struct config {
   int devices, visible[SG_MAX_DEVICES];
   uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
   int launch_set, latency_set, first_set, d2h_in_sync, read_argument, all_data;
+  unsigned sync_default;
   double pcie, device_memory;
 };
 
@@ -132,16 +140,27 @@ void st_tail(int dev, uint64_t now, uint64_t end);
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end);
 void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 
-/* cu_account.c */
-void acc_add(int dev, struct stream *s, enum kind kind, uint64_t now, uint64_t start, uint64_t end, uint64_t bytes);
+/* cu_account.c: with sg_mu held */
+void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
+void acc_running(const struct stream *s, uint64_t start, uint64_t end); /* no end known yet: busy so far */
 
-/* cu_queue.c: with sg_mu held, but for q_wait_room, q_wait_* */
+/* cu_trace.c: with sg_mu held */
+void trace_op(const struct stream *s, enum kind kind, uint64_t entered, uint64_t start, uint64_t end);
+
+/* cu_queue.c: with sg_mu held */
 void q_put(struct stream *s, struct op op);
+void q_poll(void); /* looks whether collectives have ended */
+void q_host_finished(struct stream *s, uint64_t begun);
+uint64_t q_end_of_stream(struct stream *s); /* UNKNOWN_TIME while something of unknown end is in it */
+uint64_t q_end_of_device(int dev, int blocking_only);
+
+/* cu_wait.c: without sg_mu, but for wait_news */
 void q_wait_room(struct stream *s);
 int q_wait_stream(struct stream *s, unsigned how);
+int q_wait_device(int dev, unsigned how);
+int q_wait_event(struct event *e, unsigned how);
 int q_wait_until(uint64_t end, unsigned how);
-int q_done(struct stream *s, uint64_t now);
-void q_host_finished(struct stream *s);
+void wait_news(void); /* an end that was unknown is known */
 uint64_t sg_jitter(uint64_t low, uint64_t high);
 void sg_spin_until(uint64_t end);
 unsigned sync_how(int dev);
@@ -151,6 +170,7 @@ void host_schedule(struct stream *s, uint64_t at, void (*callback)(void *), void
 
 /* cu_stream.c */
 int stream_get(void *handle, struct stream **out); /* takes the device's current context into account */
+extern __thread uint64_t sg_entered;               /* when the call began that asked for a stream last */
 struct stream *stream_new(int dev, uint32_t flags, int priority);
 struct stream *stream_slot(size_t i);
 size_t stream_count(void);
@@ -171,6 +191,10 @@ size_t region_bytes(const struct region *r);
 
 /* cu_launch.c */
 uint64_t kernel_duration(void **arguments);
+void cu_next_launch(struct sg_joint *joint);
+void cu_launch_cost(uint64_t entered);
+int impl_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, void *stream, void **arguments, void **extra);
 
 /* cu_graph.c */
 int graph_add(struct graph *g, struct op op);

@@ -4,9 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sg_private.h"
-
-
 /* The trampolines come here at the first call, after a fork, and at every tenth count. */
 void sg_count_slow(uint32_t offset);
 void sg_count_slow(uint32_t offset) { sg_count(offset); }
@@ -78,7 +75,15 @@ SG(cuGetProcAddress)(const char *name, void **out, int version, uint64_t flags) 
 }
 
 static uint64_t *cell(void) { return sg_cell; }
-static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell};
+
+static void poll_joints(void) {
+  pthread_mutex_lock(&sg_mu);
+  q_poll();
+  pthread_mutex_unlock(&sg_mu);
+}
+
+static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell,
+                                                impl_cuLaunchKernel,       cu_next_launch, poll_joints};
 
 SG(cuGetExportTable)(const void **out, const void *id) {
   if (out == NULL || id == NULL) return E_VALUE;

@@ -97,6 +97,7 @@ SG(cuStreamWaitEvent)(void *stream, void *handle, unsigned flags) {
 static uint64_t time_of(struct event *e) {
   uint64_t t;
   pthread_mutex_lock(&sg_mu);
+  q_poll();
   t = e->time;
   pthread_mutex_unlock(&sg_mu);
   return t;
@@ -111,13 +112,10 @@ SG(cuEventQuery)(void *handle) {
 
 SG(cuEventSynchronize)(void *handle) {
   struct event *e;
-  uint64_t t;
   int err = event_get(handle, &e);
   if (err != OK) return err;
   if (e->capture != NULL) return E_CAPTURE;
-  unsigned how = e->flags & EVENT_BLOCKING ? SCHED_BLOCK : sync_how(e->dev) & SCHED_YIELD;
-  while ((t = time_of(e)) == UNKNOWN_TIME) q_wait_until(sg_now() + (how & SCHED_BLOCK ? 100 : 1) * NS_PER_US, how);
-  return q_wait_until(t, how);
+  return q_wait_event(e, e->flags & EVENT_BLOCKING ? SCHED_BLOCK : sync_how(e->dev) & SCHED_YIELD);
 }
 
 SG_ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime)

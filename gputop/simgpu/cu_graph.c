@@ -179,14 +179,13 @@ static int plain(const struct graph *g) {
 }
 
 SG(cuGraphLaunch)(void *handle, void *stream) {
-  uint64_t entered = sg_now();
   struct graph *g = graph_get(handle, 1);
   struct stream *s;
   int err = stream_get(stream, &s);
   if (err != OK) return err;
   if (g == NULL) return E_VALUE;
   q_wait_room(s);
-  if (!cfg.launch_set) sg_spin_until(entered + sg_jitter(3 * NS_PER_US, 6 * NS_PER_US));
+  cu_launch_cost(sg_entered);
   pthread_mutex_lock(&sg_mu);
   if (plain(g)) {
     struct op sum = {.type = OP_WORK, .kind = K_KERNEL};

@@ -38,9 +38,10 @@ static void *serve(void *unused) {
     struct call *due = take_due(&next_at);
     if (due != NULL) {
       pthread_mutex_unlock(&sg_mu);
+      uint64_t begun = sg_now();
       due->callback(due->argument);
       pthread_mutex_lock(&sg_mu);
-      q_host_finished(due->stream);
+      q_host_finished(due->stream, begun);
       free(due);
     } else if (next_at == UINT64_MAX) {
       pthread_cond_wait(&changed, &sg_mu);

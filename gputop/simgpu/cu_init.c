@@ -42,7 +42,7 @@ static void read_visible(void) {
 }
 
 void cfg_read(void) {
-  const char *d2h = getenv("SIMGPU_D2H");
+  const char *d2h = getenv("SIMGPU_D2H"), *sync = getenv("SIMGPU_SYNC");
   cfg.devices = (int)sg_env_u64("SIMGPU_DEVICES", 1);
   if (cfg.devices > SG_MAX_DEVICES) cfg.devices = SG_MAX_DEVICES;
   cfg.memory = sg_env_u64("SIMGPU_MEMORY_MIB", 81920) << 20;
@@ -56,6 +56,7 @@ void cfg_read(void) {
   cfg.backed = sg_env_u64("SIMGPU_BACKED_MIB", 1024) << 20;
   cfg.read_argument = sg_env_u64("SIMGPU_KERNEL_ARG", 1) != 0;
   cfg.all_data = sg_env_u64("SIMGPU_PINNED_DATA", 0) != 0;
+  cfg.sync_default = sync != NULL && strcmp(sync, "block") == 0 ? SCHED_BLOCK : SCHED_SPIN;
   cfg.d2h_in_sync = d2h != NULL && strcmp(d2h, "sync") == 0;
   cfg.pcie = read_rate("SIMGPU_PCIE_GBPS", 12);
   cfg.device_memory = 1500;

@@ -143,23 +143,35 @@ uint64_t kernel_duration(void **arguments) {
   return value != 0 && value <= LONGEST_KERNEL ? value : cfg.kernel_ns;
 }
 
-static int launch(void *handle, void *stream, void **arguments, uint64_t entered) {
+static __thread struct sg_joint *next_joint;
+
+void cu_next_launch(struct sg_joint *joint) { next_joint = joint; }
+
+/* The CPU time of a launch. */
+void cu_launch_cost(uint64_t entered) {
+  if (!cfg.launch_set)
+    sg_spin_until(entered + sg_jitter(3 * NS_PER_US, 6 * NS_PER_US));
+  else if (cfg.launch_ns != 0)
+    sg_spin_until(entered + cfg.launch_ns);
+}
+
+static int launch(void *handle, void *stream, void **arguments) {
   struct function *f = function_get(handle);
   struct stream *s;
-  struct op op = {.type = OP_WORK, .kind = K_KERNEL};
+  struct op op = {.type = next_joint != NULL ? OP_JOINT : OP_WORK, .kind = K_KERNEL, .joint = next_joint};
   int err = stream_get(stream, &s);
+  uint64_t from = sg_entered;
+  next_joint = NULL;
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
   op.duration = kernel_duration(arguments);
   if (!f->launched && !__atomic_exchange_n(&f->launched, 1, __ATOMIC_RELAXED)) {
     sg_spin_until(sg_now() + f->first_ns);
-    entered = sg_now();
+    from = sg_now();
   }
+  if (op.joint != NULL && s->capture != NULL) return E_CAPTURE; /* a captured collective is not simulated */
   if (s->capture == NULL) q_wait_room(s);
-  if (!cfg.launch_set)
-    sg_spin_until(entered + sg_jitter(3 * NS_PER_US, 6 * NS_PER_US));
-  else if (cfg.launch_ns != 0)
-    sg_spin_until(entered + cfg.launch_ns);
+  cu_launch_cost(from);
   pthread_mutex_lock(&sg_mu);
   err = s->capture != NULL ? graph_add(s->capture, op) : (q_put(s, op), OK);
   pthread_mutex_unlock(&sg_mu);
@@ -168,10 +180,9 @@ static int launch(void *handle, void *stream, void **arguments, uint64_t entered
 
 SG(cuLaunchKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
-  uint64_t entered = sg_now();
   (void)shared, (void)extra;
   if (gx == 0 || gy == 0 || gz == 0 || bx == 0 || by == 0 || bz == 0 || (uint64_t)bx * by * bz > 1024) return E_VALUE;
-  return launch(f, stream, arguments, entered);
+  return launch(f, stream, arguments);
 }
 
 SG(cuLaunchCooperativeKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

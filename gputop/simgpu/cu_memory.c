@@ -208,10 +208,7 @@ SG(cuMemAllocPitch_v2)(void **out, size_t *pitch, size_t width, size_t height) {
 SG(cuMemFree_v2)(void *p) {
   int dev, err = cu_enter_context(&dev);
   if (err != OK || p == NULL) return err;
-  pthread_mutex_lock(&sg_mu);
-  uint64_t tail = dev_table[dev].all_tail;
-  pthread_mutex_unlock(&sg_mu);
-  q_wait_until(tail, sync_how(dev));
+  q_wait_device(dev, sync_how(dev));
   sg_spin_until(sg_now() + cfg.free_ns);
   return release(p);
 }

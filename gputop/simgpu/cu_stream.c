@@ -11,6 +11,7 @@ static size_t used;
 static struct stream *free_list;
 static uint64_t next_id = 1;
 static __thread struct stream *per_thread[SG_MAX_DEVICES];
+__thread uint64_t sg_entered;
 
 struct stream *stream_slot(size_t i) { return pool + i; }
 size_t stream_count(void) { return used; }
@@ -37,6 +38,7 @@ struct stream *stream_new(int dev, uint32_t flags, int priority) {
 int stream_get(void *handle, struct stream **out) {
   uintptr_t h = (uintptr_t)handle;
   int dev, err = cu_enter_context(&dev);
+  sg_entered = sg_now();
   if (err != OK) return err;
   if (h == 2 || (h == 0 && sg_ptds)) {
     if (per_thread[dev] == NULL) {
@@ -79,7 +81,7 @@ SG(cuStreamDestroy_v2)(void *handle) {
   if ((uintptr_t)handle <= 2) return E_HANDLE;
   pthread_mutex_lock(&sg_mu);
   s->live = 0;
-  if (s->waiting == NULL && !s->host_busy) { /* otherwise the slot stays out of use: simple and safe */
+  if (s->waiting == NULL && !s->held) { /* otherwise the slot stays out of use: simple and safe */
     s->next_free = free_list;
     free_list = s;
   }
@@ -106,7 +108,8 @@ SG(cuStreamQuery)(void *handle) {
   if (err == OK) err = not_captured(s);
   if (err != OK) return err;
   pthread_mutex_lock(&sg_mu);
-  done = q_done(s, sg_now());
+  q_poll();
+  done = q_end_of_stream(s) <= sg_now();
   pthread_mutex_unlock(&sg_mu);
   return done ? OK : E_NOT_READY;
 }
@@ -117,12 +120,7 @@ SG(cuCtxSynchronize)(void) {
   if (err != OK) return err;
   for (size_t i = 0; i < used; i++)
     if (pool[i].dev == dev && pool[i].live && (err = not_captured(&pool[i])) != OK) return err;
-  for (size_t i = 0; i < used; i++)
-    if (pool[i].dev == dev && (pool[i].waiting != NULL || pool[i].host_busy)) q_wait_stream(&pool[i], sync_how(dev));
-  pthread_mutex_lock(&sg_mu);
-  uint64_t tail = dev_table[dev].all_tail;
-  pthread_mutex_unlock(&sg_mu);
-  return q_wait_until(tail, sync_how(dev));
+  return q_wait_device(dev, sync_how(dev));
 }
 
 SG(cuStreamGetPriority)(void *handle, int *priority) {

@@ -1,16 +1,31 @@
-/* What the simulated runtime asks of the simulated driver beyond the real interface. */
+/* What the simulated runtime and NCCL ask of the simulated driver beyond the real interface.
+ *
+ * cuGetExportTable(&table, SG_PRIVATE_ID) returns it, as the real driver has such tables. A test may use it too:
+ * `launch` is a launch that passes no exported name. */
 #ifndef SG_PRIVATE_H
 #define SG_PRIVATE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define SG_PRIVATE_ID "gputop-simgpu-01"
 
+/* Work that ends when others have come as far: a rank's part of a collective. Called with the driver's lock held. */
+struct sg_joint {
+  void (*arrive)(struct sg_joint *, uint64_t ready);
+  int (*settled)(struct sg_joint *, uint64_t *begin, uint64_t *end);
+  void (*finished)(struct sg_joint *);
+};
+
 struct sg_private {
   size_t size;
   void (*count)(uint32_t offset);
   uint64_t *(*cell)(void);
+  int (*launch)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                void *stream, void **arguments, void **extra);
+  void (*next_launch)(struct sg_joint *); /* the calling thread's next launch is this, not a kernel */
+  void (*poll)(void);                     /* a joint may have settled */
 };
 
 static inline void sg_uuid(unsigned char *uuid, int device) {

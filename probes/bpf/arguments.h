@@ -1,4 +1,4 @@
-/* Where a call's arguments lie, decoded from the 64-bit cookie of probes/api.py.
+/* Where a call's arguments lie, decoded from the 64-bit cookie of probes/cookies.py.
  *
  * What differs by architecture (REG_n, STACK_ARGUMENT and so on) comes from probes/registers.py.
  */
@@ -21,7 +21,7 @@ static __always_inline u64 user_u64(u64 address)
 	return value;
 }
 
-/* Argument modes of probes/api.py: none, register, the n-th one after the sixth, struct member, constant. */
+/* Argument modes of probes/cookies.py: none, register, the n-th one after the sixth, struct member, constant. */
 static __always_inline u64 argument(struct registers *regs, u32 mode, u32 value, u32 eights)
 {
 	switch (mode) {
@@ -48,4 +48,15 @@ static __always_inline u64 size_argument(struct registers *regs, u64 cookie)
 		return reg(regs, a) << (0x001321332200ULL >> (4 * (reg(regs, b) & 15)) & 15);
 	default: return 0;
 	}
+}
+
+static __always_inline u64 stream_argument(struct registers *regs, u64 cookie)
+{
+	return argument(regs, cookie >> 37 & 7, cookie >> 40 & 7, cookie >> 43 & 15);
+}
+
+static __always_inline u64 aux_argument(struct registers *regs, u64 cookie)
+{
+	u64 value = cookie >> 47 & 1 ? reg(regs, cookie >> 48 & 7) : 0;
+	return cookie >> 56 & 1 ? (u32)value : value;
 }

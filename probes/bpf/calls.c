@@ -7,8 +7,9 @@ static __always_inline struct call *call_at(struct thread *t, u64 depth)
 	return &t->calls[depth & (MAX_DEPTH - 1)];
 }
 
+/* `made` is what the call left where its first argument points, 0 unless it succeeded. */
 static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
-				      void *task)
+				      void *task, u64 made)
 {
 	struct record *r = begin(KIND_CALL, LOST_CALLS, now, t->pid, t->tid);
 	if (!r)
@@ -19,8 +20,8 @@ static __always_inline void emit_call(struct thread *t, struct call *f, u64 now,
 	r->flags = f->flags | flags | (depth ? CALL_NESTED : 0);
 	r->ret = ret;
 	r->bytes = f->bytes;
-	r->stream = f->stream;
-	r->aux = f->aux;
+	r->stream = f->out == OUT_STREAM ? made : f->stream;
+	r->aux = f->out == OUT_AUX ? made : f->aux;
 	if (f->counted && task) {
 		u64 delay = FIELD(u64, task, TASK_RUN_DELAY) - f->run_delay;
 		u64 voluntary = FIELD(u64, task, TASK_NVCSW) - f->nvcsw;
@@ -47,7 +48,7 @@ static __always_inline void drop_abandoned(struct thread *t, u64 sp, u64 returns
 		struct call *f = call_at(t, top);
 		if (f->sp > sp || (f->sp == sp && IS_TRAMPOLINE(returns_to)))
 			return;
-		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
+		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0, 0);
 		t->depth = top;
 	}
 }
@@ -65,7 +66,7 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 		struct call *f = call_at(t, top);
 		if (WILL_RETURN(f->sp))
 			return;
-		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0);
+		emit_call(t, f, now, top, 0, CALL_ABANDONED, 0, 0);
 		t->depth = top;
 	}
 }
@@ -108,10 +109,11 @@ int on_entry(struct pt_regs *ctx)
 	f->counted = cookie >> 10 & 1;
 	f->bytes = size_argument(&regs, cookie);
 	f->flags = (argument(&regs, cookie >> 26 & 7, cookie >> 29 & 7, cookie >> 32 & 31) & 7) << COPY_SHIFT;
-	f->stream = argument(&regs, cookie >> 37 & 7, cookie >> 40 & 7, cookie >> 43 & 15);
+	f->stream = stream_argument(&regs, cookie);
 	if (!f->stream && cookie >> 51 & 1)
 		f->stream = 2; /* cudaStreamPerThread */
-	f->aux = cookie >> 47 & 1 ? reg(&regs, cookie >> 48 & 7) : 0;
+	f->aux = aux_argument(&regs, cookie);
+	f->out = cookie >> 54 & 3;
 	if (f->counted) {
 		void *task = get_current_task_btf();
 		f->run_delay = FIELD(u64, task, TASK_RUN_DELAY);
@@ -142,7 +144,11 @@ int on_return(struct pt_regs *ctx)
 	struct call *f = call_at(t, top);
 	if (f->sp != sp)
 		return 0;
-	emit_call(t, f, now, top, (s32)REG_RETURN, 0, get_current_task_btf());
+	s32 ret = REG_RETURN;
+	u64 made = 0;
+	if (f->out && !ret)
+		made = user_u64(f->out == OUT_STREAM ? f->stream : f->aux);
+	emit_call(t, f, now, top, ret, 0, get_current_task_btf(), made);
 	t->depth = top;
 	return 0;
 }

@@ -25,6 +25,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 			r->ret = t->state;
 			r->stream = ((u64)t->waker_tid << 32) | t->waker_pid;
 			r->aux = ((u64)t->next_tid << 32) | t->next_pid;
+			r->run_delay = t->argument;
 			r->nvcsw = t->first_queue_cpu;
 			if (t->queued_since)
 				r->bytes = now - t->queued_since;
@@ -51,9 +52,13 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	t->nivcsw = nivcsw;
 	if (FIELD(u8, task, TASK_IN_IOWAIT) >> (TASK_IN_IOWAIT & 7) & 1)
 		t->off_flags |= OFF_IOWAIT;
-	SYSCALL_TYPE syscall = -1;
-	bpf_probe_read_kernel(&syscall, sizeof(syscall), (char *)user + SYSCALL_OFFSET);
-	t->syscall = syscall < 0 || syscall > NO_SYSCALL ? NO_SYSCALL : syscall;
+	struct {
+		u64 argument;
+		SYSCALL_TYPE number;
+	} frame = {0, -1};
+	bpf_probe_read_kernel(&frame, sizeof(frame.argument) + sizeof(frame.number), (char *)user + SYSCALL_FRAME);
+	t->syscall = frame.number < 0 || frame.number > NO_SYSCALL ? NO_SYSCALL : frame.number;
+	t->argument = t->syscall == NO_SYSCALL ? 0 : frame.argument;
 	t->next_pid = next_id >> 32;
 	t->next_tid = next_id;
 	if (preempt || !state) {

@@ -67,3 +67,25 @@ def test_calls_of_nvidias_own_runtime_are_counted_with_their_errors(tmp_path: Pa
     assert told == Counter((name, code) for name, codes in line["codes"].items() for code in codes)
     if not Path("/dev/nvidiactl").exists():
         assert told["cudaMalloc", NO_DRIVER] == made["cudaMalloc"]
+
+
+def test_handles_and_addresses_that_a_call_made_are_in_its_record(tmp_path: Path) -> None:
+    """Outermost and nested: the runtime hands its own pointer on to the driver."""
+    run = Workshop(tmp_path, "multi").python("creations.py")
+    names, records = run.calls()
+    of_host = {"cudaMallocHost", "cudaHostAlloc", "cuMemAllocHost", "cuMemHostAlloc"}
+    makes = re.compile(r"(Stream|Event)Create|HostAlloc|M\w*AllocHost|MallocHost")
+    seen, nested = [], []
+    for row in records:
+        api, stream, aux = names[row["op"]], int(row["stream"]), int(row["aux"])
+        if makes.search(api):
+            made, flags = (aux, 0) if api in of_host else (stream, aux)
+            found = {"api": api, "ret": int(row["ret"]), "made": made, "flags": flags}
+            (nested if row["depth"] else seen).append(found)
+    asked = [line | {"api": line["api"].removesuffix("_v2")} for line in run.said]
+    assert len(asked) == 38
+    assert seen == asked
+    by_runtime = [line for line in asked if line["api"].startswith("cuda")]
+    assert len(nested) == 23
+    inner = [(row["ret"], row["made"], row["flags"]) for row in nested if row["ret"] == 0]
+    assert inner == [(row["ret"], row["made"], row["flags"]) for row in by_runtime if row["ret"] == 0]

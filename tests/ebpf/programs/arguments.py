@@ -109,6 +109,7 @@ def collectives(stream: int) -> None:
 def main() -> None:
     """All of it, in one thread."""
     stream = made("cudaStreamCreateWithFlags", 1)
+    said[-1]["stream"] = stream
     device = made("cudaMalloc", 65536, bytes=65536)
     host = ctypes.create_string_buffer(65536)
     copies(stream, device, host)

@@ -1,0 +1,86 @@
+"""The whole computation: evidence in, gaps and leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.chain import Leaves, Links, Walk
+from gputop.explain.evidence import Evidence
+from gputop.explain.gaps import Gaps, GpuTime
+from gputop.explain.ranges import Ints, expand
+
+
+class AccountingError(AssertionError):
+    """The parts do not add up to the whole: a defect of gputop, never of what it watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Gaps, and where each instant of them went."""
+
+    evidence: Evidence
+    gpu: GpuTime
+    gaps: Gaps
+    leaves: Leaves
+    links: Links
+
+
+def analyse(evidence: Evidence) -> Analysis:
+    """Finds the gaps and explains each; the leaves of a gap sum up to it, to the nanosecond.
+
+    Raises:
+        AccountingError: They do not.
+    """
+    gpu = GpuTime(evidence)
+    gaps = gpu.gaps
+    gap, begin, end, call = _cut_at_calls(evidence, gaps)
+    walk = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
+    sums = np.bincount(walk.leaves.gap, weights=walk.leaves.ns, minlength=len(gaps)).astype(np.int64)
+    wrong = np.flatnonzero(sums != gaps.end - gaps.begin)
+    if len(wrong):
+        row = int(wrong[0])
+        raise AccountingError(
+            f"the parts of {len(wrong)} of {len(gaps)} gaps do not add up: "
+            f"{int(sums[row])} of {int(gaps.end[row] - gaps.begin[row])} ns at {int(gaps.begin[row])}"
+        )
+    return Analysis(evidence, gpu, gaps, walk.leaves, walk.links)
+
+
+def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:
+    """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them."""
+    calls = evidence.calls
+    first = np.searchsorted(
+        evidence.key(calls["row"], calls["end"]), evidence.key(gaps.thread, gaps.begin), side="right"
+    )
+    last = np.searchsorted(
+        evidence.key(calls["row"], calls["begin"]), evidence.key(gaps.thread, gaps.end), side="left"
+    )
+    owner, row = expand(first, last)
+    begin = np.maximum(calls["begin"][row], gaps.begin[owner])
+    end = np.minimum(calls["end"][row], gaps.end[owner])
+    # calls of one thread do not overlap, but a jump out of one may leave records that do
+    head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+    reach = _running_end(owner, end, gaps.begin)
+    before = np.where(head, gaps.begin[owner], np.append(0, reach[:-1]) if len(reach) else reach)
+    begin = np.maximum(begin, before)
+    last_end = gaps.begin.copy()
+    np.maximum.at(last_end, owner, end)
+    every = np.arange(len(gaps))
+    none = np.full(len(owner), -1, np.int64)
+    gap = np.concatenate([owner, owner, every])
+    low = np.concatenate([begin, before, last_end])
+    high = np.concatenate([end, begin, gaps.end])
+    call = np.concatenate([row, none, np.full(len(gaps), -1, np.int64)])
+    keep = high > low
+    return gap[keep], low[keep], high[keep], call[keep]
+
+
+def _running_end(owner: Ints, end: Ints, begin: Ints) -> Ints:
+    """The latest end so far within each gap."""
+    if not len(owner):
+        return end
+    base = int(begin.min())
+    width = int(end.max()) - base + 1
+    return np.maximum.accumulate(owner * width + (end - base)) - owner * width + base

@@ -1,0 +1,163 @@
+"""Sorts what was gathered: threads with their lives, calls and slices by thread, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gputop.explain.evidence import (
+    CALL_COLUMNS,
+    LIFE_COLUMNS,
+    SLICE_COLUMNS,
+    STINT_COLUMNS,
+    TIME_BITS,
+    Column,
+    Columns,
+    Evidence,
+    Gatherer,
+    Table,
+    Threads,
+)
+from gputop.explain.ranges import Ints
+from gputop.explain.waits import wait_table
+from gputop.switches import OpenThreads
+from probes.schema import NO_SYSCALL, Kind, OffFlag
+
+FOREVER = 1 << 62
+
+
+def assemble(gatherer: Gatherer) -> Evidence:
+    """The evidence of everything that the gatherer holds."""
+    ticks = gatherer.ticks
+    calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS)
+    inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
+    slices = Columns.join(
+        [*(part for tick in ticks for part in tick.slices), _open_slices(gatherer.open, gatherer.end_ns)],
+        SLICE_COLUMNS,
+    )
+    lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
+    threads = _threads(calls, slices, lives)
+    start = int(gatherer.header.get("start_ns", 0))
+    for columns in (calls, slices):
+        if len(columns):
+            start = min(start, int(columns["begin"].min())) if start else int(columns["begin"].min())
+    lost = gatherer.losses.intervals()
+    return Evidence(
+        start_ns=start,
+        end_ns=gatherer.end_ns,
+        apis=gatherer.apis,
+        facts=gatherer.facts,
+        threads=threads,
+        calls=_by_thread(calls, threads, start),
+        inner=inner,
+        slices=_by_thread(slices, threads, start),
+        stints=_joined([part for tick in ticks for part in tick.stints]),
+        moves=_joined([part for tick in ticks for part in tick.moves]),
+        open_calls=_open_calls(gatherer.open),
+        lost=lost,
+        lost_events=max(gatherer.counted_lost, gatherer.losses.records),
+        complete=_complete(lives, gatherer),
+        ended=_ended(lives),
+        gpus=tuple(gatherer.gpus),
+        waits=wait_table(_machine(gatherer.header)),
+        header=gatherer.header,
+    )
+
+
+def _machine(header: Mapping[str, Any]) -> str:
+    """As ``uname -m``; recordings from before it was written came from x86-64."""
+    machine = header.get("machine")
+    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+
+
+def _joined(parts: list[Table]) -> Table:
+    return np.concatenate([np.zeros(0, STINT_COLUMNS), *parts])
+
+
+def _by_thread(columns: Columns, threads: Threads, start_ns: int) -> Columns:
+    """Sorted by thread, then begin; with the thread's row as a column."""
+    row = threads.row(columns["tid"])
+    order = np.argsort((row << TIME_BITS) | np.maximum(columns["begin"] - start_ns, 0), kind="stable")
+    sorted_columns = {name: columns[name][order] for name in columns.names()}
+    sorted_columns["row"] = row[order]
+    return Columns(sorted_columns)
+
+
+def _open_slices(still: OpenThreads, end_ns: int) -> Columns:
+    """Stays off the CPU that had not ended at the last mark: until the far future."""
+    off = np.array(still.off_since, np.int64)
+    queued = np.array(still.queued_since, np.int64)
+    chosen = (off > 0) & (off <= end_ns)
+    rows = int(np.count_nonzero(chosen))
+    columns: dict[str, Column] = {name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()}
+    columns["begin"] = off[chosen]
+    columns["end"] = np.full(rows, FOREVER, np.int64)
+    columns["queued"] = np.where(queued[chosen] > 0, queued[chosen], FOREVER)
+    columns["tid"] = np.array(still.tid, np.uint32)[chosen]
+    columns["pid"] = np.array(still.pid, np.uint32)[chosen]
+    columns["syscall"] = np.full(rows, NO_SYSCALL, np.uint16)
+    columns["flags"] = np.full(rows, OffFlag.WAKE_MISSED, np.uint16)
+    return Columns(columns)
+
+
+def _open_calls(still: OpenThreads) -> Table:
+    """Outermost calls under way at the last mark."""
+    op = np.array(still.op, np.int64)
+    chosen = op >= 0
+    table = np.zeros(int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")])
+    table["tid"], table["pid"] = np.array(still.tid, np.int64)[chosen], np.array(still.pid, np.int64)[chosen]
+    table["op"], table["begin"] = op[chosen], np.array(still.call_since, np.int64)[chosen]
+    return table
+
+
+def _threads(calls: Columns, slices: Columns, lives: Table) -> Threads:
+    tids = np.unique(
+        np.concatenate([np.unique(calls["tid"]), np.unique(slices["tid"]), np.unique(lives["tid"])])
+    ).astype(np.int64)
+    size = len(tids)
+    pid, known = np.zeros(size, np.int64), np.full(size, FOREVER, np.int64)
+    ended, parent = np.full(size, FOREVER, np.int64), np.full(size, -1, np.int64)
+    for columns in (calls, slices):
+        place = np.searchsorted(tids, columns["tid"])
+        pid[place] = columns["pid"]
+    place = np.searchsorted(tids, lives["tid"])
+    pid[place] = lives["pid"]
+    # Without a birth on record a thread is known from its first record on.
+    np.minimum.at(known, np.searchsorted(tids, slices["tid"]), slices["begin"])
+    order = np.argsort(lives["at"], kind="stable")
+    for life, row in zip(lives[order], place[order].tolist(), strict=True):
+        at = int(life["at"])
+        if life["kind"] == Kind.EXIT:
+            ended[row] = at
+        else:
+            known[row], ended[row] = min(int(known[row]), at), FOREVER
+            if life["kind"] == Kind.FORK:
+                maker = int(np.searchsorted(tids, life["maker"]))
+                if maker < size and tids[maker] == life["maker"]:
+                    parent[row] = maker
+    return Threads(tids, pid, known, ended, parent)
+
+
+def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
+    """Processes whose birth or whose program's start was seen."""
+    born = (lives["kind"] == Kind.EXEC) | ((lives["kind"] == Kind.FORK) & (lives["tid"] == lives["pid"]))
+    clock = gatherer.header.get("clock", {})
+    asleep = int(clock.get("boottime_ns", 0)) - int(clock.get("monotonic_ns", 0))
+    started = {
+        pid
+        for pid, facts in gatherer.facts.processes.items()
+        if "boottime_ns" in clock
+        and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
+    }
+    return frozenset(lives["pid"][born].tolist()) | started
+
+
+def _ended(lives: Table) -> dict[int, int]:
+    """When each process's last thread ended: its GPU contexts end with it."""
+    last: dict[int, int] = {}
+    exits = lives[lives["dead"]]
+    for pid, at in zip(exits["pid"].tolist(), exits["at"].tolist(), strict=True):
+        last[pid] = max(last.get(pid, 0), at)
+    return last

@@ -1,0 +1,322 @@
+"""What was observed, as columns: calls, stays off the CPU, lives, stints of others, losses, samples.
+
+``Gatherer`` takes items in, live or from a file; ``Gatherer.evidence`` sorts them for the analysis. Only
+outermost calls are kept, so that each operation counts once, but for what a group of collectives starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.apiclass import ApiTable, Role
+from gputop.explain.losses import LossFinder
+from gputop.explain.ranges import Ints
+from gputop.facts import Facts
+from gputop.switches import OpenThreads
+from probes import api
+from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
+from probes.source import APIS, GPUS, MARK, OPEN, Item, Sample
+
+TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
+
+CALL_COLUMNS = np.dtype(
+    [
+        ("begin", "<i8"),
+        ("end", "<i8"),
+        ("tid", "<u4"),
+        ("pid", "<u4"),
+        ("op", "<u2"),
+        ("direction", "|u1"),
+        ("abandoned", "|b1"),
+        ("ret", "<i4"),
+        ("bytes", "<i8"),
+        ("stream", "<u8"),
+        ("aux", "<u8"),
+    ]
+)
+SLICE_COLUMNS = np.dtype(
+    [
+        ("begin", "<i8"),
+        ("queued", "<i8"),  # from here on it waits for a CPU
+        ("end", "<i8"),
+        ("tid", "<u4"),
+        ("pid", "<u4"),
+        ("waker_tid", "<u4"),
+        ("waker_pid", "<u4"),
+        ("cpu", "<u2"),
+        ("queue_cpu", "<u2"),
+        ("syscall", "<u2"),
+        ("flags", "<u2"),
+    ]
+)
+STINT_COLUMNS = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
+LIFE_COLUMNS = np.dtype(
+    [("at", "<i8"), ("tid", "<u4"), ("pid", "<u4"), ("maker", "<u4"), ("kind", "|u1"), ("dead", "|b1")]
+)
+
+Table = npt.NDArray[np.void]
+Column = npt.NDArray[Any]
+
+
+class Columns:
+    """A table stored column by column: ``c["begin"]`` is contiguous, so that arithmetic is fast."""
+
+    def __init__(self, columns: dict[str, Column]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> Column:
+        return self._columns[name]
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(self._columns)
+
+    def take(self, rows: Column) -> Columns:
+        """These rows, by number or mask."""
+        return Columns({name: column[rows] for name, column in self._columns.items()})
+
+    @classmethod
+    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void]) -> Columns:
+        """Several tables, one after the other."""
+        tables = list(parts)
+        return cls(
+            {
+                name: np.concatenate([np.zeros(0, dtype[name]), *(part[name] for part in tables)])
+                for name in dtype.names or ()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """The threads that records mention, by ascending thread id.
+
+    ``known`` is from when on the thread's states are known, ``ended`` when it exited (the far future while
+    it lives), ``parent`` the row of the thread that made it, -1 if its birth was not seen.
+    """
+
+    tid: Ints
+    pid: Ints
+    known: Ints
+    ended: Ints
+    parent: Ints
+
+    def row(self, tids: Column) -> Ints:
+        """The row of each thread id; -1 for one that is not there."""
+        wanted = np.asarray(tids, np.int64)
+        if not len(self.tid):
+            return np.full(len(wanted), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.tid, wanted), len(self.tid) - 1)
+        return np.where(self.tid[place] == wanted, place, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that the analysis reads. Times are CLOCK_MONOTONIC nanoseconds.
+
+    Attributes:
+        calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
+        inner: Calls inside a group of collectives that give a stream work.
+        slices: Stays off the CPU by (thread, begin), the ones open at the end included.
+        lost: Disjoint intervals in which a record of some CPU is missing.
+        lost_events: How many records are missing, counted by the kernel or found by their sequence.
+        waits: The kind of wait for each system call number.
+        complete: Processes all of whose CUDA calls were seen, by their process number.
+    """
+
+    start_ns: int
+    end_ns: int
+    apis: ApiTable
+    facts: Facts
+    threads: Threads
+    calls: Columns
+    inner: Columns
+    slices: Columns
+    stints: Table
+    moves: Table
+    open_calls: Table
+    lost: tuple[Ints, Ints]
+    lost_events: int
+    complete: frozenset[int]
+    ended: Mapping[int, int]
+    gpus: tuple[Sample, ...]
+    waits: npt.NDArray[np.uint8]
+    header: Mapping[str, Any] = field(default_factory=dict)
+
+    def key(self, rows: Column, times: Column) -> Ints:
+        """Thread and time as one number, in the order of ``calls`` and ``slices``."""
+        bounded = np.clip(np.asarray(times, np.int64) - self.start_ns + 1, 0, (1 << TIME_BITS) - 1)
+        return (np.asarray(rows, np.int64) << TIME_BITS) | bounded
+
+    def role(self, calls: Columns) -> Column:
+        """The ``Role`` of each call."""
+        roles: Column = self.apis.role.take(calls["op"], mode="clip")
+        return roles
+
+    def group(self, calls: Columns) -> Column:
+        """The ``Group`` of each call."""
+        groups: Column = self.apis.group.take(calls["op"], mode="clip")
+        return groups
+
+
+def calls_of(records: Records) -> Columns:
+    """CALL records as columns."""
+    end = records["t_end"].astype(np.int64)
+    flags = records["flags"]
+    return Columns(
+        {
+            "begin": end - records["duration"].astype(np.int64),
+            "end": end,
+            "tid": records["tid"].copy(),
+            "pid": records["pid"].copy(),
+            "op": records["op"].copy(),
+            "direction": (flags >> COPY_SHIFT).astype(np.uint8),
+            "abandoned": (flags & CallFlag.ABANDONED) != 0,
+            "ret": records["ret"].copy(),
+            "bytes": records["bytes"].astype(np.int64),
+            "stream": records["stream"].copy(),
+            "aux": records["aux"].copy(),
+        }
+    )
+
+
+def slices_of(records: Records) -> Columns:
+    """OFFCPU records as columns."""
+    rows = records.view(ALIASED)
+    end = rows["t_end"].astype(np.int64)
+    missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
+    return Columns(
+        {
+            "begin": end - rows["duration"].astype(np.int64),
+            "queued": np.where(missed, end, end - rows["runnable"].astype(np.int64)),
+            "end": end,
+            "tid": rows["tid"].copy(),
+            "pid": rows["pid"].copy(),
+            "waker_tid": rows["waker_tid"].copy(),
+            "waker_pid": rows["waker_pid"].copy(),
+            "cpu": rows["cpu"].copy(),
+            "queue_cpu": rows["queue_cpu"].copy(),
+            "syscall": rows["op"].copy(),
+            "flags": rows["flags"].copy(),
+        }
+    )
+
+
+def _stints_of(records: Records, cpu: str) -> Table:
+    rows = records.view(ALIASED)
+    table = np.zeros(len(rows), STINT_COLUMNS)
+    table["cpu"], table["tid"], table["pid"] = rows[cpu], rows["tid"], rows["pid"]
+    table["end"] = rows["t_end"]
+    table["begin"] = table["end"] - rows["duration"].astype(np.int64)
+    return table
+
+
+def _lives_of(records: Records) -> Table:
+    rows = records.view(ALIASED)
+    table = np.zeros(len(rows), LIFE_COLUMNS)
+    table["at"], table["tid"], table["pid"], table["kind"] = (
+        rows["t_end"],
+        rows["tid"],
+        rows["pid"],
+        rows["kind"],
+    )
+    table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
+    table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
+    return table
+
+
+@dataclass(slots=True)
+class Tick:
+    """What came between two marks, already as columns."""
+
+    mark_ns: int = 0
+    calls: list[Columns] = field(default_factory=list)
+    inner: list[Columns] = field(default_factory=list)
+    slices: list[Columns] = field(default_factory=list)
+    stints: list[Table] = field(default_factory=list)
+    moves: list[Table] = field(default_factory=list)
+
+
+class Gatherer:
+    """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.header = header
+        self.facts = Facts()
+        self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
+        self.ticks: list[Tick] = [Tick()]
+        self.lives: list[Table] = []
+        self.losses = LossFinder(int(header.get("start_ns", 0)))
+        self.gpus: list[Sample] = []
+        self.open = OpenThreads()
+        self.end_ns = 0
+        self.counted_lost = 0
+        self._grouped = False
+
+    def feed(self, item: Item) -> bool:
+        """Takes one item in; True when it closed a tick."""
+        if not isinstance(item, Sample):
+            self._records(item)
+            return False
+        if item.kind == MARK:
+            self._mark(item)
+            return True
+        if item.kind == OPEN:
+            self.open = OpenThreads.from_sample(item.data)
+        elif item.kind == GPUS:
+            self.gpus.append(item)
+        elif item.kind == APIS:
+            self.apis = ApiTable(item.data.get("rows", ()))
+        self.facts.take(item)
+        return False
+
+    def _mark(self, mark: Sample) -> None:
+        self.end_ns = mark.time_ns
+        lost = mark.data.get("lost", {})
+        self.counted_lost = sum(int(number) for number in lost.values())
+        self.ticks[-1].mark_ns = mark.time_ns
+        self.ticks.append(Tick())
+
+    def _records(self, records: Records) -> None:
+        if not len(records):
+            return
+        self.losses.add(records)
+        self.end_ns = max(self.end_ns, int(records["t_end"].max()))
+        kinds, tick = records["kind"], self.ticks[-1]
+        calls = kinds == np.uint8(Kind.CALL)
+        if calls.any():
+            self._calls(records, calls)
+        if calls.all():
+            return
+        for kind, parts, convert in (
+            (Kind.OFFCPU, tick.slices, slices_of),
+            (Kind.OCCUPANT, tick.stints, lambda rows: _stints_of(rows, "cpu")),
+            (Kind.MIGRATE, tick.moves, lambda rows: _stints_of(rows, "queue_cpu")),
+        ):
+            mask = kinds == np.uint8(kind)
+            if mask.any():
+                parts.append(convert(select(records, mask)))
+        life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
+        if life.any():
+            self.lives.append(_lives_of(select(records, life)))
+
+    def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
+        nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0
+        outer = calls & ~nested
+        if outer.any():
+            self.ticks[-1].calls.append(calls_of(select(records, outer)))
+        inner = calls & nested
+        if not inner.any():
+            return
+        self._grouped |= bool(self.apis.is_op(records["op"][calls], "GroupStart", "GroupEnd").any())
+        if self._grouped:
+            gives = self.apis.role.take(records["op"], mode="clip") == Role.ENQUEUE
+            self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))

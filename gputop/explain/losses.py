@@ -1,0 +1,57 @@
+"""Finds lost records by their numbers: each CPU counts every record that it begins, lost ones too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.ranges import Ints, union
+from probes.schema import Records
+
+
+class LossFinder:
+    """Looks at the records in the order in which they were read.
+
+    A record's number may be taken twice when an interrupt writes one between counting and reserving: then
+    the next number is there twice, which is no loss.
+    """
+
+    def __init__(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+        self._seq: dict[int, int] = {}
+        self._time: dict[int, int] = {}
+        self._begin: list[int] = []
+        self._end: list[int] = []
+        self.records = 0
+
+    def add(self, records: Records) -> None:
+        """Takes a batch in."""
+        cpus = records["cpu"]
+        first = int(cpus[0])
+        if (cpus == first).all():
+            self._add(first, records["seq"], records["t_end"])
+            return
+        for cpu in np.flatnonzero(np.bincount(cpus)).tolist():
+            rows = np.flatnonzero(cpus == cpu)
+            self._add(cpu, records["seq"].take(rows), records["t_end"].take(rows))
+
+    def _add(self, cpu: int, seq: Ints, time: Ints) -> None:
+        before = np.uint32(self._seq.get(cpu, 0))
+        step = np.diff(seq.astype(np.uint32), prepend=before).astype(np.int32)
+        self._seq[cpu] = int(seq[-1])
+        if (step != 1).any():
+            self._note(cpu, step, time.astype(np.int64))
+        self._time[cpu] = int(time[-1])
+
+    def _note(self, cpu: int, step: Ints, time: Ints) -> None:
+        for row in np.flatnonzero(step > 1).tolist():
+            missing = int(step[row]) - 1
+            if row + 1 < len(step) and step[row + 1] <= 0:
+                missing += int(step[row + 1]) - 1
+            if missing > 0:
+                self.records += missing
+                self._begin.append(int(time[row - 1]) if row else self._time.get(cpu, self._start_ns))
+                self._end.append(int(time[row]))
+
+    def intervals(self) -> tuple[Ints, Ints]:
+        """Disjoint, ordered intervals in which something is missing."""
+        return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))

@@ -1,0 +1,72 @@
+"""Intervals as numpy columns: finding, expanding, joining and intersecting them without loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """(owner, item): every i with each of ``first[i] … last[i] - 1``; empty where last <= first."""
+    counts = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(len(first), dtype=np.int64), counts)
+    start = np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return owner, start + np.arange(len(owner), dtype=np.int64)
+
+
+def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
+    """Nanoseconds that [begin, end) and [low, high) share, row by row."""
+    return np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
+
+
+def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Disjoint intervals in order that cover the same instants; empty ones are dropped."""
+    keep = end > begin
+    begin, end = begin[keep], end[keep]
+    order = np.argsort(begin, kind="stable")
+    begin, reach = begin[order], np.maximum.accumulate(end[order]) if len(order) else end
+    fresh = np.ones(len(begin), np.bool_)
+    fresh[1:] = begin[1:] > reach[:-1]
+    heads = np.flatnonzero(fresh)
+    tails = np.append(heads[1:], len(begin)) - 1
+    return begin[heads], reach[tails] if len(heads) else reach[:0]
+
+
+def length(begin: Ints, end: Ints) -> int:
+    """The instants covered by intervals that may overlap, in nanoseconds."""
+    begin, end = union(begin, end)
+    return int((end - begin).sum())
+
+
+def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What two lists of disjoint, ordered intervals share."""
+    first = np.searchsorted(b[1], a[0], side="right")
+    last = np.searchsorted(b[0], a[1], side="left")
+    left, right = expand(first, last)
+    mine, theirs = left, right
+    begin = np.maximum(a[0][mine], b[0][theirs])
+    end = np.minimum(a[1][mine], b[1][theirs])
+    return begin, end
+
+
+def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What of ``a`` lies outside ``b``; both disjoint and ordered."""
+    if not len(a[0]):
+        return a
+    low, high = int(a[0][0]), int(a[1][-1])
+    inside = (b[1] > low) & (b[0] < high)
+    begin = np.append(low, np.maximum(b[1][inside], low))
+    end = np.append(np.minimum(b[0][inside], high), high)
+    return intersect(a, (begin[end > begin], end[end > begin]))
+
+
+def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
+    """Nanoseconds of each [begin, end) that disjoint, ordered intervals cover."""
+    first = np.searchsorted(cover[1], begin, side="right")
+    last = np.searchsorted(cover[0], end, side="left")
+    row, item = expand(first, last)
+    shared = overlap(begin[row], end[row], cover[0][item], cover[1][item])
+    return np.bincount(row, weights=shared, minlength=len(begin)).astype(np.int64)
