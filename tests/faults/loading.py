@@ -16,7 +16,7 @@ def _loader(draw: Draw, work: str, ms: float, *, cpu: int = 0, queue: str = "C09
         f"@loader|C12 recv 0 {BATCH}", f"- h2d 0 {BATCH} pin", f"- launch 0 {kernel} 1", "C15 sync 0"
     )
     main = role("main", cpu=1 - cpu) + lines(WARM, (steps, step))
-    batches = lines((steps + 2, lines(work, f"C08 send 0 {BATCH}")))
+    batches = lines((steps, lines(work, f"C08 send 0 {BATCH}")))
     return main + role("loader", "process", queue, cpu) + batches + more, steps
 
 
@@ -72,7 +72,7 @@ def objects(draw: Draw) -> Scenario:
     draw.how(streams=False)
     count = int(draw.near("objects", 30_000))
     kernel, steps = draw.kernel(count / 1800, most=10)
-    step = lines("@loader|C12 recvobj 0 C12", f"- h2d 0 {1 << 20} pin", f"- launch 0 {kernel} 1", "C15 sync 0")
+    step = lines("C08~C12 recvobj 0", "C12 unpickle", f"- h2d 0 {1 << 20} pin", f"- launch 0 {kernel} 1", "C15 sync 0")
     script = role("main") + lines(WARM, (steps, step))
-    script += role("loader", "process", "C09", 0) + lines((steps + 1, f"C08 sendobj 0 {count}\n"))
+    script += role("loader", "process", "C09", 0) + lines((steps, f"C08 sendobj 0 {count}\n"))
     return made("T12a", "unpickling on the launcher", draw, script, steps, Expected("C12", EITHER), language="python")

@@ -6,6 +6,7 @@
 
 struct role roles[MOST_ROLES];
 int role_count, channels[MOST_CHANNELS][2];
+volatile int *over;
 __thread struct diary diary;
 __thread struct role *me;
 
@@ -34,8 +35,8 @@ static void write_diary(uint64_t began, unsigned long long delay_before) {
   snprintf(path, sizeof path, "%s/%d", directory, (int)syscall(SYS_gettid));
   FILE *file = fopen(path, "w");
   must(file != NULL, "diary");
-  fprintf(file, "role %s %d %d %llu %llu\n", me->name, getpid(), (int)syscall(SYS_gettid),
-          (unsigned long long)(now_ns(CLOCK_MONOTONIC) - began), delay - delay_before);
+  fprintf(file, "role %s %d %d %llu %llu %d\n", me->name, getpid(), (int)syscall(SYS_gettid),
+          (unsigned long long)(now_ns(CLOCK_MONOTONIC) - began), delay - delay_before, me->rounds);
   for (size_t i = 0; i < diary.count; i++) {
     const struct entry *e = &diary.at[i];
     fprintf(file, "%s %llu %llu %llu %s\n", e->label, (unsigned long long)e->from, (unsigned long long)e->to,
@@ -57,12 +58,23 @@ static void run_op(const struct op *op) {
   diary.at[before] = whole;
 }
 
+/* Whether a loop goes on: the main role's outermost until the time is over, all others until that role ended. */
+static int goes_on(struct role *role, const struct op *loop, long left) {
+  const char *limit = getenv("FAULTS_LIMIT_MS");
+  if (loop->depth == 0) role->rounds++;
+  if (role == &roles[0] && loop->depth == 0 && limit != NULL &&
+      now_ns(CLOCK_MONOTONIC) - role->since > strtoull(limit, NULL, 10) * 1000000)
+    return 0;
+  return !*over && (loop->a[0] == 0 || left > 0);
+}
+
 static void run_role(struct role *role) {
   long left[MOST_OPS] = {0};
   unsigned long long cpu, delay;
   uint64_t began = now_ns(CLOCK_MONOTONIC);
   cpu_set_t set;
   me = role;
+  role->since = began;
   CPU_ZERO(&set);
   if (role->cpu >= 0) CPU_SET(role->cpu, &set), must(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
   if (role->nice != 0) must(setpriority(PRIO_PROCESS, 0, role->nice) == 0, "nice");
@@ -72,7 +84,7 @@ static void run_role(struct role *role) {
     if (strcmp(op->name, "loop") == 0) {
       left[i] = op->a[0];
     } else if (strcmp(op->name, "end") == 0) {
-      if (role->ops[op->partner].a[0] == 0 || --left[op->partner] > 0) i = op->partner;
+      if (goes_on(role, &role->ops[op->partner], --left[op->partner])) i = op->partner;
     } else {
       run_op(op);
     }
@@ -92,8 +104,8 @@ static void read_op(struct role *role, const char *line, int *open_loops, int *d
   if (sscanf(line, "%*s %*s %ld %ld %ld", &op->a[0], &op->a[1], &op->a[2]) >= 2)
     sscanf(line, "%*s %*s %*d %*d %15s", op->text);
   if (strcmp(op->name, "loop") == 0) {
+    op->depth = *depth;
     open_loops[(*depth)++] = role->count;
-    role->endless |= op->a[0] == 0;
   } else if (strcmp(op->name, "end") == 0) {
     op->partner = open_loops[--*depth];
   }
@@ -118,11 +130,31 @@ static void read_script(const char *path) {
   fclose(file);
 }
 
+static void wake(int number) { (void)number; }
+
+/* Gives the other roles the time of a round to write what they did; a signal ends the wait for the main role. */
+static void end_roles(pthread_t *threads, pid_t *children) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 1;
+  for (int i = 1; i < role_count; i++) {
+    if (strcmp(roles[i].kind, "thread") == 0) pthread_timedjoin_np(threads[i], NULL, &until);
+    for (int tries = 0; children[i] > 0 && waitpid(children[i], NULL, WNOHANG) == 0; tries++) {
+      kill(children[i], tries > 100 ? SIGKILL : SIGUSR1);
+      usleep(1000);
+    }
+  }
+}
+
 int main(int argc, char **argv) {
   pthread_t threads[MOST_ROLES];
   pid_t children[MOST_ROLES] = {0};
   must(argc == 2, "usage: script FILE");
   read_script(argv[1]);
+  struct sigaction action = {.sa_handler = wake}; /* no SA_RESTART */
+  sigaction(SIGUSR1, &action, NULL);
+  over = mmap(NULL, sizeof *over, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  must(over != MAP_FAILED, "mmap");
   for (int i = 0; i < MOST_CHANNELS; i++) must(pipe2(channels[i], O_CLOEXEC) == 0, "pipe");
   for (int i = 1; i < role_count; i++)
     if (strcmp(roles[i].kind, "process") == 0 && (children[i] = fork()) == 0) {
@@ -134,10 +166,7 @@ int main(int argc, char **argv) {
     if (strcmp(roles[i].kind, "thread") == 0)
       must(pthread_create(&threads[i], NULL, run_thread, &roles[i]) == 0, "thread");
   run_role(&roles[0]);
-  for (int i = 1; i < role_count; i++) {
-    if (children[i] > 0 && roles[i].endless) kill(children[i], 9);
-    if (children[i] > 0) waitpid(children[i], NULL, 0);
-    if (strcmp(roles[i].kind, "thread") == 0 && !roles[i].endless) pthread_join(threads[i], NULL);
-  }
+  *over = 1;
+  end_roles(threads, children);
   return 0;
 }

@@ -22,12 +22,13 @@
 struct op {
   char label[32], name[16], text[16];
   long a[3];
-  int partner; /* of loop and end: where the other one is */
+  int partner, depth; /* of loop and end: where the other one is, and how deep */
 };
 
 struct role {
   char name[24], kind[12], queue[24];
-  int cpu, nice, count, endless;
+  int cpu, nice, count, rounds;
+  uint64_t since; /* what the time limit counts from */
   struct op ops[MOST_OPS];
 };
 
@@ -44,6 +45,7 @@ struct diary {
 
 extern struct role roles[MOST_ROLES];
 extern int role_count, channels[MOST_CHANNELS][2];
+extern volatile int *over; /* shared by all roles: the main one has ended its script */
 extern __thread struct diary diary;
 extern __thread struct role *me;
 

@@ -5,8 +5,10 @@ What it cannot do (locks of C, page games, longjmp) is left to C. The truth is w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import mmap
 import os
 import pickle
 import signal
@@ -25,6 +27,10 @@ Entry = tuple[str, int, int, int, str]
 now = time.monotonic_ns
 
 
+class _OverError(Exception):
+    """The main role has ended."""
+
+
 class Role:
     """A thread or process of the script."""
 
@@ -32,11 +38,6 @@ class Role:
         _, self.name, self.kind, self.queue, cpu, nice = line.split()
         self.cpu, self.nice = int(cpu), int(nice)
         self.ops: list[list[str]] = []
-
-    @property
-    def endless(self) -> bool:
-        """Whether it has to be ended from outside."""
-        return any(op[1:3] == ["loop", "0"] for op in self.ops)
 
 
 class Machine:
@@ -46,6 +47,7 @@ class Machine:
         self.channels = [os.pipe() for _ in range(16)]
         self.size = 64 << 20
         self.cuda: Any = None
+        self.over = mmap.mmap(-1, 4096)  # shared by all roles: the main one has ended its script
 
     def begin(self) -> None:
         """As cuda_begin of cuda_ops.c."""
@@ -70,6 +72,8 @@ class Runner:
     def __init__(self, machine: Machine, role: Role) -> None:
         self.machine, self.role = machine, role
         self.entries: list[Entry] = []
+        self._rounds = 0
+        self._deadline = 0
         self._jumps: Any = None
         self._socket: socket.socket | None = None
 
@@ -81,25 +85,38 @@ class Runner:
         if role.nice:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), role.nice)
         began, before = now(), _run_delay()
-        self._run(0, len(role.ops))
+        self._set_deadline()
+        with contextlib.suppress(_OverError):
+            self._run(0, len(role.ops))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # once is enough
         self._write(began, before)
 
-    def _run(self, start: int, stop: int) -> None:
+    def _set_deadline(self) -> None:
+        if self.role.kind == "main":
+            self._deadline = now() + int(os.environ["FAULTS_LIMIT_MS"]) * 1_000_000
+
+    def _run(self, start: int, stop: int, depth: int = 0) -> None:
         i = start
         while i < stop:
             label, name, *arguments = self.role.ops[i]
             if name == "loop":
                 end = self._end_of(i)
-                rounds = int(arguments[0])
-                while rounds == 0 or rounds > 0:
-                    self._run(i + 1, end)
-                    if rounds == 1:
+                left = int(arguments[0]) or -1
+                while left:
+                    self._run(i + 1, end, depth + 1)
+                    left -= 1
+                    if self._ends(depth):
                         break
-                    rounds -= rounds > 0
                 i = end
             else:
                 self._op(label, name, [int(a) if a.lstrip("-").isdigit() else a for a in arguments])
             i += 1
+
+    def _ends(self, depth: int) -> bool:
+        """Whether a loop ends early: the main role's outermost by the time, all others with that role."""
+        self._rounds += depth == 0
+        late = depth == 0 and bool(self._deadline) and now() > self._deadline
+        return late or self.machine.over[0] != 0
 
     def _end_of(self, i: int) -> int:
         depth = 0
@@ -120,7 +137,7 @@ class Runner:
 
     def _write(self, began: int, before: int) -> None:
         tid = threading.get_native_id()
-        head = f"role {self.role.name} {os.getpid()} {tid} {now() - began} {_run_delay() - before}\n"
+        head = f"role {self.role.name} {os.getpid()} {tid} {now() - began} {_run_delay() - before} {self._rounds}\n"
         lines = [f"{label} {start} {end} {cpu} {name}\n" for label, start, end, cpu, name in self.entries]
         Path(os.environ["FAULTS_DIARY"], str(tid)).write_text(head + "".join(lines))
 
@@ -179,12 +196,13 @@ class Runner:
         while left:
             left = left[os.write(self.machine.channels[channel][1], left) :]
 
-    def do_recvobj(self, channel: int, label: str) -> None:
-        """Receives and unpickles; the unpickling has a label of its own."""
-        data = self.do_recv(channel, int.from_bytes(self.do_recv(channel, 8), "little"))
-        start = now()
-        pickle.loads(data)
-        self.entries.append((label, start, now(), 0, "unpickle"))
+    def do_recvobj(self, channel: int) -> None:
+        """Receives them."""
+        self._received = self.do_recv(channel, int.from_bytes(self.do_recv(channel, 8), "little"))
+
+    def do_unpickle(self) -> None:
+        """Makes objects of what was received."""
+        pickle.loads(self._received)
 
     def do_net(self, port: int) -> None:
         """Asks the server and waits for its answer."""
@@ -201,6 +219,7 @@ class Runner:
         Path(path).touch()
         while not os.path.exists(path + ".go"):
             time.sleep(0.002)
+        self._set_deadline()
 
     # -- CUDA ---------------------------------------------------------------------------------
 
@@ -251,6 +270,10 @@ def _run_delay() -> int:
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
 
+def _over(_number: int, _frame: object) -> None:
+    raise _OverError
+
+
 def main(path: str) -> None:
     """Forks and starts the roles, runs the first one itself."""
     roles: list[Role] = []
@@ -266,23 +289,32 @@ def main(path: str) -> None:
         if role.kind == "process":
             children[role.name] = os.fork()
             if children[role.name] == 0:
+                signal.signal(signal.SIGUSR1, _over)
                 Runner(machine, role).run()
                 os._exit(0)
     machine.begin()
     threads = []
     for role in roles[1:]:
         if role.kind == "thread":
-            threads.append(threading.Thread(target=Runner(machine, role).run, daemon=role.endless))
+            threads.append(threading.Thread(target=Runner(machine, role).run, daemon=True))
             threads[-1].start()
     Runner(machine, roles[0]).run()
+    machine.over[0] = 1
     for thread in threads:
-        if not thread.daemon:
-            thread.join()
-    for role in roles[1:]:
-        if role.kind == "process":
-            if role.endless:
-                os.kill(children[role.name], signal.SIGKILL)
-            os.waitpid(children[role.name], 0)
+        thread.join(1)
+    for child in children.values():
+        _end(child)
+
+
+def _end(child: int) -> None:
+    """Gives it the time of a round to write what it did; a signal ends its wait for the main role."""
+    for _ in range(100):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+        os.kill(child, signal.SIGUSR1)
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,163 @@
+"""The truth of a run: the simulated GPU's own idle time, by what the program's diaries say it did meanwhile.
+
+Nothing here comes from gputop: the trace is the simulated GPU's, the diaries are the program's own clock and
+CPU clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputop.simgpu.trace import read_trace
+
+_CALLS = ("-", "C15")  # labels that do not reach over the time until the next operation
+
+
+@dataclass(slots=True)
+class Segment:
+    """A part of a thread's life with one label; ``cpu`` is the share of it that was spent on a CPU."""
+
+    start: int
+    end: int
+    label: str
+    cpu: float
+
+
+@dataclass(slots=True)
+class Life:
+    """One thread's diary, without holes from its first operation to its last."""
+
+    role: str
+    pid: int
+    tid: int
+    wall_ns: int
+    run_delay_ns: int
+    rounds: int
+    segments: list[Segment] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What was lost to what. ``idle_ns`` is all idle time between the first and the last work."""
+
+    causes: Mapping[str, float]
+    idle_ns: int
+    span_ns: int
+    idle: tuple[tuple[int, int], ...]
+    pids: frozenset[int]
+    main: Life
+
+    @property
+    def first(self) -> str:
+        """The cause that lost most: calls and what has no label do not count."""
+        named = {cause: ns for cause, ns in self.causes.items() if cause.startswith("C")}
+        return max(named, key=lambda cause: named[cause], default="")
+
+
+def read_life(path: Path) -> Life:
+    """Reads one diary. What an operation noted inside itself follows it and is painted over it."""
+    head, *entries = path.read_text().splitlines()
+    _, role, *numbers = head.split()
+    life = Life(role, *map(int, numbers))
+    made = life.segments
+    for entry in entries:
+        label, first, last, cpu, _what = entry.split()
+        start, end = int(first), int(last)
+        share = min(int(cpu) / (end - start), 1.0) if end > start else 1.0
+        if made and start < made[-1].end:
+            whole = made.pop()
+            made += [
+                Segment(whole.start, start, whole.label, whole.cpu),
+                Segment(start, end, label, share),
+                Segment(end, whole.end, whole.label, whole.cpu),
+            ]
+            continue
+        if made:
+            between = made[-1].label if made[-1].label not in _CALLS else label
+            made.append(Segment(made[-1].end, start, "-" if between in _CALLS else between, 1.0))
+        made.append(Segment(start, end, label, share))
+    return life
+
+
+def overlaps(segments: list[Segment], spans: list[tuple[int, int]]) -> Iterator[tuple[int, int, Segment]]:
+    """The parts of the segments that lie in the spans; both in order of time."""
+    i = 0
+    for segment in segments:
+        while i < len(spans) and spans[i][1] <= segment.start:
+            i += 1
+        j = i
+        while j < len(spans) and spans[j][0] < segment.end:
+            start, end = max(spans[j][0], segment.start), min(spans[j][1], segment.end)
+            if end > start:
+                yield start, end, segment
+            j += 1
+
+
+def _charge(lost: dict[str, float], label: str, ns: float, cpu: float) -> None:
+    blocked, _, running = label.partition("~")
+    lost[blocked] += ns * (1 - cpu) if running else ns
+    if running:
+        lost[running] += ns * cpu
+
+
+def attribute(main: Life, others: Mapping[str, Life], idle: list[tuple[int, int]]) -> dict[str, float]:
+    """Idle ns by label of the main thread, and of the role that it waited for."""
+    lost: dict[str, float] = defaultdict(float)
+    for start, end, segment in overlaps(main.segments, idle):
+        if not segment.label.startswith("@"):
+            _charge(lost, segment.label, end - start, segment.cpu)
+            continue
+        role, _, fallback = segment.label[1:].partition("|")
+        rest = float(end - start)
+        for begin, stop, other in overlaps(_near(others[role].segments, start, end), [(start, end)]):
+            if other.label not in ("-", "C15"):
+                _charge(lost, other.label, stop - begin, other.cpu)
+                rest -= stop - begin
+        _charge(lost, fallback, rest, 1.0)
+    return dict(lost)
+
+
+def _near(segments: list[Segment], start: int, end: int) -> list[Segment]:
+    """The segments that can touch [start, end): the list is in order, so a binary search finds them."""
+    low, high = 0, len(segments)
+    while low < high:
+        middle = (low + high) // 2
+        if segments[middle].end <= start:
+            low = middle + 1
+        else:
+            high = middle
+    last = low
+    while last < len(segments) and segments[last].start < end:
+        last += 1
+    return segments[low:last]
+
+
+def _asked(main: Life) -> set[str]:
+    labels = {segment.label for segment in main.segments}
+    return {label[1:].partition("|")[0] for label in labels if label.startswith("@")}
+
+
+def read_truth(diaries: Path, trace: Path, since_ns: int = 0) -> Truth:
+    """The truth of one run, from its first work after ``since_ns``.
+
+    An endless role may have been killed with its diary unwritten: it is nobody's wait then.
+    """
+    lives = [read_life(path) for path in diaries.iterdir() if path.stat().st_size]
+    mains = [life for life in lives if life.role == "main"]
+    assert len(mains) == 1, f"{len(mains)} main threads wrote a diary in {diaries}"
+    main = mains[0]
+    told = read_trace(trace)
+    rows = told.of(pid=main.pid)
+    rows = rows[rows["start"] >= since_ns]
+    first, last = int(rows["start"].min()), int(rows["end"].max())
+    found = told.idle_intervals(main.pid, None, first, last, work_from="start")
+    idle = [(int(start), int(end)) for start, end in found]
+    lives += [Life(name, 0, 0, 0, 0, 0) for name in _asked(main) - {life.role for life in lives}]
+    others = {life.role: life for life in lives if life is not main}
+    causes = attribute(main, others, idle)
+    total = sum(end - start for start, end in idle)
+    pids = frozenset(life.pid for life in lives)
+    return Truth(causes, total, last - first, tuple(idle), pids, main)
