@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
 
-_COMMANDS = ("record", "replay", "stats", "check", "demo", "simgpu")
+_COMMANDS = ("explain", "record", "replay", "stats", "check", "demo", "simgpu")
 
 _DESCRIPTION = """\
 Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
@@ -21,6 +21,7 @@ GPU utilisation, live, without any change to the program (eBPF uprobes and sched
 """
 _EPILOG = """\
 commands:
+  gputop explain FILE        why the GPU waits; also: explain -- CMD, explain --pid N
   gputop record -o FILE      record without a screen
   gputop replay FILE         the same screen over a recording
   gputop stats FILE          totals of a whole recording
@@ -126,6 +127,39 @@ def _live_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _explain_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop explain",
+        usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
+        description="Say how long the GPU had nothing to do, why, and what to change. "
+        "Status 0: nothing is lost, 3: something is, 1: an error.",
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    _add_target(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
+    parser.add_argument(
+        "--duration",
+        type=_bounded(0.1, 86400, "s"),
+        metavar="S",
+        help="without FILE: seconds to observe (10)",
+    )
+    for name, where in (("from", "since"), ("to", "until")):
+        parser.add_argument(
+            f"--{name}",
+            dest=where,
+            type=_bounded(0, 1e9, "s"),
+            metavar="T",
+            help=f"only {name} T seconds after the start of FILE",
+        )
+    parser.add_argument(
+        "--fail-over",
+        type=_bounded(0, 100, "%"),
+        metavar="PERCENT",
+        help="status 3 only when more than this part of the time is lost",
+    )
+    return parser
+
+
 def _record_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop record",
@@ -207,6 +241,7 @@ def _simgpu_parser() -> argparse.ArgumentParser:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "live": _live_parser,
+    "explain": _explain_parser,
     "record": _record_parser,
     "replay": _replay_parser,
     "stats": _stats_parser,
@@ -235,12 +270,14 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
             USAGE,
         )
     options = _PARSERS[name]().parse_args(words)
-    if name in ("live", "record"):
+    if name in ("live", "record", "explain"):
         if tail is not None and not tail:
             raise CommandError("no command after --", USAGE)
         if tail and options.pid:
             raise CommandError("--pid and a command after -- exclude each other", USAGE)
         options.command = tail or []
+        if name == "explain":
+            _check_explain(options)
     elif tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)
     if getattr(options, "json", False) and name in ("live", "replay"):
@@ -248,6 +285,13 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     if name == "live" and options.duration is not None and not options.once:
         raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
     return name, options
+
+
+def _check_explain(options: argparse.Namespace) -> None:
+    if options.file and (options.command or options.duration):
+        raise CommandError("explain takes a FILE, or what to observe now, not both", USAGE)
+    if not options.file and (options.since is not None or options.until is not None):
+        raise CommandError("--from and --to go with a FILE", USAGE)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -296,6 +340,10 @@ def _dispatch(name: str, options: argparse.Namespace) -> int:
         from gputop.commands.live import live
 
         return live(options)
+    if name == "explain":
+        from gputop.commands.explain import explain
+
+        return explain(options)
     if name == "record":
         from gputop.commands.record import record
 

@@ -64,7 +64,7 @@ class OccupancyWindow:
             kept.append(fresh)
             while len(kept) > keep:
                 kept.popleft()
-        waits = _split(_join(self._waits), _join_all(self._moves))
+        waits = split(_join(self._waits), _join_all(self._moves))
         self._waits, self._fresh_stints, self._fresh_moves = [], [], []
         stints = _join_all(self._stints)
         return match(waits, stints) if len(waits) and len(stints) else {}
@@ -88,7 +88,7 @@ def _join_all(ticks: deque[list[Segments]]) -> Segments:
     return _join([segments for tick in ticks for segments in tick])
 
 
-def _split(waits: Segments, moves: Segments) -> Segments:
+def split(waits: Segments, moves: Segments) -> Segments:
     """Cuts waits at the moments when the waiting thread was moved to another CPU's queue."""
     if not len(moves) or not len(waits):
         return waits

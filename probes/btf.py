@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
@@ -28,6 +28,17 @@ WANTED: dict[str, tuple[str, ...]] = {
     "sched_info": ("run_delay",),
     "signal_struct": ("live",),
 }  # fmt: skip
+
+# the same, where a kernel may lack them: some architectures, versions and configurations do
+OPTIONAL: dict[str, tuple[str, ...]] = {
+    "task_struct": ("se", "throttled"),
+    "sched_entity": ("cfs_rq",),
+    "cfs_rq": ("rq", "throttled_clock_self", "throttled_clock_self_time"),
+    "rq": ("cpu", "clock"),
+    "thread_info": ("preempt_count",),  # arm64
+    "pcpu_hot": ("preempt_count",),  # x86-64, Linux 6.2 to 6.14
+}
+_PER_CPU = ".data..percpu"
 
 
 class BtfError(Exception):
@@ -56,6 +67,7 @@ class _Types:
         self.starts = [0]
         self.structs: dict[int, list[int]] = {}  # name offset -> positions
         self.typedefs: dict[int, int] = {}  # name offset -> type it stands for
+        self.sections: list[int] = []  # positions
         position, end = header + type_off, header + type_off + type_len
         unpack = struct.Struct("<II").unpack_from
         while position < end:
@@ -66,6 +78,8 @@ class _Types:
                 self.structs.setdefault(name, []).append(position)
             elif kind == _KIND_TYPEDEF:
                 self.typedefs[name] = unpack(blob, position + 4)[1]
+            elif kind == _KIND_DATASEC:
+                self.sections.append(position)
             position += 12 + _extra_bytes(kind, count)
 
     def name(self, offset: int) -> str:
@@ -85,6 +99,18 @@ class _Types:
                 found |= self.members(self.starts[type_id], bits)
         return found
 
+    def variables(self, section: str) -> dict[str, int]:
+        """Byte offsets of the variables of a section by name."""
+        found: dict[str, int] = {}
+        for position in self.sections:
+            name, info = struct.unpack_from("<II", self.blob, position)
+            if self.name(name) != section:
+                continue
+            for row in range(info & 0xFFFF):
+                type_id, offset = struct.unpack_from("<II", self.blob, position + 12 + 12 * row)
+                found[self.name(struct.unpack_from("<I", self.blob, self.starts[type_id])[0])] = offset
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -93,10 +119,12 @@ class Layout:
     Attributes:
         offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
         switch_tells_state: Whether the tracepoint sched_switch hands over the state of who leaves.
+        per_cpu: Byte offsets of variables that each CPU has for itself, in their common section.
     """
 
     offsets: Mapping[str, int]
     switch_tells_state: bool
+    per_cpu: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Layout:
@@ -117,7 +145,11 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
             f"the kernel's type information {path} is empty: "
             "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF that is not masked"
         ) from error
-    return Layout(_offsets(types, wanted), _switch_arguments(types) >= _SWITCH_ARGUMENTS)
+    return Layout(
+        _offsets(types, wanted),
+        _switch_arguments(types) >= _SWITCH_ARGUMENTS,
+        types.variables(_PER_CPU),
+    )
 
 
 def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Mapping[str, int]:
@@ -128,13 +160,15 @@ def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = W
 def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     by_name = {types.name(offset): positions for offset, positions in types.structs.items()}
     offsets: dict[str, int] = {}
-    for structure, members in wanted.items():
+    for structure in dict.fromkeys((*wanted, *OPTIONAL)):
+        members = wanted.get(structure, ())
         layouts = [types.members(position) for position in by_name.get(structure, [])]
         layout = max(layouts, key=len, default={})
         for member in members:
             if member not in layout:
                 raise BtfError(f"the kernel's type information has no {structure}.{member}")
-            offsets[f"{structure}.{member}"] = layout[member]
+        asked = (*members, *OPTIONAL.get(structure, ()))
+        offsets |= {f"{structure}.{member}": layout[member] for member in asked if member in layout}
     return offsets
 
 

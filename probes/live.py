@@ -22,11 +22,16 @@ from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
-from probes.source import APIS, GPUS, MARK, OPEN, PROBLEM, Item, Sample
+from probes.schema import OffFlag
+from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 READER_NICE = -15
+_NO_INTERRUPTS = (
+    "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
+    "thread names that thread as the waker"
+)
 FIRST_MARK_S = 0.1  # so that there is something to see soon
 
 
@@ -99,6 +104,8 @@ class LiveSource:
         self._attachments = attach.Attachments(programs)
         if reduced := self._attachments.reduced:
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
+        if not programs.tells["interrupts"]:
+            self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": _NO_INTERRUPTS}))
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
@@ -126,6 +133,7 @@ class LiveSource:
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
+            "tells": dict(self._programs.tells),
             "libraries": [
                 {
                     "path": entry.target.shown,
@@ -292,14 +300,17 @@ def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:
     """All watched threads at the mark: since when they are off their CPU, which calls are open."""
     outer = states["calls"][:, 0]
     in_call = states["depth"] > 0
+    throttled = states["off_flags"] & OffFlag.THROTTLED != 0
+    off = states["off_since"] > 0
     data = {
         "pid": states["pid"].tolist(),
         "tid": states["tid"].tolist(),
         "off_since": states["off_since"].tolist(),
-        "queued_since": states["queued_since"].tolist(),
+        "queued_since": np.where(throttled, 0, states["queued_since"]).tolist(),
         "queue_cpu": states["queue_cpu"].tolist(),
-        "syscall": np.where(states["off_since"] > 0, states["syscall"], schema.NO_SYSCALL).tolist(),
-        "argument": np.where(states["off_since"] > 0, states["argument"], 0).tolist(),
+        "syscall": np.where(off, states["syscall"], schema.NO_SYSCALL).tolist(),
+        "argument": np.where(off, states["argument"], 0).tolist(),
+        "flags": np.where(off, states["off_flags"] | states["waker_flags"], 0).tolist(),
         "op": np.where(in_call, outer["op"].astype(np.int64), -1).tolist(),
         "call_since": np.where(in_call, outer["start"], 0).tolist(),
     }

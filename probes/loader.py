@@ -146,14 +146,57 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
     }
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
+    defines |= _interrupt_defines(layout) | _throttle_defines(layout)
     return [f"#define {name} {value}" for name, value in defines.items()]
 
 
-def source_text(options: Options, *, as_old: bool = False) -> str:
+def _interrupt_defines(layout: btf.Layout) -> dict[str, int]:
+    """Where the preemption count is, which tells interrupts; empty where this kernel does not say.
+
+    On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is to be had
+    everywhere (kptr_restrict, kernels without KALLSYMS_ALL), but every task points to its CPU's run queue,
+    which is another one: their distance is in the type information.
+    """
+    offsets, per_cpu = layout.offsets, layout.per_cpu
+    if "thread_info.preempt_count" in offsets:
+        return {"TASK_PREEMPT": offsets["task_struct.thread_info"] + offsets["thread_info.preempt_count"]}
+    count = per_cpu.get("__preempt_count")
+    if "pcpu_hot" in per_cpu and "pcpu_hot.preempt_count" in offsets:
+        count = per_cpu["pcpu_hot"] + offsets["pcpu_hot.preempt_count"] // 8
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
+    if count is None or "runqueues" not in per_cpu or not all(step in offsets for step in path):
+        return {}
+    return {
+        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
+        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
+        "RQ_CPU": offsets["rq.cpu"],
+        "RUNQUEUE_TO_PREEMPT": count - per_cpu["runqueues"],
+    }
+
+
+def _throttle_defines(layout: btf.Layout) -> dict[str, int]:
+    """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
+    offsets = layout.offsets
+    needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.clock")
+    if not all(name in offsets for name in needed + path):
+        return {}
+    return {
+        "TASK_THROTTLED": offsets["task_struct.throttled"],
+        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
+        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
+        "CFS_RQ_SINCE": offsets["cfs_rq.throttled_clock_self"],
+        "CFS_RQ_THROTTLED_TIME": offsets["cfs_rq.throttled_clock_self_time"],
+        "RQ_CLOCK": offsets["rq.clock"],
+    }
+
+
+def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: bool = False) -> str:
     """The complete program text: record layout, offsets, registers and limits, then probes/bpf.
 
     Args:
         options: What to compile for.
+        layout: This kernel's, if it was read before.
         as_old: Read from the task what tracepoints tell only since Linux 5.18.
 
     Raises:
@@ -168,7 +211,7 @@ def source_text(options: Options, *, as_old: bool = False) -> str:
             "#include <linux/types.h>",
             "#include <linux/compiler.h>",
             *registers.defines(machine),
-            *_defines(options, btf.read_layout(), as_old=as_old),
+            *_defines(options, layout or btf.read_layout(), as_old=as_old),
             schema.c_header(),
             *(source.read_text() for source in SOURCES),
         ]
@@ -193,10 +236,12 @@ class Programs:
 
     Attributes:
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
+        tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
     """
 
     module: Any
     multi: bool
+    tells: Mapping[str, bool]
     entry: int
     on_return: int
     tracepoints: dict[str, int]
@@ -216,7 +261,8 @@ def load(options: Options) -> Programs:
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
     try:
-        text = source_text(options, as_old=not multi)
+        layout = btf.read_layout()
+        text = source_text(options, layout, as_old=not multi)
         module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
         functions = {
             name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
@@ -235,7 +281,11 @@ def load(options: Options) -> Programs:
         raise ProbeError(f"the kernel did not take the probes: {error}") from error
     finally:
         _return_memory()
-    return Programs(module, multi, functions["on_entry"], functions["on_return"], points, maps)
+    tells = {
+        "interrupts": bool(_interrupt_defines(layout)),
+        "throttling": bool(_throttle_defines(layout)),
+    }
+    return Programs(module, multi, tells, functions["on_entry"], functions["on_return"], points, maps)
 
 
 def _return_memory() -> None:

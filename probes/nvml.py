@@ -42,6 +42,8 @@ _READINGS: dict[str, Callable[[Any], int | None]] = {
     "fan_percent": pynvml.nvmlDeviceGetFanSpeed,
     "sm_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "memory_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+    "sm_clock_max_mhz": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "clock_event_reasons": lambda gpu: _clock_event_reasons(gpu),  # bits of nvmlClocksEventReasons
     "pcie_tx_bytes_per_second": lambda gpu: (
         1024 * pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     ),
@@ -49,6 +51,16 @@ _READINGS: dict[str, Callable[[Any], int | None]] = {
         1024 * pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     ),
 }
+
+
+def _clock_event_reasons(gpu: Any) -> int:
+    """Why the clocks are as they are; drivers before 535 know the function by its former name."""
+    try:
+        return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+    except (pynvml.NVMLError_FunctionNotFound, AttributeError):
+        return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+
+
 _GROUPED = ("utilization_percent", "memory_utilization_percent", "memory_used_bytes", "memory_total_bytes")
 
 

@@ -56,11 +56,13 @@ class OffFlag(IntFlag):
 
     INVOLUNTARY = 1  # the kernel counted the switch in nivcsw
     IOWAIT = 2  # in_iowait was set when it left
-    QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait
+    QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait unless THROTTLED
     MIGRATED = 8  # moved to another CPU while queued; see the MIGRATE records
-    WAKER_IRQ = 16  # woken from the idle task: by an interrupt or a timer
+    WAKER_IRQ = 16  # woken by an interrupt or a timer, whoever had that CPU
     BIRTH = 32  # the first time on a CPU of a new thread: no context switch of its own
     WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
+    THROTTLED = 128  # its control group had used up its CPU quota: not runnable until it got a new one
+    WAKER_SOFTIRQ = 256  # woken from a softirq that ran on the waker's CPU: its doing, or chance
 
 
 class ExitFlag(IntFlag):
@@ -195,7 +197,6 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("pid", "u32", "<u4", ""),
     Field("tid", "u32", "<u4", ""),
     Field("depth", "u32", "<u4", "open calls"),
-    Field("queue_cpu", "u32", "<u4", "CPU in whose run queue it is"),
     Field("waker_pid", "u32", "<u4", ""),
     Field("waker_tid", "u32", "<u4", ""),
     Field("next_pid", "u32", "<u4", "who took its CPU"),
@@ -206,9 +207,13 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("syscall", "u16", "<u2", "NO_SYSCALL outside of one"),
     Field("first_queue_cpu", "u16", "<u2", "CPU in whose run queue it was put first"),
     Field("called", "u16", "<u2", "made a traced call"),
+    Field("queue_cpu", "u16", "<u2", "CPU in whose run queue it is"),
+    Field("waker_flags", "u16", "<u2", "OffFlag, written by who wakes it"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
+    Field("group", "u64", "<u8", "THROTTLED: its group's run queue on that CPU"),
+    Field("group_time", "u64", "<u8", "THROTTLED: when it is let go, less what the group was throttled"),
 )
 
 CPU_STATE: tuple[Field, ...] = (
@@ -216,6 +221,7 @@ CPU_STATE: tuple[Field, ...] = (
     Field("queued", "s64", "<i8", "watched threads that wait for it"),
     Field("seq", "u32", "<u4", "records begun here, lost ones too"),
     Field("force", "u32", "<u4", "a watched thread waited here and was moved away in this stint"),
+    Field("preempt", "u64", "<u8", "address of its preemption count, 0 until it was looked for"),
 )
 
 CALL_STATE_DTYPE: np.dtype[np.void] = np.dtype([(field.name, field.dtype) for field in CALL_STATE])

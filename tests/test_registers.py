@@ -253,3 +253,22 @@ def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
     layout = btf.read_layout(btf_file(tmp_path / "btf", arguments), {"task": ("flags",)})
     assert layout.switch_tells_state is tells
     assert layout.offsets == {"task.flags": 32}
+
+
+def interrupt_macros(layout: btf.Layout) -> set[str]:
+    text = loader.source_text(loader.Options(True, 1 << 20, 1), layout)
+    return {name for name in ("TASK_PREEMPT", "RUNQUEUE_TO_PREEMPT") if f"#define {name} " in text}
+
+
+def test_where_interrupts_are_counted_follows_from_the_kernels_types() -> None:
+    """arm64: in the task. x86-64: a per-CPU variable of its own, or a member of one (Linux 6.2 to 6.14)."""
+    offsets = dict(btf.read_layout().offsets) | {"pcpu_hot.preempt_count": 64}
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
+    offsets |= {step: offsets.get(step, 64) for step in path}
+    offsets.pop("thread_info.preempt_count", None)
+    arm = btf.Layout(offsets | {"thread_info.preempt_count": 128}, switch_tells_state=True)
+    assert interrupt_macros(arm) == {"TASK_PREEMPT"}
+    for variable in ("__preempt_count", "pcpu_hot"):
+        told = btf.Layout(offsets, switch_tells_state=True, per_cpu={"runqueues": 4096, variable: 16})
+        assert interrupt_macros(told) == {"RUNQUEUE_TO_PREEMPT"}
+    assert interrupt_macros(btf.Layout(offsets, switch_tells_state=True, per_cpu={"runqueues": 0})) == set()

@@ -27,13 +27,13 @@ class Analysis:
     links: Links
 
 
-def analyse(evidence: Evidence) -> Analysis:
-    """Finds the gaps and explains each; the leaves of a gap sum up to it, to the nanosecond.
+def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
+    """Finds the gaps in a stretch of time and explains each; its leaves sum up to it, to the nanosecond.
 
     Raises:
         AccountingError: They do not.
     """
-    gpu = GpuTime(evidence)
+    gpu = GpuTime(evidence, stretch)
     gaps = gpu.gaps
     gap, begin, end, call = _cut_at_calls(evidence, gaps)
     walk = Walk(evidence, gap, gaps.thread[gap], begin, end, call)

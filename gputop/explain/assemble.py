@@ -20,7 +20,6 @@ from gputop.explain.evidence import (
     Table,
     Threads,
 )
-from gputop.explain.ranges import Ints
 from gputop.explain.waits import wait_table
 from gputop.switches import OpenThreads
 from probes.schema import NO_SYSCALL, Kind, OffFlag
@@ -91,7 +90,9 @@ def _open_slices(still: OpenThreads, end_ns: int) -> Columns:
     queued = np.array(still.queued_since, np.int64)
     chosen = (off > 0) & (off <= end_ns)
     rows = int(np.count_nonzero(chosen))
-    columns: dict[str, Column] = {name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()}
+    columns: dict[str, Column] = {
+        name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()
+    }
     columns["begin"] = off[chosen]
     columns["end"] = np.full(rows, FOREVER, np.int64)
     columns["queued"] = np.where(queued[chosen] > 0, queued[chosen], FOREVER)
@@ -106,7 +107,9 @@ def _open_calls(still: OpenThreads) -> Table:
     """Outermost calls under way at the last mark."""
     op = np.array(still.op, np.int64)
     chosen = op >= 0
-    table = np.zeros(int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")])
+    table = np.zeros(
+        int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")]
+    )
     table["tid"], table["pid"] = np.array(still.tid, np.int64)[chosen], np.array(still.pid, np.int64)[chosen]
     table["op"], table["begin"] = op[chosen], np.array(still.call_since, np.int64)[chosen]
     return table

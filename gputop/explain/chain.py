@@ -19,7 +19,9 @@ from gputop.explain.waits import OWN, REPEATED
 from probes.schema import OffFlag
 
 DEPTH = 12  # longer chains end on a leaf of their own; PyTorch's loader with pinning needs five links
-COALESCE_NS = 300_000  # between two timed waits a thread looks at its lock and sleeps again (causes: GIL, 5 ms)
+COALESCE_NS = (
+    300_000  # between two timed waits a thread looks at its lock and sleeps again (causes: GIL, 5 ms)
+)
 
 
 class State(IntEnum):
@@ -124,9 +126,11 @@ class Walk:
             front = self._descend(front, depth)
         self._leaf(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
         self.leaves = self._leaves()
-        self.links = Links(*(_joined(parts) for parts in zip(*self._link_parts, strict=True))) if (
-            self._link_parts
-        ) else Links(empty[:0], empty[:0], empty[:0])
+        self.links = (
+            Links(*(_joined(parts) for parts in zip(*self._link_parts, strict=True)))
+            if (self._link_parts)
+            else Links(empty[:0], empty[:0], empty[:0])
+        )
 
     # -- one level ----------------------------------------------------------------------------------
 
@@ -172,9 +176,7 @@ class Walk:
         handed = front.take(born)
         path = handed.path.copy()
         path[:, depth] = handed.thread
-        handed = _Front(
-            handed.gap, parent[born], handed.begin, until[born], handed.link, handed.call, path
-        )
+        handed = _Front(handed.gap, parent[born], handed.begin, until[born], handed.link, handed.call, path)
         begin, end = np.maximum(front.begin, known), np.minimum(front.end, ended)
         rows = np.flatnonzero(end > begin)
         within = front.take(rows)
@@ -312,7 +314,7 @@ def _wakers(evidence: Evidence) -> tuple[Ints, Column]:
         waker, by_clock = waker[tells], by_clock[tells]
     own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
     own &= (flags & OffFlag.WAKE_MISSED) == 0
-    own |= (flags & OffFlag.BIRTH) != 0
+    own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
     return waker, own
 
 

@@ -75,5 +75,7 @@ def _gpus(evidence: Evidence) -> list[Device]:
     for sample in reversed(evidence.gpus):
         rows = sample.data.get("gpus") or ()
         if rows:
-            return [Device(int(row["index"]), str(row.get("uuid", "")), str(row.get("name", ""))) for row in rows]
+            return [
+                Device(int(row["index"]), str(row.get("uuid", "")), str(row.get("name", ""))) for row in rows
+            ]
     return []

@@ -17,12 +17,15 @@ from gputop.explain.devices import Devices
 from gputop.explain.evidence import Column, Evidence
 from gputop.explain.pinned import HostRanges
 from gputop.explain.ranges import Ints, intersect, length, subtract, union
-from gputop.explain.streams import Proofs, Streams, proofs
+from gputop.explain.streams import D2H, Proofs, Streams, merge, proofs
 
 FOREVER = 1 << 62
 WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
 RETURN_NS = 50_000  # a waiter that returns within this after its wakeup was woken by the completion
 START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
+SLOW_COPY = (
+    5.0  # bytes per ns; pageable copies reach 5 to 10 GB/s (causes: PCIe 3 to 5), so they take no longer
+)
 FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
 
 
@@ -86,15 +89,17 @@ class GpuTime:
         outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
+        """Only what lies in ``stretch`` counts; the proofs may rest on what came before."""
         self.evidence = evidence
+        self.stretch = stretch
         self.devices = Devices(evidence)
         self.ranges = HostRanges(evidence)
         self.streams = Streams(evidence, self.devices)
         self.delays = Delays(evidence)
         self.voided_ns = 0
         self.spans: list[DeviceTime] = []
-        self._pending: dict[int, list[tuple[Ints, Ints]]] = {}
+        self._pending: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
         self._jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self._every = proofs(evidence, self.streams, self.devices, self.ranges)
         parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
@@ -105,25 +110,29 @@ class GpuTime:
         mine = np.flatnonzero(streams.device == device)
         begins, ends = [], []
         for stream in mine.tolist():
-            begin, end = self._empty(stream, self._every[stream])
+            begin, end = self._empty(stream, *self._every[stream])
             begins.append(begin)
             ends.append(end)
         at, opener, until, closer = _all_empty(begins, ends)
-        for (owner, _pid), (row, start) in self._jointly.items():
-            if owner == device:
+        for owner, (row, start) in self._jointly.items():
+            if owner[0] == device:
                 self._add_pending(device, row, start)
         return self._bounded(device, at, opener, until, closer)
 
-    def _empty(self, stream: int, known: Proofs) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+    def _empty(
+        self, stream: int, direct: Proofs, *derived: Proofs
+    ) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
         """((begin, opener), (end, enqueue)) of the intervals in which a stream is provably empty."""
         streams = self.streams
         own = np.flatnonzero(streams.enqueue_stream == stream)
         order = own[np.argsort(streams.enqueue_end[own], kind="stable")]
         begin, end = streams.enqueue_begin[order], streams.enqueue_end[order]
         least, whose = _least_of_rest(begin)
-        cover, at, row = self._self_covering(known, streams.enqueue_row[order], begin, end)
+        known = merge([direct, *derived])
+        cover, at, row = self._self_covering(known, streams.enqueue_row[order], end)
         place = np.searchsorted(end, cover, side="right")
-        self._note_pending(stream, known, end)
+        self._note_pending(stream, direct, end)
+        self._note_copies(stream, streams.enqueue_row[order], end)
         at = np.minimum(at, self.delays.completed[row])
         valid = least[place] > np.maximum(at, self.evidence.calls["end"][row])
         place, at, row = place[valid], at[valid], row[valid]
@@ -141,7 +150,7 @@ class GpuTime:
         # its contexts went with it
         return (np.append(at, gone), np.append(row, -1)), (np.append(until, FOREVER), np.append(closing, -1))
 
-    def _self_covering(self, known: Proofs, rows: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
         """Copies that wait are their own proof: they cover themselves if nothing came in between."""
         copies = self.evidence.role(self.evidence.calls.take(known.row)) == Role.COPY_SYNC
         if not copies.any():
@@ -166,19 +175,46 @@ class GpuTime:
         place = np.searchsorted(end, cover, side="right") - 1
         start = np.where(place >= 0, end[np.maximum(place, 0)] + START_NS, 0)
         role = self.evidence.role(calls.take(row))
-        named = (role == Role.PROVE_STREAM) & (self.streams.number(row) == stream) & (place >= 0)
-        device, pid = int(self.streams.device[stream]), int(self.streams.pid[stream])
-        self._add_pending(device, row[named], start[named])
-        whole = (role == Role.PROVE_DEVICE) & (cover == calls["begin"][row])
+        named = ((role == Role.PROVE_STREAM) | (role == Role.PROVE_EVENT)) & (place >= 0)
+        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
+        self._add_pending(owner, row[named], start[named])
+        whole = role == Role.PROVE_DEVICE
         order = np.argsort(row[whole], kind="stable")
         rows, start = row[whole][order], start[whole][order]
-        known_start = self._jointly.get((device, pid), (rows, start))[1]
-        self._jointly[device, pid] = rows, np.maximum(start, known_start)
+        known_start = self._jointly.get(owner, (rows, start))[1]
+        self._jointly[owner] = rows, np.maximum(start, known_start)
 
-    def _add_pending(self, device: int, row: Ints, start: Ints) -> None:
+    def _note_copies(self, stream: int, rows: Ints, end: Ints) -> None:
+        """A copy to the host that took longer than its bytes waited for the work before it."""
+        calls = self.evidence.calls
+        place = np.flatnonzero((rows >= 0) & (calls["direction"][np.maximum(rows, 0)] == D2H))
+        place = place[place > 0]
+        row = rows[place]
+        moving = (calls["bytes"][row] / SLOW_COPY).astype(np.int64)
+        waited = calls["end"][row] - calls["begin"][row] - moving > WAIT_NS
+        start, stop = end[place - 1] + START_NS, calls["end"][row] - moving
+        chosen = waited & (stop > start)
+        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
+        self._pending.setdefault(owner, []).append((start[chosen], stop[chosen]))
+
+    def _add_pending(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
         stop = np.minimum(self.evidence.calls["end"][row], self.delays.surely_waiting[row])
         valid = (stop > start) & (start > 0)
-        self._pending.setdefault(device, []).append((start[valid], stop[valid]))
+        self._pending.setdefault(owner, []).append((start[valid], stop[valid]))
+
+    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        parts = [
+            part
+            for (owner, pid), known in self._pending.items()
+            if owner == device and pid != without
+            for part in known
+        ]
+        empty = np.zeros(0, np.int64)
+        return union(
+            np.concatenate([empty, *(part[0] for part in parts)]),
+            np.concatenate([empty, *(part[1] for part in parts)]),
+        )
 
     def _bounded(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints) -> Gaps:
         """Cuts the gaps to the device's span and takes out what is not certain."""
@@ -188,7 +224,11 @@ class GpuTime:
         inside = (until < FOREVER) & (at >= first) & (closer >= 0)
         drained = at[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
+        low, high = self.stretch
+        inside &= (until > low) & (at < high)
         at, opener, until, closer = at[inside], opener[inside], until[inside], closer[inside]
+        at, until = np.maximum(at, low), np.minimum(until, high)
+        first, last = min(max(first, low), high), max(min(last, high), low)
         starts_up = self._first_of_process(closer)
         lost = self.evidence.lost
         torn = np.searchsorted(lost[1], at, side="right") < np.searchsorted(lost[0], until, side="left")
@@ -197,13 +237,9 @@ class GpuTime:
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
         gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep])
-        pending = union(
-            np.concatenate([part[0] for part in self._pending.get(device, [])] or [np.zeros(0, np.int64)]),
-            np.concatenate([part[1] for part in self._pending.get(device, [])] or [np.zeros(0, np.int64)]),
-        )
         span = (np.array([first]), np.array([max(last, first)]))
         empty = (gaps.begin, gaps.end)
-        pending = subtract(intersect(pending, span), empty)
+        pending = subtract(intersect(self.pending(device), span), empty)
         aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
         aside = subtract(subtract(intersect(aside, span), empty), pending)
         self.spans.append(
@@ -292,7 +328,9 @@ class Delays:
         if not len(waits) or not len(slices):
             return
         order = evidence.key(slices["row"], slices["end"])
-        last = np.searchsorted(order, evidence.key(calls["row"][waits], calls["end"][waits]), side="right") - 1
+        last = (
+            np.searchsorted(order, evidence.key(calls["row"][waits], calls["end"][waits]), side="right") - 1
+        )
         found = (last >= 0) & (slices["row"][last] == calls["row"][waits])
         found &= (slices["begin"][last] >= calls["begin"][waits]) & (
             calls["end"][waits] - slices["end"][last] <= RETURN_NS

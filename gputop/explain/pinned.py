@@ -18,7 +18,9 @@ class HostRanges:
     def __init__(self, evidence: Evidence) -> None:
         calls = evidence.calls
         roles = evidence.role(calls)
-        events = np.flatnonzero(((roles == Role.HOST_RANGE) | (roles == Role.HOST_FREE)) & (calls["ret"] == 0))
+        events = np.flatnonzero(
+            ((roles == Role.HOST_RANGE) | (roles == Role.HOST_FREE)) & (calls["ret"] == 0)
+        )
         events = events[np.argsort(calls["end"][events], kind="stable")]
         self._complete = evidence.complete
         self._ranges: dict[int, list[list[int]]] = {}

@@ -136,8 +136,8 @@ class Streams:
         return np.flatnonzero((self._roles == role) & (calls["ret"] == 0) & ~calls["abandoned"])
 
 
-def proofs(evidence: Evidence, streams: Streams, devices: Devices, ranges: HostRanges) -> list[Proofs]:
-    """The proofs on each stream, edges between streams followed."""
+def proofs(evidence: Evidence, streams: Streams, devices: Devices, ranges: HostRanges) -> list[list[Proofs]]:
+    """The proofs on each stream, edges between streams followed: the direct ones, then the others."""
     found: list[list[Proofs]] = [[] for _ in range(len(streams))]
     calls = evidence.calls
     for row, number in _named(streams.rows(Role.PROVE_STREAM), streams):
@@ -152,11 +152,13 @@ def proofs(evidence: Evidence, streams: Streams, devices: Devices, ranges: HostR
     events = Events(evidence, streams)
     rows = streams.rows(Role.PROVE_EVENT)
     records = events.record_before(rows, calls["begin"][rows], calls["end"][rows])
-    _scatter(found, events.stream[records], calls["begin"][events.row[records]], calls["end"][rows], rows, records)
+    _scatter(
+        found, events.stream[records], calls["begin"][events.row[records]], calls["end"][rows], rows, records
+    )
     for row, number in _named(_waiting_copies(evidence, streams, ranges), streams):
         # the copy itself is the last thing that its stream is known to have done
         found[number].append(Proofs(calls["begin"][row], calls["end"][row], row))
-    return _follow([_merge(parts) for parts in found], _edges(evidence, streams, events))
+    return _follow([merge(parts) for parts in found], _edges(evidence, streams, events))
 
 
 def _named(rows: Ints, streams: Streams) -> list[tuple[Ints, int]]:
@@ -181,7 +183,8 @@ def _scatter(found: list[list[Proofs]], number: Ints, cover: Ints, at: Ints, row
         found[stream].append(Proofs(cover[here], at[here], rows[here]))
 
 
-def _merge(parts: list[Proofs]) -> Proofs:
+def merge(parts: list[Proofs]) -> Proofs:
+    """All of them."""
     empty = np.zeros(0, np.int64)
     return Proofs(
         np.concatenate([empty, *(part.cover for part in parts)]),
@@ -275,9 +278,9 @@ def _sorted_edges(when: list[Ints], cover: list[Ints]) -> Edges:
     return Edges(times[order], np.maximum.accumulate(covers[order]))
 
 
-def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[Proofs]:
+def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[list[Proofs]]:
     """Adds what proofs on one stream say about others."""
-    result, fresh = list(direct), list(direct)
+    result, fresh = [[known] for known in direct], list(direct)
     for _ in range(_ROUNDS if edges else 0):
         derived: list[list[Proofs]] = [[] for _ in result]
         for (source, target), edge in edges.items():
@@ -285,6 +288,7 @@ def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[P
             place = np.searchsorted(edge.when, known.cover, side="right") - 1
             valid = place >= 0
             derived[target].append(Proofs(edge.cover[place[valid]], known.at[valid], known.row[valid]))
-        fresh = [_merge(parts) for parts in derived]
-        result = [_merge([old, new]) for old, new in zip(result, fresh, strict=True)]
+        fresh = [merge(parts) for parts in derived]
+        for known, more in zip(result, fresh, strict=True):
+            known.append(more)
     return result

@@ -11,6 +11,41 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 	__sync_fetch_and_add(&c->queued, 1);
 }
 
+/* `now` is when a thread leaves its CPU because its group's quota is used up. Nothing is traced when the group
+ * gets a new one, but its run queue adds up how long it was throttled, and says since when it is, both by its
+ * own clock, which was read for this switch. */
+static __always_inline void throttle(struct thread *t, void *task, u64 now)
+{
+#ifdef TASK_THROTTLED
+	u64 group = 0, since = 0, total = 0, queue = 0, clock = 0;
+	if (!(FIELD(u8, task, TASK_THROTTLED) >> (TASK_THROTTLED & 7) & 1))
+		return;
+	bpf_probe_read_kernel(&group, 8, (char *)task + TASK_CFS_RQ / 8);
+	bpf_probe_read_kernel(&since, 8, (char *)group + CFS_RQ_SINCE / 8);
+	bpf_probe_read_kernel(&total, 8, (char *)group + CFS_RQ_THROTTLED_TIME / 8);
+	bpf_probe_read_kernel(&queue, 8, (char *)group + CFS_RQ_RQ / 8);
+	bpf_probe_read_kernel(&clock, 8, (char *)queue + RQ_CLOCK / 8);
+	t->group = group;
+	t->group_time = since + (now - clock) - total;
+	t->off_flags |= OFF_THROTTLED;
+#endif
+}
+
+/* How much of a slice that ends `now` was waiting in a run queue. */
+static __always_inline u64 runnable_time(struct thread *t, u64 now)
+{
+#ifdef TASK_THROTTLED
+	if (t->off_flags & OFF_THROTTLED) {
+		u64 total = 0, let_go;
+		bpf_probe_read_kernel(&total, 8, (char *)t->group + CFS_RQ_THROTTLED_TIME / 8);
+		let_go = t->group_time + total;
+		/* not after it left: another group's thread now, and never let go by this one */
+		return let_go > t->off_since && let_go < now ? now - let_go : 0;
+	}
+#endif
+	return now - t->queued_since;
+}
+
 static __always_inline void take_cpu(struct thread *t, u64 now)
 {
 	struct cpu *c = cpu_of(t->queue_cpu);
@@ -21,14 +56,14 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 		if (r) {
 			r->duration = now - t->off_since;
 			r->op = t->syscall;
-			r->flags = t->off_flags;
+			r->flags = t->off_flags | t->waker_flags;
 			r->ret = t->state;
 			r->stream = ((u64)t->waker_tid << 32) | t->waker_pid;
 			r->aux = ((u64)t->next_tid << 32) | t->next_pid;
 			r->run_delay = t->argument;
 			r->nvcsw = t->first_queue_cpu;
 			if (t->queued_since)
-				r->bytes = now - t->queued_since;
+				r->bytes = runnable_time(t, now);
 			else
 				r->flags |= OFF_WAKE_MISSED;
 			submit(r);
@@ -36,7 +71,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 	}
 	t->off_since = 0;
 	t->queued_since = 0;
-	t->waker_pid = t->waker_tid = 0;
+	t->waker_pid = t->waker_tid = t->waker_flags = 0;
 }
 
 static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32 number, bool preempt,
@@ -63,7 +98,8 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	t->next_tid = next_id;
 	if (preempt || !state) {
 		t->off_flags |= OFF_QUEUED;
-		t->waker_pid = t->waker_tid = 0;
+		t->waker_pid = t->waker_tid = t->waker_flags = 0;
+		throttle(t, task, now);
 		enqueue(t, now, number);
 		name_once(now, t->next_pid, t->next_tid, next);
 	}
@@ -126,17 +162,53 @@ static __always_inline struct thread *thread_of(void *task)
 	return tid ? threads.lookup(&tid) : 0;
 }
 
-/* Who wakes it: here `current` is right, in sched_wakeup it is wrong for up to 12 % (remote wakeups). */
+#define IN_INTERRUPT 0x00ff0000 /* linux/preempt.h: hardirq and NMI */
+#define IN_SOFTIRQ 0x00000100   /* serving one; the bits above it count who has only disabled them */
+
+/* The preemption count of this CPU, which tells interrupts; 0 where it cannot be found. */
+static __always_inline u32 preempt_count(void)
+{
+	u32 count = 0;
+#ifdef TASK_PREEMPT /* arm64 */
+	count = FIELD(u32, get_current_task_btf(), TASK_PREEMPT);
+#endif
+#ifdef RUNQUEUE_TO_PREEMPT /* x86-64: a per-CPU variable, at a fixed distance from another one */
+	u32 number = bpf_get_smp_processor_id();
+	struct cpu *c = cpu_of(number);
+	if (!c)
+		return 0;
+	if (!c->preempt) {
+		u64 queue = 0;
+		s32 owner = -1;
+		bpf_probe_read_kernel(&queue, 8, (char *)get_current_task_btf() + TASK_CFS_RQ / 8);
+		bpf_probe_read_kernel(&queue, 8, (char *)queue + CFS_RQ_RQ / 8);
+		bpf_probe_read_kernel(&owner, 4, (char *)queue + RQ_CPU / 8);
+		if (owner != number)
+			return 0;
+		c->preempt = queue + RUNQUEUE_TO_PREEMPT;
+	}
+	bpf_probe_read_kernel(&count, 4, (void *)c->preempt);
+#endif
+	return count;
+}
+
+/* Who wakes it: here `current` is right, in sched_wakeup it is wrong for up to 12 % (remote wakeups).
+ * Unless this is an interrupt: then `current` is whom it hit. A softirq may be either: a send through
+ * the loopback runs the receiver's side in the sender, a timer runs in whoever has the CPU. */
 int on_waking(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct thread *t = thread_of((void *)ctx->args[0]);
 	if (!t)
 		return 0;
 	u64 id = bpf_get_current_pid_tgid();
+	u32 count = preempt_count();
+	t->waker_flags = count & IN_SOFTIRQ ? OFF_WAKER_SOFTIRQ : 0;
+	if (!(u32)id || count & IN_INTERRUPT) {
+		t->waker_flags = OFF_WAKER_IRQ;
+		id = 0;
+	}
 	t->waker_tid = id;
 	t->waker_pid = id >> 32;
-	if (!t->waker_tid)
-		t->off_flags |= OFF_WAKER_IRQ;
 	return 0;
 }
 

@@ -1,0 +1,105 @@
+"""``gputop explain``: why the GPU waits, over a recording or a stretch of the present."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+
+from gputop.commands.replay import open_file, understood
+from gputop.commands.session import Session, open_session
+from gputop.errors import USAGE, CommandError
+from gputop.explain.assemble import assemble
+from gputop.explain.build import explain as build
+from gputop.explain.evidence import Evidence, Gatherer
+from gputop.explain.output import report_to_json, report_to_text
+from gputop.explain.report import Report
+from gputop.terminal import terminal_width
+
+FOUND = 3  # exit status when something is lost
+_WIDTH = 100
+_SECONDS = 10.0  # without --duration
+_RATE_HZ = 4.0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
+    report = from_file(options) if options.file else from_now(options)
+    if options.json:
+        sys.stdout.write(json.dumps(report_to_json(report)) + "\n")
+    else:
+        sys.stdout.write(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
+    if options.fail_over is not None:
+        return FOUND if 100 * report.lost_share > options.fail_over else 0
+    return FOUND if report.findings else 0
+
+
+def from_file(options: argparse.Namespace) -> Report:
+    """Explains a session file, or the part of it between ``--from`` and ``--to``."""
+    reader = open_file(options.file)
+    try:
+        with understood(options.file):
+            if reader.header.get("calls_observed") is False:
+                raise CommandError(
+                    f"{options.file} was recorded without eBPF, so it holds no CUDA calls and no waits to "
+                    "explain: record it as root"
+                )
+            gatherer = Gatherer(reader.header)
+            for item in reader.items_between(-1, len(reader.marks)):
+                gatherer.feed(item)
+            evidence = assemble(gatherer)
+            return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
+    finally:
+        reader.close()
+
+
+def _stretch(evidence: Evidence, options: argparse.Namespace) -> tuple[int, int] | None:
+    """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    if options.since is None and options.until is None:
+        return None
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    length = (evidence.end_ns - start) / 1e9
+    low = options.since if options.since is not None else 0.0
+    high = min(options.until if options.until is not None else length, length)
+    if low >= high:
+        raise CommandError(
+            f"there is nothing from {low:g} s to {high:g} s of this recording, which is {length:.1f} s long",
+            USAGE,
+        )
+    return start + int(low * 1e9), start + int(high * 1e9)
+
+
+def from_now(options: argparse.Namespace) -> Report:
+    """Observes for ``--duration``, or until the command ends, then explains."""
+    # the report is ours alone: what the command prints goes to standard error
+    output = os.dup(2) if options.command else None
+    session = open_session(options, record_to=None, output=output, rate_hz=_RATE_HZ)
+    if output is not None:
+        os.close(output)
+    if session.reason:
+        session.source.abandon()
+        raise CommandError(f"there is nothing to explain: {session.reason}")
+    session.release()
+    gatherer = Gatherer(session.source.header)
+    seconds = options.duration or (None if options.command else _SECONDS)
+    timer = threading.Timer(seconds, session.source.close) if seconds else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        for item in session.source.items():
+            if gatherer.feed(item) and _ended(session, watched=bool(options.pid)):
+                session.source.close()
+    finally:
+        if timer is not None:
+            timer.cancel()
+        session.source.abandon()
+    return build(assemble(gatherer), frozenset(options.pid or ()) or None)
+
+
+def _ended(session: Session, *, watched: bool) -> bool:
+    """Whether there is nothing left to watch."""
+    ended = session.child is not None and session.child.poll() is not None
+    return ended or (watched and not session.source.alive)

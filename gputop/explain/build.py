@@ -1,0 +1,178 @@
+"""Evidence in, report out: the one path that the command, the screen and ``diff`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gputop.explain.analysis import analyse
+from gputop.explain.causes.assessments import ASSESSMENTS
+from gputop.explain.chain import State
+from gputop.explain.coverage import contradictions, strangers
+from gputop.explain.evidence import Evidence
+from gputop.explain.findings import find
+from gputop.explain.gaps import GpuTime
+from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts, StormCost
+from gputop.explain.scene import Scene
+from gputop.format import format_ns, format_percent
+
+MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
+STORM_PER_S = 1_000  # switches of one thread (screen.md: what counts as a storm)
+
+
+def explain(
+    evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
+) -> Report:
+    """The report.
+
+    Args:
+        evidence: What was observed.
+        pids: Only findings of these processes; the GPU's idle time is everybody's.
+        stretch: Only what lies between these times, ns of CLOCK_MONOTONIC.
+    """
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    stretch = stretch or (start, evidence.end_ns)
+    analysis = analyse(evidence, stretch)
+    scene = Scene(analysis)
+    gpu = analysis.gpu
+    span = sum(device.span_ns for device in gpu.spans)
+    against, asked = contradictions(evidence, gpu)
+    coverage = not (against >= MANY_AGAINST and against > PART_AGAINST * asked)
+    outcome = find(scene, span, coverage=coverage)
+    findings = list(outcome.findings)
+    for assess in ASSESSMENTS:
+        findings += assess(scene, span)
+    findings = [finding for finding in findings if pids is None or finding.pid in pids]
+    findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
+    lower = sum(device.empty_ns for device in gpu.spans)
+    idle = Range(lower, lower + sum(device.unknown_ns for device in gpu.spans))
+    outside = _outside(gpu, stretch)
+    events = [event for event in outcome.events if pids is None or event.pid in pids]
+    return Report(
+        start_ns=start,
+        duration_ns=stretch[1] - stretch[0],
+        verdict=_verdict(evidence, gpu, idle, span, findings, outcome.unexplained_ns),
+        idle=idle,
+        span_ns=span,
+        gpus=tuple(
+            GpuSpan(
+                gpu.devices.labels[device.device],
+                device.span_ns,
+                Range(device.empty_ns, device.empty_ns + device.unknown_ns),
+            )
+            for device in gpu.spans
+        ),
+        steps=_steps(scene),
+        outside_ns=outside,
+        events=tuple(sorted(events, key=lambda event: -event.ns)),
+        findings=tuple(findings),
+        storms=_storms(scene),
+        small_ns=outcome.small_ns,
+        unexplained_ns=outcome.unexplained_ns,
+        unknown_ns=gpu.voided_ns,
+        coverage=coverage,
+        lost_events=evidence.lost_events,
+        notes=_notes(evidence, gpu, coverage=coverage, idle=idle, span=span),
+    )
+
+
+def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
+    """Start-up, wind-down and first use: what the stretch holds beside the spans."""
+    first_use = sum(device.outside_ns for device in gpu.spans)
+    edges = [max(device.begin - stretch[0], 0) + max(stretch[1] - device.end, 0) for device in gpu.spans]
+    return first_use + sum(edges)
+
+
+def _steps(scene: Scene) -> StepFacts | None:
+    steps, threads = scene.steps, scene.evidence.threads
+    if steps is None:
+        return None
+    return StepFacts(
+        steps.count, steps.median_ns, int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
+    )
+
+
+def _verdict(
+    evidence: Evidence, gpu: GpuTime, idle: Range, span: int, findings: Sequence[Finding], unexplained: int
+) -> str:
+    if not gpu.spans:
+        if not len(evidence.calls):
+            return "No CUDA call was seen, so nothing is known about a GPU."
+        return "No call gave a GPU work, so there is no idle time to explain."
+    which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
+    part = f"{format_ns(idle.lower)} of {format_ns(span)}" if idle.lower else f"none of {format_ns(span)}"
+    share = f" ({format_percent(100 * idle.lower / span)} %)" if span and idle.lower else ""
+    said = f"{which} provably had nothing to do for {part}{share}"
+    idle_findings = [finding for finding in findings if finding.kind == "idle" and finding.loss.lower]
+    if idle_findings:
+        top = idle_findings[0]
+        return f"{said}: {format_ns(top.loss.lower)} because {top.title} ({top.cause}, {top.level})."
+    if unexplained > 0.02 * span:
+        return f"{said}; for {format_ns(unexplained)} of it the chain is not known."
+    if findings:
+        top = findings[0]
+        return f"{said}, but {top.title} ({top.cause}, {top.level})."
+    if idle.upper > 0.5 * span:
+        return f"{said}; whether it was busy for the rest cannot be told, because the program seldom waits for it."
+    return f"{said}: no loss that repeats."
+
+
+def _storms(scene: Scene) -> tuple[StormCost, ...]:
+    """Threads that were switched very often, with the idle time in which they wanted a CPU and had none."""
+    evidence = scene.evidence
+    slices, threads = evidence.slices, evidence.threads
+    if not len(slices):
+        return ()
+    switches = np.bincount(slices["row"], minlength=len(threads.tid))
+    life = np.minimum(threads.ended, evidence.end_ns) - np.maximum(threads.known, evidence.start_ns)
+    rate = switches * 1e9 / np.maximum(life, 1_000_000)
+    queued = scene.leaves.state == State.QUEUED
+    cost = np.bincount(
+        np.maximum(scene.leaves.thread[queued], 0), weights=scene.ns[queued], minlength=len(threads.tid)
+    )
+    rows = np.flatnonzero((rate >= STORM_PER_S) & (switches >= STORM_PER_S))
+    return tuple(
+        StormCost(
+            int(threads.pid[row]),
+            int(threads.tid[row]),
+            evidence.facts.thread_name(int(threads.tid[row])),
+            int(switches[row]),
+            float(rate[row]),
+            int(cost[row]),
+        )
+        for row in rows[np.argsort(rate[rows])[::-1]].tolist()
+    )
+
+
+def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, span: int) -> tuple[str, ...]:
+    notes = []
+    if not coverage:
+        notes.append(
+            "NVML saw the GPU busy while every known stream was empty: some work reaches it by a way that is "
+            "not traced, so nothing is called proved"
+        )
+    others = strangers(evidence, gpu)
+    if others:
+        numbers = ", ".join(str(pid) for pid in sorted(others)[:4])
+        notes.append(
+            f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones gave it nothing"
+        )
+    late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)
+    if late:
+        numbers = ", ".join(str(pid) for pid in late[:4])
+        notes.append(
+            f"process {numbers} ran before the recording: until a device synchronisation returns, a stream from "
+            "before may hold work, so its gaps up to then are strong, not proved"
+        )
+    if evidence.lost_events:
+        notes.append(
+            f"{evidence.lost_events} events are lost; {format_ns(gpu.voided_ns) if gpu.voided_ns else '0'} of "
+            "gaps around them are left out"
+        )
+    if span and idle.upper - idle.lower > 0.2 * span:
+        notes.append(
+            f"for {format_ns(idle.upper - idle.lower)} it cannot be told from the calls whether the GPU had work: "
+            "no call waited for it there"
+        )
+    return tuple(notes)

@@ -1,0 +1,63 @@
+"""C20 to C22: the GPU is idle while the host allocates, page-locks, builds graphs or loads code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.chain import State
+from gputop.explain.evidence import Column
+from gputop.explain.scene import Scene
+
+
+def _inside(scene: Scene, *groups: Group) -> Column:
+    """The enqueuer, on a CPU or asleep, inside its own call of these groups."""
+    works = np.isin(scene.leaves.state, [State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN])
+    inside: Column = works & (scene.leaves.call >= 0) & np.isin(scene.group, groups)
+    return inside
+
+
+def _device_memory(scene: Scene, free: Column) -> Column:
+    return free & _inside(scene, Group.ALLOC, Group.FREE)
+
+
+def _host_memory(scene: Scene, free: Column) -> Column:
+    return free & _inside(scene, Group.HOST)
+
+
+def _graphs(scene: Scene, free: Column) -> Column:
+    return free & _inside(scene, Group.GRAPH, Group.MODULE)
+
+
+def _advise_device(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"device memory is allocated and freed {claim.per_step()}: keep shapes fixed, keep the caching "
+        "allocator's blocks (no empty_cache() in the loop), PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
+        "or cudaMallocAsync",
+    )
+
+
+def _advise_host(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"host memory is page-locked {claim.per_step()}, which takes a lock of the driver: allocate pinned "
+        "buffers once and reuse them (pin_memory=True with persistent_workers=True)",
+    )
+
+
+def _advise_graphs(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"a graph is built or code is loaded {claim.per_step()}: fixed shapes (dynamic=True in torch.compile), "
+        "capture once and replay, warm up before the loop",
+    )
+
+
+DEVICE_MEMORY = Cause(
+    "C20", "device memory is allocated in the loop", _device_memory, _advise_device, culprit="inside"
+)
+HOST_MEMORY = Cause(
+    "C21", "host memory is page-locked in the loop", _host_memory, _advise_host, culprit="inside"
+)
+GRAPHS = Cause(
+    "C22", "graphs are built or code is loaded in the loop", _graphs, _advise_graphs, culprit="inside"
+)

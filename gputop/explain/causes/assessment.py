@@ -1,0 +1,65 @@
+"""A finding that is no piece of gaps: what the causes of this kind share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gputop.explain.causes.cause import Level
+from gputop.explain.ranges import Ints
+from gputop.explain.report import Finding, Link, Range
+from gputop.explain.scene import Scene
+
+LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof (causes.md 6)
+MOMENTS = 3
+
+
+def assessed(
+    scene: Scene,
+    number: str,
+    title: str,
+    *,
+    level: Level,
+    kind: str,
+    loss: Range,
+    pid: int,
+    tid: int,
+    api: str,
+    chain: Sequence[Link],
+    evidence: Sequence[str],
+    advice: Sequence[str],
+    gain_ns: int,
+    moments: Ints,
+    count: int,
+) -> Finding:
+    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first."""
+    start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+    steps = scene.steps
+    middle = int(loss.middle)
+    return Finding(
+        number,
+        kind,
+        title,
+        level,
+        loss,
+        pid,
+        tid,
+        api,
+        tuple(chain),
+        tuple(evidence),
+        (),
+        tuple(advice),
+        gain_ns,
+        tuple((np.asarray(moments[:MOMENTS], np.int64) - start).tolist()),
+        count,
+        middle // steps.count if steps is not None and steps.count else None,
+    )
+
+
+def within(scene: Scene, rows: Ints) -> Ints:
+    """The calls that lie in the stretch that is explained."""
+    low, high = scene.analysis.gpu.stretch
+    calls = scene.evidence.calls
+    inside: Ints = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
+    return inside

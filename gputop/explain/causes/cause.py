@@ -1,0 +1,83 @@
+"""What a cause is: a claim on pieces of gaps, with its level of proof, what to change and what that can win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from gputop.explain.evidence import Column
+from gputop.explain.scene import Scene
+
+
+class Level(StrEnum):
+    """How sure a verdict is."""
+
+    PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
+    STRONG = "strong"  # an assumption holds as far as one can see
+    HINT = "hint"  # fits, but something else could fit too
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one cause takes of one process's gaps.
+
+    Attributes:
+        scene: Everything.
+        leaves: Mask of the pieces that it takes.
+        gaps: Rows of the gaps that they lie in, ascending.
+    """
+
+    scene: Scene
+    leaves: Column
+    gaps: Column
+
+    @property
+    def ns(self) -> int:
+        """Time taken."""
+        return int(self.scene.ns[self.leaves].sum())
+
+    def per_step(self) -> str:
+        """``3.1 a step``: how many of its gaps there are, in words."""
+        steps = self.scene.steps
+        if steps is None or not steps.count:
+            return f"{len(self.gaps)} times"
+        return f"{len(self.gaps) / steps.count:.1f} times a step"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of the catalogue (docs/causes.md has a page for each).
+
+    Attributes:
+        number: ``C01`` to ``C25``.
+        title: What it is, in a few words.
+        claim: Which of the free leaves belong to it.
+        advice: What to change, for one claim.
+        level: The best level that it can have, for one claim.
+        overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
+            two), instead of taking the host's work away.
+        culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in).
+    """
+
+    number: str
+    title: str
+    claim: Callable[[Scene, Column], Column]
+    advice: Callable[[Claim], tuple[str, ...]]
+    level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
+    overlaps: bool = False
+    culprit: str = "opener"
+
+
+def bursts(times: Column, least: int, within_ns: int) -> Column:
+    """Mask of moments that lie in a run of at least ``least`` within ``within_ns``; times ascending."""
+    if len(times) < least:
+        return np.zeros(len(times), np.bool_)
+    first = np.arange(len(times) - least + 1)
+    dense = times[first + least - 1] - times[first] <= within_ns
+    marks = np.zeros(len(times) + 1, np.int64)
+    np.add.at(marks, first[dense], 1)
+    np.add.at(marks, first[dense] + least, -1)
+    return np.cumsum(marks[:-1]) > 0

@@ -1,0 +1,86 @@
+"""C04: copies to the device from pageable memory, which the CPU stages inside the call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes.assessment import LEAST_NS, assessed, within
+from gputop.explain.causes.cause import Level
+from gputop.explain.chaintext import usual_api
+from gputop.explain.intime import call_time
+from gputop.explain.ranges import Ints
+from gputop.explain.report import Finding, Link, Range
+from gputop.explain.scene import BIG_COPY, H2D, Scene
+from gputop.format import format_bytes, format_ns
+
+LEAST_SHARE = 0.02
+_FAST = 10  # percentile of ns/byte that stands for staging without waiting, when no copy met an empty GPU
+
+
+def pageable_copies(scene: Scene, span_ns: int) -> list[Finding]:
+    """One finding per process whose staging costs enough."""
+    evidence = scene.evidence
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    rows = np.flatnonzero((groups == Group.COPY) & (calls["direction"] == H2D) & (calls["ret"] == 0))
+    rows = within(scene, rows[calls["bytes"][rows] >= BIG_COPY])
+    ranges = scene.analysis.gpu.ranges
+    rows = rows[~ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])]
+    found = []
+    for pid in np.unique(calls["pid"][rows]).tolist():
+        mine = rows[calls["pid"][rows] == pid]
+        staging = _staging(scene, mine)
+        total = int(staging.sum())
+        if len(mine) >= 3 and total >= max(LEAST_SHARE * span_ns, LEAST_NS):
+            found.append(_finding(scene, int(pid), mine, staging))
+    return found
+
+
+def _staging(scene: Scene, rows: Ints) -> Ints:
+    """CPU time that each call spent on staging; what it waited for earlier work is not staging.
+
+    A copy that met an empty GPU had nothing to wait for, so its CPU time is staging alone. Others spin while
+    they wait: they get the same time per byte, at most what they took.
+    """
+    calls = scene.evidence.calls
+    busy = call_time(scene.evidence, rows).on_cpu
+    alone = np.isin(rows, scene.gaps.closer)
+    rate = busy / calls["bytes"][rows]
+    usual = float(np.median(rate[alone])) if alone.any() else float(np.percentile(rate, _FAST))
+    estimate = np.minimum((calls["bytes"][rows] * usual).astype(np.int64), busy)
+    return np.where(alone, busy, estimate)
+
+
+def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
+    calls = scene.evidence.calls
+    total, tid = int(staging.sum()), int(calls["tid"][rows[0]])
+    size = int(np.median(calls["bytes"][rows]))
+    certain = scene.analysis.gpu.ranges.certain(pid)
+    which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
+    api = usual_api(scene, rows)
+    return assessed(
+        scene,
+        "C04",
+        "copies to the device from pageable memory",
+        level=Level.STRONG,
+        kind="waste",
+        loss=Range(0, total),
+        pid=pid,
+        tid=tid,
+        api=api,
+        chain=(
+            Link("cuda", pid, tid, f"{api} from {which} memory", total, len(rows)),
+            Link("host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)),
+        ),
+        evidence=(
+            f"{len(rows)} copies of usually {format_bytes(size)}, {format_ns(float(np.median(staging)))} of CPU each",
+        ),
+        advice=(
+            "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True): the "
+            "copy then runs beside the host",
+        ),
+        gain_ns=total,
+        moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
+        count=len(rows),
+    )

@@ -1,0 +1,64 @@
+"""C15 for waits that spin: a preemption that may have hidden the moment of completion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Role
+from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
+from gputop.explain.causes.cause import Level
+from gputop.explain.chaintext import usual_api
+from gputop.explain.ranges import Ints
+from gputop.explain.report import Finding, Link, Range
+from gputop.explain.scene import Scene
+from gputop.format import format_ns
+
+
+def late_spins(scene: Scene, span_ns: int) -> list[Finding]:
+    """Waits that returned right after a preemption: the work ended somewhere within it."""
+    evidence, delays = scene.evidence, scene.analysis.gpu.delays
+    calls = evidence.calls
+    roles = evidence.role(calls)
+    hidden = calls["end"] - delays.surely_waiting
+    # a wait that slept knows when it was woken: its late return is a gap of its own
+    spun = (delays.completed == calls["end"]) & (hidden > 0)
+    rows = within(scene, np.flatnonzero(spun & (roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
+    found = []
+    for pid in np.unique(calls["pid"][rows]).tolist():
+        mine = rows[calls["pid"][rows] == pid]
+        total = int(hidden[mine].sum())
+        if len(mine) >= 3 and total >= max(LEAST_SHARE * span_ns, LEAST_NS):
+            found.append(_finding(scene, int(pid), mine, hidden[mine], total))
+    return found
+
+
+def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Finding:
+    calls = scene.evidence.calls
+    tid, api = int(calls["tid"][rows[0]]), usual_api(scene, rows)
+    return assessed(
+        scene,
+        "C15",
+        "the wait for the GPU may return late",
+        level=Level.STRONG,
+        kind="idle",
+        loss=Range(0, total),
+        pid=pid,
+        tid=tid,
+        api=api,
+        chain=(
+            Link("gpu", 0, 0, "finished at some moment while nobody could look", total, len(rows)),
+            Link("cuda", pid, tid, f"{api} spins", total, len(rows)),
+            Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
+        ),
+        evidence=(
+            f"{len(rows)} waits returned within 50us after a preemption of usually "
+            f"{format_ns(float(np.median(hidden)))}",
+        ),
+        advice=(
+            "keep others off the CPU of the thread that waits (taskset, nice), or let it sleep in the wait "
+            "(cudaDeviceScheduleBlockingSync)",
+        ),
+        gain_ns=total,
+        moments=calls["begin"][rows[np.argsort(hidden)[::-1]]],
+        count=len(rows),
+    )

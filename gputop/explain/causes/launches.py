@@ -1,0 +1,110 @@
+"""C06: the host launches kernels more slowly than the GPU runs them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group, Role
+from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
+from gputop.explain.causes.cause import Level
+from gputop.explain.chaintext import usual_api
+from gputop.explain.intime import call_time
+from gputop.explain.ranges import Ints, covered
+from gputop.explain.report import Finding, Link, Range
+from gputop.explain.scene import Scene
+from gputop.format import format_ns, format_percent
+
+MANY = 100  # launches between two waits (causes.md C06)
+LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
+BUSY = 0.9  # of that time the thread is on a CPU
+FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (causes.md 2.2)
+
+
+def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
+    """One finding per thread that is bound by its launches."""
+    evidence = scene.evidence
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    launches = within(scene, np.flatnonzero((groups == Group.LAUNCH) & (calls["ret"] == 0)))
+    found = []
+    for thread in np.unique(calls["row"][launches]).tolist():
+        mine = launches[calls["row"][launches] == thread]
+        if len(mine) < MANY:
+            continue
+        finding = _of_thread(scene, thread, mine, span_ns)
+        found += [finding] if finding else []
+    return found
+
+
+def _of_thread(scene: Scene, thread: int, launches: Ints, span_ns: int) -> Finding | None:
+    evidence = scene.evidence
+    calls = evidence.calls
+    roles = evidence.role(calls)
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    rows = np.arange(low, high)
+    waits = within(scene, rows[(roles[rows] >= Role.PROVE_DEVICE) & (roles[rows] <= Role.PROVE_EVENT)])
+    if not len(waits):
+        return None
+    # units from the first launch after a wait to the return of the next wait
+    unit = np.searchsorted(waits, launches)
+    count = np.bincount(unit, minlength=len(waits) + 1)[: len(waits)]
+    first = launches[np.minimum(np.searchsorted(launches, np.append(low - 1, waits[:-1])), len(launches) - 1)]
+    dense = (count >= MANY) & (first < waits)
+    if not dense.any():
+        return None
+    begin, end = calls["begin"][first[dense]], calls["end"][waits[dense]]
+    waited = calls["end"][waits[dense]] - calls["begin"][waits[dense]]
+    full = launches[calls["end"][launches] - calls["begin"][launches] >= FULL_NS]
+    full = full[np.isin(np.searchsorted(waits, full), np.flatnonzero(dense))]
+    waiting = int(waited.sum()) + int((calls["end"][full] - calls["begin"][full]).sum())
+    spent = int((end - begin).sum())
+    empty = int(covered((scene.gaps.begin, scene.gaps.end), begin, end).sum())
+    off = _off_cpu(scene, thread, begin, end)
+    loss = spent - waiting - empty
+    if waiting > LITTLE_WAIT * spent or off > (1 - BUSY) * spent or loss < max(LEAST_SHARE * span_ns, LEAST_NS):
+        return None
+    return _finding(scene, launches, int(count[dense].sum()), spent, waiting, loss, begin)
+
+
+def _off_cpu(scene: Scene, thread: int, begin: Ints, end: Ints) -> int:
+    """Time off the CPU of a thread in these intervals."""
+    slices = scene.evidence.slices
+    low, high = np.searchsorted(slices["row"], [thread, thread + 1])
+    rows = np.arange(low, high)
+    return int(covered((slices["begin"][rows], slices["end"][rows]), begin, end).sum())
+
+
+def _finding(
+    scene: Scene, launches: Ints, count: int, spent: int, waiting: int, loss: int, begin: Ints
+) -> Finding:
+    calls = scene.evidence.calls
+    pid, tid = int(calls["pid"][launches[0]]), int(calls["tid"][launches[0]])
+    inside = call_time(scene.evidence, launches).on_cpu
+    api = usual_api(scene, launches)
+    return assessed(
+        scene,
+        "C06",
+        "the host launches more slowly than the GPU works",
+        level=Level.STRONG,
+        kind="idle",
+        loss=Range(0, loss),
+        pid=pid,
+        tid=tid,
+        api=api,
+        chain=(
+            Link("gpu", 0, 0, "idle between short kernels, for a part that calls cannot tell", loss, count),
+            Link("cuda", pid, tid, f"{api}, one after the other", int(inside.sum()), count),
+            Link("host", pid, tid, "on a CPU all the time", spent - waiting, count),
+        ),
+        evidence=(
+            f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
+            f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly ever behind",
+        ),
+        advice=(
+            "launch less: CUDA graphs (torch.cuda.graph, torch.compile(mode='reduce-overhead')), fused "
+            "optimisers and kernels, or a larger batch",
+        ),
+        gain_ns=loss,
+        moments=begin,
+        count=count,
+    )

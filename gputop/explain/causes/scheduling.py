@@ -1,0 +1,68 @@
+"""C13 to C16: the thread that feeds the GPU has work to give, but does not get to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.chain import State
+from gputop.explain.evidence import Column
+from gputop.explain.scene import Scene
+from gputop.explain.waits import Wait
+
+
+def _throttled(scene: Scene, free: Column) -> Column:
+    return free & scene.throttled & (scene.leaves.state == State.BLOCKED)
+
+
+def _late_return(scene: Scene, free: Column) -> Column:
+    return free & scene.own & scene.in_opener & (scene.leaves.state == State.QUEUED)
+
+
+def _preempted(scene: Scene, free: Column) -> Column:
+    return free & scene.own & (scene.leaves.state == State.QUEUED)
+
+
+def _lock(scene: Scene, free: Column) -> Column:
+    works = np.isin(scene.leaves.state, [State.RUN, State.QUEUED])
+    return free & ~scene.own & scene.same_process & (scene.via == Wait.LOCK) & works
+
+
+def _advise_throttled(claim: Claim) -> tuple[str, ...]:
+    return (
+        "the control group's CPU quota runs out (cpu.max; cpu.cfs_quota_us in version 1): raise it, or use "
+        "fewer threads (OMP_NUM_THREADS, num_workers) so that it lasts",
+    )
+
+
+def _advise_late(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"the GPU had finished, but the thread that waited for it got no CPU at once: {_occupants(claim)}keep "
+        "others off its CPU (taskset, nice), or let it spin (cudaDeviceScheduleSpin)",
+    )
+
+
+def _advise_preempted(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"{_occupants(claim)}keep them off the CPU of the thread that feeds the GPU: taskset, nice, or fewer "
+        "workers than CPUs (num_workers), torch.set_num_threads(1) in each",
+    )
+
+
+def _advise_lock(_claim: Claim) -> tuple[str, ...]:
+    return (
+        "another thread of the process holds a lock (in Python: the GIL): move that work to a process, or "
+        "into code that releases it",
+    )
+
+
+def _occupants(claim: Claim) -> str:
+    shares = claim.scene.occupants(claim.leaves)
+    named = [f"{name} had its CPU for {share:.0%} of that time" for name, share in shares[:2]]
+    return "; ".join(named) + "; " if named else ""
+
+
+THROTTLE = Cause("C14", "the CPU quota of the control group is used up", _throttled, _advise_throttled)
+LATE_RETURN = Cause("C15", "the wait for the GPU returns late", _late_return, _advise_late)
+PREEMPTED = Cause("C13", "the thread that feeds the GPU gets no CPU", _preempted, _advise_preempted)
+LOCK = Cause("C16", "a lock that another thread holds (in Python: the GIL)", _lock, _advise_lock)

@@ -1,0 +1,143 @@
+"""The links of a chain in words, from the leaves of one claim."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.causes.cause import Claim
+from gputop.explain.chain import State
+from gputop.explain.ranges import Ints
+from gputop.explain.report import Link
+from gputop.explain.scene import Scene
+from gputop.explain.waits import WORDS, Wait
+
+_NAMED = 2  # occupants that a link names
+
+
+def chain(claim: Claim) -> tuple[Link, ...]:
+    """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
+    scene = claim.scene
+    rows = np.flatnonzero(claim.leaves)
+    ns = scene.ns[rows]
+    leader = int(rows[np.argmax(_weights(scene, rows))])
+    enqueuer = int(scene.gaps.thread[scene.leaves.gap[leader]])
+    pid, tid = _ids(scene, enqueuer)
+    gap = int(scene.leaves.gap[leader])
+    device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
+    total, gaps = int(ns.sum()), len(claim.gaps)
+    links = [
+        Link("gpu", 0, 0, f"{device} had nothing to do", total, gaps),
+        Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps),
+    ]
+    for thread, wait in _waits(scene, leader):
+        pid, tid = _ids(scene, thread)
+        through = rows[_passes(scene, rows, thread)]
+        text = f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}"
+        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through)))
+    return (*links, _last(claim, rows, leader))
+
+
+def _weights(scene: Scene, rows: Ints) -> Ints:
+    """The claimed time of each leaf's (process, state), so that the biggest group is told, not one leaf."""
+    key = (scene.pid[rows] + 1) * 8 + scene.leaves.state[rows]
+    _unique, where = np.unique(key, return_inverse=True)
+    sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
+    weights: Ints = sums[where.reshape(-1)] + scene.ns[rows] / (1 + scene.ns[rows].max())
+    return weights
+
+
+def _last(claim: Claim, rows: Ints, leader: int) -> Link:
+    scene = claim.scene
+    state = State(int(scene.leaves.state[leader]))
+    alike = rows[(scene.leaves.state[rows] == state) & (scene.pid[rows] == scene.pid[leader])]
+    thread = int(scene.leaves.thread[leader])
+    pid, tid = _ids(scene, thread)
+    others = len(np.unique(scene.pid[rows])) - 1
+    name = _name(scene, thread)
+    layer, text = "host", f"{name} was on a CPU"
+    call = int(scene.leaves.call[leader])
+    if call >= 0 and scene.own[leader]:
+        api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
+        text = f"{name} was inside {api}"
+    if state == State.QUEUED:
+        layer, text = "system", f"{name} was ready to run and had no CPU"
+        shares = scene.occupants(claim.leaves)
+        if shares:
+            text += ": " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
+    elif state == State.BLOCKED:
+        wait = Wait(int(scene.wait[leader]))
+        if scene.throttled[leader]:
+            layer, text = "system", f"{name} was held back by its control group's CPU quota"
+        else:
+            layer = (
+                "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
+            )
+            text = f"{name} was blocked {WORDS[wait]}"
+    elif state == State.OUTSIDE:
+        text = (
+            f"woken by a thread that is not watched, after it waited {WORDS[Wait(int(scene.wait[leader]))]}"
+        )
+    if others > 0:
+        text += f" (and {others} more process{'es' * (others > 1)} likewise)"
+        alike = rows
+    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike))
+
+
+def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
+    """(thread, kind of wait) of each link from the enqueuer down to the leaf."""
+    found = []
+    link = int(scene.leaves.link[leaf])
+    slices, evidence = scene.evidence.slices, scene.evidence
+    while link >= 0 and len(found) < 16:
+        kind = int(evidence.waits[slices["syscall"][int(scene.links.slice[link])]])
+        found.append((int(scene.links.thread[link]), kind))
+        link = int(scene.links.above[link])
+    return found[::-1]
+
+
+def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
+    """Leaves whose chain goes through a wait of this thread."""
+    links = scene.links
+    through = links.thread == thread
+    for _ in range(16):
+        through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
+    link = scene.leaves.link[rows]
+    passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)
+    return passing
+
+
+def _calls_text(scene: Scene, gaps: Ints) -> str:
+    opener, closer = _usual(scene, scene.gaps.opener[gaps]), _usual(scene, scene.gaps.closer[gaps])
+    read = scene.gap_facts.read_row[gaps]
+    if opener and (read >= 0).mean() > 0.5:
+        copy = _usual(scene, read)
+        opener = opener if copy == opener else f"{copy} and {opener}"
+    if not opener:
+        return f"until {closer or 'the next work'}"
+    return f"from the return of {opener} to {closer or 'the next work'}"
+
+
+def _usual(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls."""
+    rows = rows[rows >= 0]
+    if not len(rows):
+        return ""
+    return scene.evidence.apis.name(int(np.argmax(np.bincount(scene.evidence.calls["op"][rows]))))
+
+
+def usual_api(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls; rows of -1 do not count."""
+    return _usual(scene, rows)
+
+
+def _ids(scene: Scene, thread: int) -> tuple[int, int]:
+    threads = scene.evidence.threads
+    return (int(threads.pid[thread]), int(threads.tid[thread])) if thread >= 0 else (0, 0)
+
+
+def _name(scene: Scene, thread: int) -> str:
+    if thread < 0:
+        return "a thread that is not watched"
+    pid, tid = _ids(scene, thread)
+    name = scene.evidence.facts.thread_name(tid)
+    return f"{name} ({tid})" if pid == tid else f"{name} ({tid} of {pid})"

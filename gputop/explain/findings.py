@@ -1,0 +1,217 @@
+"""From leaves to findings and events: each cause in turn takes its pieces, and what repeats is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.cause import Cause, Claim, Level
+from gputop.explain.chain import State
+from gputop.explain.chaintext import chain, usual_api
+from gputop.explain.evidence import Column
+from gputop.explain.ranges import Ints
+from gputop.explain.report import Event, Finding, Range
+from gputop.explain.scene import Scene
+from gputop.format import format_ns
+
+LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
+LEAST_GAPS = 3  # fewer do not repeat
+LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
+_MOMENTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the gaps gave.
+
+    Attributes:
+        small_ns: Explained, but too little or too rare.
+        unexplained_ns: The chain did not lead to a cause.
+    """
+
+    findings: tuple[Finding, ...]
+    events: tuple[Event, ...]
+    small_ns: int
+    unexplained_ns: int
+
+
+def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
+    """Lets every cause take its pieces, process by process."""
+    free = np.isin(scene.leaves.state, [State.RUN, State.QUEUED, State.BLOCKED])
+    free |= scene.over_network
+    inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
+    free |= inside & (scene.leaves.state == State.OUTSIDE)
+    least = max(LEAST_SHARE * span_ns, LEAST_NS)
+    findings: list[Finding] = []
+    events: list[Event] = []
+    small = 0
+    left = np.ones(scene.size, np.bool_)
+    owners = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
+    for cause in CATALOGUE:
+        taken = cause.claim(scene, free)
+        free &= ~taken
+        left &= ~taken
+        for pid in np.unique(owners[scene.leaves.gap[taken]]).tolist():
+            mine = taken & (owners[scene.leaves.gap] == pid)
+            finding, lonely, rest = _judge(scene, cause, mine, least, coverage=coverage)
+            events += lonely
+            findings += [finding] if finding else []
+            small += rest
+    return Outcome(tuple(findings), tuple(events), small, int(scene.ns[left].sum()))
+
+
+def _judge(
+    scene: Scene, cause: Cause, mine: Column, least: float, *, coverage: bool
+) -> tuple[Finding | None, list[Event], int]:
+    """(the finding if it repeats and is worth it, gaps that stand alone, what is neither)."""
+    per_gap = scene.gap_ns(mine)
+    gaps = np.flatnonzero(per_gap)
+    alone = _lonely(per_gap[gaps])
+    events = []
+    for gap in gaps[alone].tolist():
+        if per_gap[gap] >= least:
+            claim = _claim(scene, mine, np.array([gap]))
+            events.append(_event(cause, claim))
+    told = sum(event.ns for event in events)
+    claim = _claim(scene, mine, gaps[~alone])
+    if len(claim.gaps) < LEAST_GAPS or claim.ns < least:
+        return None, events, int(per_gap.sum()) - told
+    return _finding(cause, claim, coverage=coverage), events, int(per_gap.sum()) - claim.ns - told
+
+
+def _lonely(ns: Ints) -> Column:
+    """Which gaps stand alone: all when there are few, else those that are far longer than usual."""
+    if len(ns) < LEAST_GAPS:
+        return np.ones(len(ns), np.bool_)
+    far = (ns > LONELY * np.median(ns)) & (ns > LONELY_NS)
+    return far if np.count_nonzero(far) < LEAST_GAPS else np.zeros(len(ns), np.bool_)
+
+
+def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:
+    wanted = np.zeros(len(scene.gaps), np.bool_)
+    wanted[gaps] = True
+    return Claim(scene, mine & wanted[scene.leaves.gap], gaps)
+
+
+def _event(cause: Cause, claim: Claim) -> Event:
+    scene = claim.scene
+    gap = int(claim.gaps[0])
+    thread = int(scene.gaps.thread[gap])
+    return Event(
+        int(scene.gaps.begin[gap]) - _start(scene),
+        claim.ns,
+        cause.number,
+        cause.title,
+        int(scene.evidence.threads.pid[thread]),
+        chain(claim),
+    )
+
+
+def _start(scene: Scene) -> int:
+    return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+
+
+def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
+    scene, gaps = claim.scene, claim.gaps
+    per_gap = scene.gap_ns(claim.leaves)[gaps]
+    whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
+    slack = int((scene.gap_facts.slack_ns[gaps] * (per_gap / whole)).sum())
+    proved = scene.gaps.proved[gaps]
+    sure = int(per_gap[proved].sum())
+    level, lower = cause.level(claim), claim.ns
+    if not coverage or sure < 0.5 * claim.ns:
+        level = Level.STRONG if level == Level.PROVED else level
+    elif level == Level.PROVED:
+        lower = sure
+    loss = Range(lower, claim.ns + slack)
+    leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
+    worst = gaps[np.argsort(per_gap)[::-1][:_MOMENTS]]
+    return Finding(
+        cause.number,
+        "idle",
+        cause.title,
+        level,
+        loss,
+        int(scene.evidence.threads.pid[leader]),
+        int(scene.evidence.threads.tid[leader]),
+        _culprit(cause, claim),
+        chain(claim),
+        _evidence(claim, per_gap),
+        _ruled_out(claim),
+        cause.advice(claim),
+        _gain(cause, claim),
+        tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
+        len(gaps),
+        lower // scene.steps.count if scene.steps is not None and scene.steps.count else None,
+    )
+
+
+def _culprit(cause: Cause, claim: Claim) -> str:
+    scene, gaps = claim.scene, claim.gaps
+    if cause.culprit == "closer":
+        return usual_api(scene, scene.gaps.closer[gaps])
+    if cause.culprit == "inside":
+        return usual_api(scene, scene.leaves.call[claim.leaves])
+    return usual_api(scene, scene.gaps.opener[gaps])
+
+
+def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
+    scene = claim.scene
+    facts = [
+        f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} (longest {format_ns(int(per_gap.max()))})"
+    ]
+    if scene.steps is not None and scene.steps.count:
+        steps = scene.steps
+        facts.append(
+            f"{claim.per_step()}; {steps.count} steps of {format_ns(steps.median_ns)}, "
+            f"{format_ns(claim.ns / steps.count)} lost in each"
+        )
+    return tuple(facts)
+
+
+def _ruled_out(claim: Claim) -> tuple[str, ...]:
+    """What else these gaps hold, of the things that are often blamed."""
+    scene = claim.scene
+    wanted = np.zeros(len(scene.gaps), np.bool_)
+    wanted[claim.gaps] = True
+    here = wanted[scene.leaves.gap] & ~claim.leaves
+    total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
+    state, ns = scene.leaves.state, scene.ns
+
+    def told(what: str, chosen: Column) -> str:
+        part = int(ns[here & chosen].sum())
+        return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
+
+    parts = []
+    if not (claim.leaves & scene.own & (state == State.QUEUED)).any():
+        parts.append(told("no CPU for this thread", scene.own & (state == State.QUEUED)))
+    if not (claim.leaves & ~scene.own).any():
+        parts.append(told("waiting for other threads", ~scene.own))
+    if not (claim.leaves & scene.own & (state == State.BLOCKED)).any():
+        parts.append(told("blocked in the kernel", scene.own & (state == State.BLOCKED)))
+    return tuple(parts)
+
+
+def _gain(cause: Cause, claim: Claim) -> int:
+    """The most that the advised change can win.
+
+    Work that goes away wins what it takes. A wait that goes away lets host and GPU work side by side: of
+    H + K a step max(H, K) is left, so it wins min(H, K), with H the host's time outside of waits for the GPU
+    and K the time in them (docs/explain.md, "What a change can win").
+    """
+    scene = claim.scene
+    if not cause.overlaps:
+        return claim.ns
+    thread = int(scene.gaps.thread[claim.gaps[0]])
+    calls = scene.evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    rows = np.arange(low, high)
+    waits = rows[np.isin(scene.evidence.group(calls).take(rows), [Group.SYNC])]
+    waited = int((calls["end"][waits] - calls["begin"][waits]).sum())
+    reads = np.unique(scene.gap_facts.read_row[claim.gaps])
+    reads = reads[(reads >= 0) & ~np.isin(reads, waits)]
+    waited += int((calls["end"][reads] - calls["begin"][reads]).sum())
+    return min(claim.ns, waited)

@@ -1,0 +1,38 @@
+"""What a thread did during its calls: on a CPU, in a run queue, blocked; to the nanosecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.evidence import Evidence
+from gputop.explain.ranges import Ints, expand, overlap
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """The parts of each call; they sum up to its duration."""
+
+    on_cpu: Ints
+    queued: Ints
+    blocked: Ints
+
+
+def call_time(evidence: Evidence, rows: Ints) -> CallTime:
+    """The parts of these calls."""
+    calls, slices = evidence.calls, evidence.slices
+    row, begin, end = calls["row"][rows], calls["begin"][rows], calls["end"][rows]
+    first = np.searchsorted(
+        evidence.key(slices["row"], slices["end"]), evidence.key(row, begin), side="right"
+    )
+    last = np.searchsorted(
+        evidence.key(slices["row"], slices["begin"]), evidence.key(row, end), side="left"
+    )
+    owner, item = expand(first, last)
+    low, high = begin[owner], end[owner]
+    asleep = overlap(slices["begin"][item], slices["queued"][item], low, high)
+    waiting = overlap(slices["queued"][item], slices["end"][item], low, high)
+    blocked = np.bincount(owner, weights=asleep, minlength=len(rows)).astype(np.int64)
+    queued = np.bincount(owner, weights=waiting, minlength=len(rows)).astype(np.int64)
+    return CallTime(end - begin - queued - blocked, queued, blocked)

@@ -1,0 +1,173 @@
+"""The report as JSON (docs/json.md) and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from gputop.explain.report import Event, Finding, Link, Report
+from gputop.format import escape_text, format_count, format_ns, format_percent
+
+SCHEMA = "gputop.explain/1"
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """One object; times in ns. Moments and events count from the start of the recording."""
+    return {
+        "schema": SCHEMA,
+        "start_ns": report.start_ns,
+        "duration_ns": report.duration_ns,
+        "verdict": report.verdict,
+        "gpu_idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper},
+        "span_ns": report.span_ns,
+        "gpus": [
+            {
+                "label": gpu.label,
+                "span_ns": gpu.span_ns,
+                "idle_ns": {"lower": gpu.idle.lower, "upper": gpu.idle.upper},
+            }
+            for gpu in report.gpus
+        ],
+        "steps": None
+        if report.steps is None
+        else {
+            "count": report.steps.count,
+            "median_ns": report.steps.median_ns,
+            "pid": report.steps.pid,
+            "tid": report.steps.tid,
+        },
+        "outside_ns": report.outside_ns,
+        "events": [_event_json(event) for event in report.events],
+        "findings": [_finding_json(finding) for finding in report.findings],
+        "storms": [
+            {
+                "pid": storm.pid,
+                "tid": storm.tid,
+                "name": storm.name,
+                "switches": storm.switches,
+                "switches_per_second": storm.switches_per_second,
+                "gpu_ns": storm.gpu_ns,
+            }
+            for storm in report.storms
+        ],
+        "small_ns": report.small_ns,
+        "unexplained_ns": report.unexplained_ns,
+        "unknown_ns": report.unknown_ns,
+        "coverage": report.coverage,
+        "lost": {"events": report.lost_events},
+        "notes": list(report.notes),
+    }
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {
+        "time_ns": event.time_ns,
+        "ns": event.ns,
+        "cause": event.cause,
+        "title": event.title,
+        "pid": event.pid,
+        "chain": [_link_json(link) for link in event.chain],
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause,
+        "kind": finding.kind,
+        "title": finding.title,
+        "level": str(finding.level),
+        "loss_ns": {"lower": finding.loss.lower, "upper": finding.loss.upper},
+        "pid": finding.pid,
+        "tid": finding.tid,
+        "api": finding.api,
+        "chain": [_link_json(link) for link in finding.chain],
+        "evidence": list(finding.evidence),
+        "ruled_out": list(finding.ruled_out),
+        "advice": list(finding.advice),
+        "max_gain_ns": finding.max_gain_ns,
+        "moments_ns": list(finding.moments_ns),
+        "gaps": finding.gaps,
+        "per_step_ns": finding.per_step_ns,
+    }
+
+
+def _link_json(link: Link) -> dict[str, Any]:
+    return {
+        "layer": link.layer,
+        "pid": link.pid,
+        "tid": link.tid,
+        "text": link.text,
+        "ns": link.ns,
+        "events": link.events,
+    }
+
+
+def report_to_text(report: Report, width: int = 100) -> str:
+    """The report for people."""
+    lines = [*_wrapped(report.verdict, width, "")]
+    if report.steps is not None:
+        lines.append(
+            f"{report.steps.count} steps of {format_ns(report.steps.median_ns)} each, by the calls of thread {report.steps.tid}."
+        )
+    for number, finding in enumerate(report.findings, 1):
+        lines += ["", *_finding_text(number, finding, report, width)]
+    if report.events:
+        lines += ["", "Long gaps that did not repeat (not counted as findings):"]
+        for event in report.events:
+            text = f"{format_ns(event.ns)} at {event.time_ns / 1e9:.3f} s, process {event.pid}: {event.title}"
+            lines += _wrapped(text, width, "  ")
+    lines += _rest(report, width)
+    return "\n".join(lines) + "\n"
+
+
+def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
+    lower, upper = finding.loss.lower, finding.loss.upper
+    loss = (
+        format_ns(lower)
+        if upper < 1.05 * lower
+        else f"{format_ns(lower) if lower else '0'} to {format_ns(upper)}"
+    )
+    share = (
+        f", {format_percent(100 * lower / report.span_ns)} % of the time" if report.span_ns and lower else ""
+    )
+    kind = "GPU idle" if finding.kind == "idle" else "wasted in calls"
+    per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
+    head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
+    lines = [*_wrapped(head, width, ""), f"   {kind}: {loss}{share}{per_step}"]
+    for depth, link in enumerate(finding.chain):
+        what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
+        lines += _wrapped(escape_text(what), width, "     ")
+    for title, texts in (("evidence", finding.evidence), ("ruled out", finding.ruled_out)):
+        if texts:
+            lines += _wrapped(f"{title}: {'; '.join(texts)}", width, "   ")
+    for text in finding.advice:
+        lines += _wrapped(f"> {text}", width, "   ")
+    lines.append(f"   wins at most {format_ns(finding.max_gain_ns)}")
+    if finding.moments_ns:
+        moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
+        lines.append(f"   worst at {moments} s (gputop replay --at)")
+    return lines
+
+
+def _rest(report: Report, width: int) -> list[str]:
+    lines = [""]
+    for storm in report.storms:
+        cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
+        text = (
+            f"{storm.name} ({storm.tid} of {storm.pid}) was switched {format_count(storm.switches_per_second)} times a "
+            f"second; GPU time lost while it waited for a CPU: {cost}"
+        )
+        lines += _wrapped(escape_text(text), width, "")
+    parts = [
+        f"outside the loop (start-up, end, first use) {format_ns(report.outside_ns)}",
+        f"small gaps {format_ns(report.small_ns)}",
+        f"unexplained {format_ns(report.unexplained_ns) if report.unexplained_ns else '0'}",
+    ]
+    lines += _wrapped("; ".join(parts), width, "")
+    for note in report.notes:
+        lines += _wrapped(f"! {note}", width, "")
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ") or [indent]

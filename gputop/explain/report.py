@@ -1,0 +1,150 @@
+"""The explanation as data: what ``gputop explain`` prints, ``diff`` compares and the screen shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.explain.causes.cause import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A duration that lies between two bounds, in ns."""
+
+    lower: int
+    upper: int
+
+    @property
+    def middle(self) -> float:
+        """What findings are ranked by."""
+        return (self.lower + self.upper) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of a chain, from the GPU down to what is to blame.
+
+    ``layer`` is gpu, cuda, host or system; ``ns`` is this link's time, ``events`` how many records say so.
+    """
+
+    layer: str
+    pid: int
+    tid: int
+    text: str
+    ns: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One loss that repeats.
+
+    Attributes:
+        kind: ``idle`` (the GPU had nothing to do) or ``waste`` (time inside calls that costs the host).
+        loss: What it costs.
+        api: The call to look at.
+        evidence: Sentences with their figures.
+        ruled_out: What it is not, with the figures that say so.
+        max_gain_ns: The most that the advised change can win.
+        moments_ns: The worst moments, ns since the start of the recording.
+        gaps: How often it happened.
+        per_step_ns: ``loss.lower`` per step, None without steps.
+    """
+
+    cause: str
+    kind: str
+    title: str
+    level: Level
+    loss: Range
+    pid: int
+    tid: int
+    api: str
+    chain: tuple[Link, ...]
+    evidence: tuple[str, ...]
+    ruled_out: tuple[str, ...]
+    advice: tuple[str, ...]
+    max_gain_ns: int
+    moments_ns: tuple[int, ...]
+    gaps: int
+    per_step_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A long gap that did not repeat; ``time_ns`` since the start of the recording."""
+
+    time_ns: int
+    ns: int
+    cause: str
+    title: str
+    pid: int
+    chain: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StormCost:
+    """A thread that is switched very often, and the GPU time that this cost."""
+
+    pid: int
+    tid: int
+    name: str
+    switches: int
+    switches_per_second: float
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpan:
+    """One GPU: the time from its first work to the last moment at which it was proved empty."""
+
+    label: str
+    span_ns: int
+    idle: Range
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """The steps that were found."""
+
+    count: int
+    median_ns: int
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that is told of a recording or a stretch of it.
+
+    Attributes:
+        span_ns: Time in which idleness counts, all GPUs together.
+        small_ns: Explained gaps that are too small or too few for a finding.
+        unexplained_ns: Proved idle time of which the chain does not say why.
+        unknown_ns: Gaps that are not counted because a record is missing in them.
+        coverage: False when NVML contradicts the proofs: then some work is invisible.
+        notes: What cannot be known here.
+    """
+
+    start_ns: int
+    duration_ns: int
+    verdict: str
+    idle: Range
+    span_ns: int
+    gpus: tuple[GpuSpan, ...]
+    steps: StepFacts | None
+    outside_ns: int
+    events: tuple[Event, ...]
+    findings: tuple[Finding, ...]
+    storms: tuple[StormCost, ...]
+    small_ns: int
+    unexplained_ns: int
+    unknown_ns: int
+    coverage: bool
+    lost_events: int
+    notes: tuple[str, ...]
+
+    @property
+    def lost_share(self) -> float:
+        """The part of the span that idle findings take, 0 to 1."""
+        lost = sum(finding.loss.lower for finding in self.findings if finding.kind == "idle")
+        return lost / self.span_ns if self.span_ns else 0.0

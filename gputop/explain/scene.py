@@ -1,0 +1,239 @@
+"""What the causes look at: each piece of a gap beside its opener, its closer and the way that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.analysis import Analysis
+from gputop.explain.apiclass import Group, Role
+from gputop.explain.chain import State
+from gputop.explain.evidence import STINT_COLUMNS, Column, Evidence
+from gputop.explain.ranges import Ints
+from gputop.explain.steps import Steps, find_steps
+from gputop.explain.waits import Wait
+from gputop.occupancy import match, split
+from probes.schema import OffFlag
+
+READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
+BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
+_BACK = 4  # calls before a wait among which its copy is looked for
+D2H, H2D = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class GapFacts:
+    """One row per gap.
+
+    Attributes:
+        opener_role: ``Role`` of the call that proved the GPU empty.
+        read_bytes: Size of the copy to the host that the opener waited for, -1 if there was none.
+        read_row: That copy's row.
+        closer_group: ``Group`` of the call that gave it work again.
+        sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
+        slack_ns: Time just before the gap in which the GPU may have been idle already.
+        same_thread: Whether opener and closer are one thread.
+    """
+
+    opener_role: Column
+    read_bytes: Ints
+    read_row: Ints
+    closer_group: Column
+    sent_bytes: Ints
+    slack_ns: Ints
+    same_thread: Column
+
+
+class Scene:
+    """Columns over the leaves, and facts about gaps, steps and threads.
+
+    Attributes:
+        wait: ``Wait`` in which the leaf's thread slept (leaves that sleep), else that of the last link.
+        via: ``Wait`` of the enqueuer's own sleep that led down the chain; -1 on the enqueuer itself.
+        own: Whether the leaf is on the enqueuer.
+        same_process: Whether its thread belongs to the enqueuer's process.
+        family: Whether its process descends from the enqueuer's, or they have one parent that is watched.
+        group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
+        in_opener: Whether it lies in the wait that opened the gap (a late return).
+        throttled: Whether the cgroup's quota was used up.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.evidence: Evidence = analysis.evidence
+        self.gaps = analysis.gaps
+        self.leaves = analysis.leaves
+        self.links = analysis.links
+        self.steps: Steps | None = find_steps(self.evidence, analysis.gpu.stretch)
+        self.gap_facts = _gap_facts(analysis)
+        self.size = len(self.leaves)
+        self.ns: Ints = self.leaves.ns
+        self._columns()
+
+    def _columns(self) -> None:
+        evidence, leaves = self.evidence, self.leaves
+        calls, threads, slices = evidence.calls, evidence.threads, evidence.slices
+        enqueuer = self.gaps.thread[leaves.gap]
+        self.own: Column = leaves.thread == enqueuer
+        watched = leaves.thread >= 0
+        pid = np.where(watched, threads.pid[leaves.thread], -1)
+        self.pid: Ints = pid
+        self.same_process: Column = pid == threads.pid[enqueuer]
+        self.family: Column = np.isin(pid, self._family())
+        in_call = leaves.call >= 0
+        groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
+        self.group: Column = np.where(in_call, groups[leaves.call], Group.OTHER)
+        self.in_opener: Column = in_call & (leaves.call == self.gaps.opener[leaves.gap])
+        kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
+        flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
+        asleep = leaves.slice >= 0
+        self.throttled: Column = asleep & ((flags[leaves.slice] & OffFlag.THROTTLED) != 0)
+        first, last = self._ends_of_chains()
+        linked = leaves.link >= 0
+        size = len(self.links.slice)
+        of_link = kinds[self.links.slice] if size else np.zeros(1, np.uint8)
+        via = np.where(linked, of_link[first], 255)
+        behind = np.where(linked, of_link[last], Wait.OTHER)
+        sleeps = asleep & (leaves.state == State.BLOCKED)
+        self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
+        self.via: Column = via
+        self.over_network: Column = (
+            self._any_link(of_link == Wait.SOCKET) if size else np.zeros(self.size, np.bool_)
+        )
+
+    def _ends_of_chains(self) -> tuple[Ints, Ints]:
+        """(first, last) link of each leaf's chain; 0 where there is none."""
+        above = self.links.above
+        root = np.arange(len(above))
+        for _ in range(16):  # each round goes up one level; chains are no deeper than chain.DEPTH
+            parent = above[root] if len(root) else root
+            root = np.where(parent >= 0, parent, root)
+        last = np.maximum(self.leaves.link, 0)
+        return (root[last] if len(root) else last), last
+
+    def _any_link(self, marked: Column) -> Column:
+        """Whether any link of each leaf's chain is marked."""
+        above, reached = self.links.above, marked.copy()
+        for _ in range(16):
+            reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
+        link = self.leaves.link
+        return np.where(link >= 0, reached[np.maximum(link, 0)], False)
+
+    def _family(self) -> Ints:
+        """Processes that descend from one that gives a GPU work, its forked servants included."""
+        enqueuers = (
+            set(self.evidence.threads.pid[np.unique(self.gaps.thread)].tolist()) if len(self.gaps) else set()
+        )
+        threads = self.evidence.threads
+        made = {
+            (int(threads.pid[parent]), int(pid))
+            for pid, parent in zip(threads.pid.tolist(), threads.parent.tolist(), strict=True)
+            if parent >= 0
+        }
+        for facts in self.evidence.facts.processes.values():
+            made.add((int(facts.get("parent_pid", 0)), int(facts["pid"])))
+        family = set(enqueuers)
+        while True:
+            more = {child for parent, child in made if parent in family} - family
+            if not more:
+                return np.array(sorted(family), np.int64)
+            family |= more
+
+    def family_processes(self) -> int:
+        """How many processes belong to those that give a GPU work, themselves included."""
+        return len(self._family())
+
+    def occupants(self, chosen: Column) -> list[tuple[str, float]]:
+        """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
+
+        What is missing to 1 was nobody: the CPU was idle, or on its way.
+        """
+        rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
+        slices, facts = self.evidence.slices, self.evidence.facts
+        item = self.leaves.slice[rows]
+        waits = np.zeros(len(rows), STINT_COLUMNS)
+        waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
+        waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
+        total = int((waits["end"] - waits["begin"]).sum())
+        by_process: dict[int, int] = {}
+        if len(rows) and len(self.evidence.stints):
+            for (_tid, occupant, pid), ns in match(
+                split(waits, self.evidence.moves), self.evidence.stints
+            ).items():
+                key = pid if pid else occupant
+                by_process[key] = by_process.get(key, 0) + ns
+        ordered = sorted(by_process.items(), key=lambda one: -one[1])
+        return [(f"{facts.process_name(pid)} ({pid})" if pid else "idle", ns / total) for pid, ns in ordered]
+
+    def gap_ns(self, chosen: Column) -> Ints:
+        """The chosen leaves' time per gap."""
+        sums = np.bincount(self.leaves.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
+        return sums.astype(np.int64)
+
+
+def _gap_facts(analysis: Analysis) -> GapFacts:
+    evidence, gaps = analysis.evidence, analysis.gaps
+    calls = evidence.calls
+    if not len(gaps):
+        empty = np.zeros(0, np.int64)
+        none = np.zeros(0, np.bool_)
+        return GapFacts(empty, empty, empty, empty, empty, empty, none)
+    opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
+    roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
+    roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
+    read_row = _reads(evidence, opener, roles)
+    sends = (gaps.closer >= 0) & (calls["direction"][closer] == H2D)
+    groups = evidence.apis.group.take(calls["op"][closer], mode="clip")
+    groups = np.where(gaps.closer >= 0, groups, Group.COLLECTIVE)
+    return GapFacts(
+        opener_role=roles,
+        read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
+        read_row=read_row,
+        closer_group=groups,
+        sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
+        slack_ns=_slack(analysis),
+        same_thread=(gaps.opener >= 0) & (calls["row"][opener] == gaps.thread),
+    )
+
+
+def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
+    """The copy to the host that each opener waited for: itself, or shortly before in the same stream."""
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    copies = (calls["direction"] == D2H) & (groups == Group.COPY)
+    found = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, -1)
+    for back in range(1, _BACK + 1):
+        row = np.maximum(opener - back, 0)
+        near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
+        near &= calls["begin"][opener] - calls["end"][row] <= READ_NS
+        near &= (
+            (roles == Role.PROVE_DEVICE)
+            | (roles == Role.PROVE_EVENT)
+            | (calls["stream"][row] == calls["stream"][opener])
+        )
+        found = np.where((found < 0) & near & copies[row], row, found)
+    return found
+
+
+def _slack(analysis: Analysis) -> Ints:
+    """Time before each gap in which the GPU is not known to have had work."""
+    gaps, streams = analysis.gaps, analysis.gpu.streams
+    slack = np.zeros(len(gaps), np.int64)
+    for device in np.unique(gaps.device).tolist():
+        mine = np.flatnonzero(gaps.device == device)
+        ends = np.sort(streams.enqueue_end[streams.device[streams.enqueue_stream] == device])
+        busy = analysis.gpu.pending(device)[1]
+        begin = gaps.begin[mine]
+        latest = _last_before(ends, begin)
+        latest = np.maximum(latest, _last_before(busy, begin))
+        slack[mine] = np.where(latest > 0, begin - latest, 0)
+    return slack
+
+
+def _last_before(times: Ints, moment: Ints) -> Ints:
+    if not len(times):
+        return np.zeros(len(moment), np.int64)
+    place = np.searchsorted(times, moment, side="right") - 1
+    return np.where(place >= 0, times[np.maximum(place, 0)], 0)

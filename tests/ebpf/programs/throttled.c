@@ -1,0 +1,36 @@
+/* throttled GROUP SECONDS BUSY IDLE: one thread on one CPU that is busy and sleeps in turns (microseconds), in a group
+ * of its own once it is there; says when it began and ended, and what the kernel counted of it. */
+#include "support.h"
+
+static long counted(const char *name) {
+  char text[4096];
+  int fd = open("/proc/thread-self/status", O_RDONLY);
+  long n = read(fd, text, sizeof text - 1);
+  text[n > 0 ? n : 0] = '\0';
+  close(fd);
+  return atol(strstr(text, name) + strlen(name));
+}
+
+int main(int count, char **arguments) {
+  cpu_set_t set;
+  char path[4096];
+  must(count == 5, "usage: throttled GROUP SECONDS BUSY IDLE");
+  uint64_t busy = 1000ull * strtoull(arguments[3], NULL, 10), begin, end, until;
+  struct timespec idle = {0, 1000 * atol(arguments[4])};
+  CPU_ZERO(&set);
+  CPU_SET(0, &set);
+  must(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
+  snprintf(path, sizeof path, "%s/cgroup.procs", arguments[1]);
+  int fd = open(path, O_WRONLY);
+  must(fd >= 0 && dprintf(fd, "%d\n", getpid()) > 0, "group");
+  close(fd);
+  begin = now_ns(CLOCK_MONOTONIC), end = begin + (uint64_t)(1e9 * atof(arguments[2]));
+  while (now_ns(CLOCK_MONOTONIC) < end) {
+    until = now_ns(CLOCK_MONOTONIC) + busy;
+    while (now_ns(CLOCK_MONOTONIC) < until) {}
+    if (idle.tv_nsec) nanosleep(&idle, NULL);
+  }
+  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"end\": %lu}\n", getpid(), thread_id(),
+      begin, now_ns(CLOCK_THREAD_CPUTIME_ID), counted("nonvoluntary_ctxt_switches:"), now_ns(CLOCK_MONOTONIC));
+  return 0;
+}

@@ -1,0 +1,106 @@
+"""A thread whose group has used up its CPU quota is told as throttled, for as long as the kernel says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recording import Recorded, Workshop, compile_program
+
+from probes import btf
+from probes.schema import ALIASED, Kind, OffFlag
+from probes.source import OPEN, Sample
+from replay.reader import SessionReader
+
+pytestmark = pytest.mark.ebpf
+PERIOD_US, QUOTA_US = 100_000, 30_000
+OLD, NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+MS = 1_000_000
+
+
+@contextmanager
+def group() -> Iterator[Path]:
+    """A control group with a quota; skips where this machine lets nobody make one."""
+    if "task_struct.throttled" not in btf.read_layout().offsets:
+        pytest.skip("this kernel throttles groups, not threads: Linux 6.18 does")
+    made = (OLD if OLD.exists() else NEW) / f"gputop-test-{os.getpid()}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control groups here: {error}")
+    try:
+        try:
+            if made.parent == OLD:
+                (made / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (made / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
+            else:
+                (NEW / "cgroup.subtree_control").write_text("+cpu")
+                (made / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
+        except OSError as error:
+            pytest.skip(f"the cpu controller is not to be had here: {error}")
+        yield made
+    finally:
+        made.rmdir()
+
+
+def throttled_ns(place: Path) -> int:
+    """How long the kernel says that the group was throttled."""
+    words = (place / "cpu.stat").read_text().split()
+    counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    return counts["throttled_time"] if "throttled_time" in counts else 1000 * counts["throttled_usec"]
+
+
+@contextmanager
+def hog(wanted: bool) -> Iterator[None]:
+    """Takes the same CPU, from another group."""
+    if not wanted:
+        yield
+        return
+    busy = subprocess.Popen(["taskset", "-c", "0", "sh", "-c", "while :; do :; done"])
+    try:
+        yield
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def opened(run: Recorded, tid: int) -> list[dict[str, Any]]:
+    """The thread at each mark."""
+    reader = SessionReader(run.path)
+    data = [item.data for item in reader.items() if isinstance(item, Sample) and item.kind == OPEN]
+    reader.close()
+    keys = ("off_since", "queued_since", "flags")
+    return [{key: row[key][row["tid"].index(tid)] for key in keys} for row in data if tid in row["tid"]]
+
+
+@pytest.mark.parametrize("crowded", [False, True], ids=["alone", "with a hog of another group"])
+@pytest.mark.parametrize("idle_us", [0, 300], ids=["busy", "sleeps in between"])
+def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
+    tmp_path: Path, crowded: bool, idle_us: int
+) -> None:
+    program = str(compile_program("throttled.c", tmp_path))
+    with group() as place, hog(crowded):
+        # marks at other times than the group's periods
+        flags = ("--simgpu", "--rate", "7")
+        run = Workshop(tmp_path).record(program, str(place), "2", "2000", str(idle_us), flags=flags)
+        truth = throttled_ns(place)
+    (line,) = run.said
+    slices = run.records(Kind.OFFCPU).view(ALIASED)
+    mine = slices[slices["tid"] == line["tid"]]
+    rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
+    parts = (rows["duration"] - rows["runnable"]).astype(np.int64)
+    print(f"{len(rows)} slices, throttled {parts.sum() / MS:.1f} ms, by the kernel {truth / MS:.1f} ms")
+    assert len(rows) >= 8
+    assert (rows["flags"] & OffFlag.QUEUED != 0).all()
+    assert parts.sum() == pytest.approx(truth, rel=0.02 if crowded else 0.01)
+    seen = run.thread(line["pid"], line["tid"])
+    assert abs(seen["on_cpu_ns"] - line["cpu"]) <= max(line["cpu"] // 50, 2 * MS)
+    marks = [row for row in opened(run, line["tid"]) if row["flags"] & OffFlag.THROTTLED]
+    assert marks
+    assert not any(row["queued_since"] for row in marks), "throttled is not waiting for a CPU"
