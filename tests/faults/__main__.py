@@ -1,0 +1,71 @@
+"""``make fault-suite ARGS="[--seeds 1,2,3] [NAME…]"``: runs the suite, prints the table, holds the gates."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+
+from tests.faults.bench import Bench, on_disk
+from tests.faults.judge import Verdict, disturbed
+from tests.faults.suite import drawn, verdicts
+
+HEAD = ("scenario", "injected", "found", "ms truth", "ms said", "level", "wrong")
+WIDTHS = (9, 9, 12, 13, 20, 16, 0)
+
+
+def line(cells: tuple[str, ...]) -> str:
+    """A row of the table."""
+    return " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def gates(all_verdicts: list[Verdict]) -> list[str]:
+    """The gates that do not hold."""
+    single = [one for one in all_verdicts if one.run.scenario.id.startswith("T") and one.run.scenario.expected]
+    wrong = [one.run.scenario.id for one in single if not one.first]
+    failed = []
+    if len(wrong) * 24 > len(single):
+        failed.append(f"first cause right in {len(single) - len(wrong)} of {len(single)}: not {' '.join(wrong)}")
+    failed += [
+        f"{one.run.scenario.id}: {miss}" for one in all_verdicts for miss in one.misses if one not in single or not miss.startswith("first:")
+    ]
+    return failed
+
+
+def main() -> int:
+    """Runs it; 0 when all gates hold."""
+    parser = argparse.ArgumentParser(prog="make fault-suite")
+    parser.add_argument("--seeds", default="", help="numbers apart by commas; three random ones without")
+    parser.add_argument("--keep", action="store_true", help="leave recordings and diaries")
+    parser.add_argument("--verbose", action="store_true", help="print the parameters too")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    seeds = [int(seed) for seed in options.seeds.split(",") if seed] or [random.randrange(10**6) for _ in range(3)]
+    directory = on_disk()
+    status = 0
+    try:
+        bench = Bench(directory)
+        for seed in seeds:
+            began = time.monotonic()
+            print(f"seed {seed}\n{line(HEAD)}", flush=True)
+            judged = []
+            for one in verdicts(bench, drawn(seed, options.names), str(seed)):
+                judged.append(one)
+                print(line(one.row), flush=True)
+                if options.verbose or one.misses:
+                    print(f"          {one.run.scenario.parameters} {disturbed(one.run)}", flush=True)
+            failed = gates(judged)
+            status |= bool(failed)
+            print(f"seed {seed}: {len(judged)} runs, {len(failed)} wrong, {time.monotonic() - began:.0f} s\n")
+    finally:
+        if options.keep:
+            print(directory)
+        else:
+            shutil.rmtree(directory)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
