@@ -116,7 +116,7 @@ class GpuTime:
         at, opener, until, closer = _all_empty(begins, ends)
         for owner, (row, start) in self._jointly.items():
             if owner[0] == device:
-                self._add_pending(device, row, start)
+                self._add_pending(owner, row, start)
         return self._bounded(device, at, opener, until, closer)
 
     def _empty(

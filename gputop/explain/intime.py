@@ -26,9 +26,7 @@ def call_time(evidence: Evidence, rows: Ints) -> CallTime:
     first = np.searchsorted(
         evidence.key(slices["row"], slices["end"]), evidence.key(row, begin), side="right"
     )
-    last = np.searchsorted(
-        evidence.key(slices["row"], slices["begin"]), evidence.key(row, end), side="left"
-    )
+    last = np.searchsorted(evidence.key(slices["row"], slices["begin"]), evidence.key(row, end), side="left")
     owner, item = expand(first, last)
     low, high = begin[owner], end[owner]
     asleep = overlap(slices["begin"][item], slices["queued"][item], low, high)

@@ -71,7 +71,9 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
         api=api,
         chain=(
             Link("cuda", pid, tid, f"{api} from {which} memory", total, len(rows)),
-            Link("host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)),
+            Link(
+                "host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)
+            ),
         ),
         evidence=(
             f"{len(rows)} copies of usually {format_bytes(size)}, {format_ns(float(np.median(staging)))} of CPU each",

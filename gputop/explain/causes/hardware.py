@@ -17,7 +17,12 @@ from gputop.format import format_ns, format_percent
 
 # bits of NVML's clock event reasons that are a fault or a limit of cooling; a power cap (0x4) at full load is
 # as it should be
-REASONS = {0x8: "hardware slowdown", 0x20: "temperature", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
+REASONS = {
+    0x8: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
 OFTEN, SLOWER = 0.2, 0.1  # of the samples under load, and of the clock (causes.md C24)
 SHARED = 0.25  # of the span that one process waits while another has work on the same GPU
 
@@ -53,7 +58,9 @@ def _samples(scene: Scene, index: int) -> list[tuple[int, int, int, int]]:
     low, high = scene.analysis.gpu.stretch
     rows: list[tuple[int, int, int, int]] = []
     for sample in scene.evidence.gpus:
-        gpus: list[dict[str, Any]] = [row for row in sample.data.get("gpus") or () if row.get("index") == index]
+        gpus: list[dict[str, Any]] = [
+            row for row in sample.data.get("gpus") or () if row.get("index") == index
+        ]
         if not gpus or not low <= sample.time_ns <= high:
             continue
         clock, reasons = gpus[0].get("sm_clock_mhz"), gpus[0].get("clock_event_reasons")
@@ -89,7 +96,9 @@ def _slow(
             f"{int(held.sum())} of {len(held)} samples; work took {format_percent(100 * (full / slow - 1))} % longer "
             "then, if it is bound by the clock",
         ),
-        advice=("look at cooling, the power limit (nvidia-smi -q -d PERFORMANCE) and the other GPUs in the box",),
+        advice=(
+            "look at cooling, the power limit (nvidia-smi -q -d PERFORMANCE) and the other GPUs in the box",
+        ),
         gain_ns=total,
         moments=worst,
         count=int(held.sum()),

@@ -61,7 +61,11 @@ def _of_thread(scene: Scene, thread: int, launches: Ints, span_ns: int) -> Findi
     empty = int(covered((scene.gaps.begin, scene.gaps.end), begin, end).sum())
     off = _off_cpu(scene, thread, begin, end)
     loss = spent - waiting - empty
-    if waiting > LITTLE_WAIT * spent or off > (1 - BUSY) * spent or loss < max(LEAST_SHARE * span_ns, LEAST_NS):
+    if (
+        waiting > LITTLE_WAIT * spent
+        or off > (1 - BUSY) * spent
+        or loss < max(LEAST_SHARE * span_ns, LEAST_NS)
+    ):
         return None
     return _finding(scene, launches, int(count[dense].sum()), spent, waiting, loss, begin)
 

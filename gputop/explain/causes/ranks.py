@@ -58,9 +58,7 @@ def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
     return ranks
 
 
-def _finding(
-    scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int
-) -> Finding:
+def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int) -> Finding:
     calls = scene.evidence.calls
     first = ranks[late][0]
     pid, tid, api = int(calls["pid"][first]), int(calls["tid"][first]), usual_api(scene, ranks[late])
@@ -77,9 +75,18 @@ def _finding(
         api=api,
         chain=(
             Link("gpu", 0, 0, "the other ranks' GPUs wait inside the collective", total, len(skew)),
-            Link("cuda", pid, tid, f"{api}: this rank was the last {times} of {len(skew)} times", total, len(skew)),
+            Link(
+                "cuda",
+                pid,
+                tid,
+                f"{api}: this rank was the last {times} of {len(skew)} times",
+                total,
+                len(skew),
+            ),
         ),
-        evidence=(f"{len(skew)} collectives of {len(ranks)} ranks, usually {format_ns(float(np.median(skew)))} apart",),
+        evidence=(
+            f"{len(skew)} collectives of {len(ranks)} ranks, usually {format_ns(float(np.median(skew)))} apart",
+        ),
         advice=(
             "balance the ranks (same batch size and input cost; look at this rank's own findings), or overlap "
             "the collective with work that does not need it",
