@@ -154,10 +154,10 @@ class Attribution:
 
     def _without_name(self, facts: Mapping[str, Any]) -> GpuUse:
         """NVML does not list it, and no call named a device."""
-        if facts.get("cuda_devices_missed") is True:
+        if reason := _why_not_named(facts):
             if len(self._devices) == 1:
                 return GpuUse((self._devices[0].index,), BY_CALLS)
-            return GpuUse(None, unknown="it chose its GPU before gputop watched it")
+            return GpuUse(None, unknown=reason)
         if self._tells:
             return GpuUse((), BY_NVML, memory_bytes=0)
         return GpuUse(None, unknown="NVML lists no processes, and no CUDA call that names a GPU was seen")
@@ -173,12 +173,21 @@ class Attribution:
         return GpuUse(tuple(sorted(visible[row] for row in chosen if row < len(visible))), BY_CALLS)
 
 
+def _why_not_named(facts: Mapping[str, Any]) -> str:
+    """Why a process uses a device that no call named; empty when it uses none."""
+    if facts.get("cuda_devices_missed") is True:
+        return "it chose its GPU before gputop watched it"
+    if facts.get("cuda_devices_hidden") is True:
+        return "a driver call that gputop does not trace made its context"
+    return ""
+
+
 def sentences(rows: Sequence[ProcessRow], facts: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
     """What to tell of processes that use a GPU which is not known, one sentence for each reason."""
     reasons: dict[str, list[int]] = {}
     for row in rows:
         known = facts.get(row.pid, {})
-        uses = known.get("cuda_devices") or known.get("cuda_devices_missed") is True
+        uses = known.get("cuda_devices") or _why_not_named(known)
         if row.gpus is None and row.exited_ns is None and uses:
             reasons.setdefault(row.gpus_unknown, []).append(row.pid)
     return tuple(

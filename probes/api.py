@@ -37,6 +37,7 @@ class Api:
         aux: A register whose value is kept: event handle, host address or device number; ``esi``: its
             lower half, for flags; ``*rdi``: the address that a successful call leaves there.
         majors: Library major versions for which this row holds; empty: all.
+        variant: The suffix for which this row holds, where its arguments differ; empty: all others.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Api:
     stream: str = ""
     aux: str = ""
     majors: tuple[int, ...] = ()
+    variant: str = ""
 
 
 # groups whose records also carry the growth of run_delay, nvcsw and nivcsw
@@ -259,7 +261,12 @@ _DRIVER: dict[str, str] = {
         cuModuleLoadDataEx aux=rsi
         cuLibraryLoadData aux=rsi
     """,
-    "device": "cuDevicePrimaryCtxRetain aux=rsi",
+    "device": """
+        cuDevicePrimaryCtxRetain aux=rsi
+        cuCtxCreate aux=rdx
+        cuCtxCreate variant=_v3 aux=r8
+        cuCtxCreate variant=_v4 aux=rcx
+    """,
 }
 
 _NCCL: dict[str, str] = {
@@ -311,6 +318,9 @@ def find(symbol: str, layer: str, major: int) -> Api | None:
     """
     name = base_name(symbol)
     rows = [api for api in TABLE if api.name == name and api.layer == layer]
+    rows = [api for api in rows if api.variant and symbol.endswith(api.variant)] or [
+        api for api in rows if not api.variant
+    ]
     exact = [api for api in rows if not api.majors or major in api.majors]
     return exact[0] if exact else (rows[-1] if rows else None)
 

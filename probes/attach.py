@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from probes import attach_perf, bpfcall, elf, libraries, minimal
 from probes.loader import ProbeError, Programs
 
+_PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
+
 
 @dataclass(frozen=True, slots=True)
 class Attached:
@@ -40,7 +42,7 @@ class Attachments:
         self._detacher: attach_perf.Detacher | None = None
         if not programs.multi:
             self._pmu = _read_pmu()
-            self._detacher = attach_perf.Detacher()
+            self._detacher = attach_perf.Detacher(programs.maps["stopped"])
         self._links: list[int] = []
         self._seen: dict[tuple[int, int], Attached | str] = {}
         self._lock = threading.Lock()
@@ -108,7 +110,7 @@ class Attachments:
     def _attach(self, target: libraries.Target) -> Attached:
         probes, image = libraries.probes_of(target)
         if self._pmu is not None:
-            probes = [probe for probe in probes if minimal.is_minimal(probe.cookie)]
+            probes = minimal.selection(probes)
         if probes:
             # returns first: a call that is under way then ends without a start and is ignored
             for program, on_return in ((self._programs.on_return, True), (self._programs.entry, False)):
@@ -154,11 +156,12 @@ class Attachments:
 
 def _read_pmu() -> attach_perf.Pmu:
     try:
-        return attach_perf.read_pmu()
+        pmu = attach_perf.read_pmu()
     except (OSError, ValueError) as error:
-        raise ProbeError(
-            f"the kernel has no multi-uprobe links (Linux 6.6), and perf's uprobes are not usable: {error}"
-        ) from error
+        raise ProbeError(f"{_PERF_ONLY} are not usable: {error}") from error
+    if not attach_perf.is_allowed(pmu):
+        raise ProbeError(f"{_PERF_ONLY} take CAP_SYS_ADMIN on this kernel: run gputop as root")
+    return pmu
 
 
 def _close(link: int) -> None:

@@ -8,6 +8,7 @@ another process closes the links after gputop has ended (``probes/detacher.py``)
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from probes import bpfcall, libraries
@@ -56,6 +58,19 @@ def read_pmu(folder: Path = PMU) -> Pmu:
     if register != "config":
         raise ValueError(f"{folder}/format/retprobe says {place}")
     return Pmu(number, 1 << int(bit))
+
+
+def is_allowed(pmu: Pmu) -> bool:
+    """Whether the kernel lets us probe this way: it takes CAP_PERFMON or CAP_SYS_ADMIN.
+
+    The question is a probe on a folder: who may probe is told that it is no file. Which right it takes
+    changed with Linux 6.16 and in updates of older kernels.
+    """
+    try:
+        os.close(_open(pmu.type, 0, ctypes.addressof(ctypes.create_string_buffer(b"/")), 0))
+    except OSError as error:
+        return error.errno not in (errno.EPERM, errno.EACCES)
+    return True
 
 
 def attach(
@@ -132,15 +147,22 @@ class Detacher:
     """The process that closes links after us (``probes/detacher.py``), and our own copies of them.
 
     We keep copies so that the probes stay when somebody kills that process.
+
+    Args:
+        stopped: Map whose only element that process sets when we have gone, so that the probes cost little
+            until they are closed.
+        folder: Where the kernel describes perf's uprobes.
     """
 
-    def __init__(self, folder: Path = PMU) -> None:
+    def __init__(self, stopped: int | None = None, folder: Path = PMU) -> None:
+        self._stopped = stopped
         self._folder = folder
-        self._links: list[int] = []
+        self._batches: list[list[int]] = []
         self._start()
 
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        cell = () if self._stopped is None else (self._stopped,)
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -151,11 +173,12 @@ class Detacher:
                     str(theirs.fileno()),
                     str(self._folder / "type"),  # the turn, as in turn(); then the queue for it
                     str(self._folder / "format" / "retprobe"),
+                    *map(str, cell),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *cell),
                 cwd="/",
                 start_new_session=True,  # the terminal's signals mean us, not it
             )
@@ -166,8 +189,12 @@ class Detacher:
         return self._process.pid
 
     def keep(self, links: list[int]) -> None:
-        """Hands links over, to another process when the one before was killed."""
-        self._links += links
+        """Hands links over, to another process when the one before was killed.
+
+        Args:
+            links: Of one library; the first ones are closed first.
+        """
+        self._batches.append(links)
         try:
             self._send(links)
         except OSError:
@@ -181,14 +208,15 @@ class Detacher:
         self._channel.close()
         self._start()
         with suppress(OSError):  # killed as well: then we close what is ours, and it takes long
-            self._send(self._links)
+            for links in self._batches:
+                self._send(links)
 
     def close(self) -> None:
         """Lets go of everything; returns at once, the kernel's work begins now."""
         if self._process.poll() is not None:
             self._replace()
-        links, self._links = self._links, []
-        for link in links:
+        batches, self._batches = self._batches, []
+        for link in chain.from_iterable(batches):
             os.close(link)
         self._channel.close()
 

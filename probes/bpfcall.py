@@ -67,8 +67,8 @@ def attach_uprobes(
     )
 
 
-def has_uprobe_multi() -> bool:
-    """Whether the kernel has multi-uprobe links (6.6); also True when it does not let us ask.
+def has_uprobe_multi() -> bool | None:
+    """Whether the kernel has multi-uprobe links (6.6); None when it does not let us ask.
 
     The question is a link to a folder: a kernel that knows such links says that it is no file.
     """
@@ -79,15 +79,22 @@ def has_uprobe_multi() -> bool:
     try:
         program = _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, _UPROBE_MULTI << 32))
     except OSError as error:
-        return error.errno != errno.EINVAL
+        return _knows(error)
     link = [program, _UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
     try:
         os.close(_bpf(_LINK_CREATE, _attribute(*link)))
     except OSError as error:
-        return error.errno != errno.EINVAL
+        return _knows(error)
     finally:
         os.close(program)
     return True
+
+
+def _knows(refusal: OSError) -> bool | None:
+    """What a refused question tells: without rights every kernel refuses in the same way."""
+    if refusal.errno in (errno.EPERM, errno.EACCES):
+        return None
+    return refusal.errno != errno.EINVAL
 
 
 def attach_perf_event(program: int, event: int, cookie: int) -> int:

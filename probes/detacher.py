@@ -1,14 +1,16 @@
 """Closes gputop's probes after gputop: a small process, so that the prompt is back at once.
 
-Run as a script by ``probes/attach_perf.py`` with the number of a socket and the names of two files to
-lock. What comes through the socket are links, each of which takes the kernel up to a third of a second
-to close. When the other end is closed, by gputop or by its death, all of them are closed one after the
-other, and nothing is left. Knows nothing of gputop, so that it starts fast and stays small.
+Run as a script by ``probes/attach_perf.py`` with the number of a socket, the names of two files to lock,
+and perhaps the number of a BPF map. What comes through the socket are links, each of which takes the kernel
+up to a third of a second to close. When the other end is closed, by gputop or by its death, the map is set,
+so that the programs do nothing any more, and all links are closed one after the other. Knows nothing of
+gputop, so that it starts fast and stays small.
 """
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import resource
 import signal
@@ -16,19 +18,29 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from itertools import zip_longest
 
 _MOST_AT_ONCE = 253  # SCM_MAX_FD
 _PAUSE_S = 0.005  # in which a gputop that wants to attach can take its turn
 
 
 def receive(channel: socket.socket) -> list[int]:
-    """All descriptors that come until the other end is closed."""
-    links: list[int] = []
+    """All descriptors that come until the other end is closed: the first of each message, then the second…
+
+    A message holds the probes of one library, those that are hit most often first.
+    """
+    messages: list[list[int]] = []
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, 1, _MOST_AT_ONCE)
-        links += descriptors
         if not data:
-            return links
+            return [link for row in zip_longest(*messages) for link in row if link is not None]
+        messages.append(descriptors)
+
+
+def stop(cell: int) -> None:
+    """Sets the first byte of an array map, which programs look at."""
+    with suppress(OSError, ValueError), mmap.mmap(cell, mmap.PAGESIZE) as page:
+        page[0] = 1
 
 
 def close(links: list[int], turn: int, queue: int) -> None:
@@ -49,7 +61,7 @@ def close(links: list[int], turn: int, queue: int) -> None:
         fcntl.flock(queue, fcntl.LOCK_UN)
 
 
-def main(channel_fd: int, turn: str, queue: str) -> None:
+def main(channel_fd: int, turn: str, queue: str, *cells: str) -> None:
     """Holds what comes through the channel until its other end is closed."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # they mean gputop
         signal.signal(number, signal.SIG_IGN)
@@ -59,8 +71,10 @@ def main(channel_fd: int, turn: str, queue: str) -> None:
     locks = [os.open(path, os.O_RDONLY) for path in (turn, queue)]
     with socket.socket(fileno=channel_fd) as channel:
         links = receive(channel)
+    for cell in cells:
+        stop(int(cell))
     close(links, *locks)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:4])
+    main(int(sys.argv[1]), *sys.argv[2:])

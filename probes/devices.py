@@ -11,12 +11,15 @@ import numpy.typing as npt
 from probes import api
 from probes.schema import Kind, Records, select
 
-# the runtime makes a context through the second one, also where its own calls are not traced
+# the runtime makes a context through the second one, also where its own calls are not traced; programs
+# without the runtime may use the third one
+_NAMES = ("cudaSetDevice", "cuDevicePrimaryCtxRetain", "cuCtxCreate")
 _NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
-_NAMING[[api.OP_OF[name] for name in ("cudaSetDevice", "cuDevicePrimaryCtxRetain")]] = True
+_NAMING[[api.OP_OF[name] for name in _NAMES]] = True
 _PIDS = 1 << 22  # PID_MAX_LIMIT of the kernel
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])
+_IS_RUNTIME = np.array([row.layer == api.RUNTIME for row in api.BY_OP])
 _ORDINAL = 0xFFFFFFFF  # an int argument: the upper half of its register holds anything
 
 
@@ -24,7 +27,7 @@ class DeviceCalls:
     """Collects the devices of each process from its records.
 
     Args:
-        complete: Whether all calls of a process were seen, so that one which named no device uses the first.
+        complete: Whether all calls of a process were seen: then the runtime, told no device, uses the first.
     """
 
     def __init__(self, complete: Callable[[int], bool]) -> None:
@@ -32,15 +35,26 @@ class DeviceCalls:
         self._devices: dict[int, set[int]] = {}
         # by pid: processes with a context, whose device has been told; pages appear when used
         self._used: npt.NDArray[np.bool_] = np.zeros(_PIDS, np.bool_)
+        self._open: set[int] = set()  # processes that live and have not used a context
+
+    def expect(self, pid: int) -> None:
+        """A process lives; while all of them have told their device, records are only searched for names."""
+        if not self._used[pid % _PIDS]:
+            self._open.add(pid)
 
     def notice(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """(process, keys of its ``process`` sample) for all that is new in a batch."""
         naming = _NAMING.take(records["op"])
         if naming.any():
             yield from self._named(select(records, naming))
-        used = self._used.take(records["pid"], mode="clip")
-        if not used.all():
-            yield from self._implied(select(records, ~used))
+        if self._open:
+            used = self._used.take(records["pid"], mode="clip")
+            if not used.all():
+                yield from self._implied(select(records, ~used))
+
+    def _told(self, pid: int) -> None:
+        self._used[pid % _PIDS] = True
+        self._open.discard(pid)
 
     def _named(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         good = records[(records["kind"] == _CALL) & (records["ret"] == 0)]
@@ -49,22 +63,29 @@ class DeviceCalls:
             known = self._devices.setdefault(pid, set())
             if ordinal not in known:
                 known.add(ordinal)
-                self._used[pid % _PIDS] = True
+                self._told(pid)
                 yield pid, {"cuda_devices": sorted(known)}
 
     def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """Processes that used a context and named no device."""
         calls = select(records, (records["kind"] == _CALL) & (records["ret"] == 0))
-        pids = np.unique(calls["pid"][_NEEDS_CONTEXT[calls["op"]]]).tolist()
-        for pid in pids:
+        calls = calls[_NEEDS_CONTEXT[calls["op"]]]
+        through_runtime = set(calls["pid"][_IS_RUNTIME[calls["op"]]].tolist())
+        for pid in np.unique(calls["pid"]).tolist():
             if self._used[pid % _PIDS]:
                 continue
-            self._used[pid % _PIDS] = True
-            yield pid, {"cuda_devices": [0]} if self._complete(pid) else {"cuda_devices_missed": True}
+            self._told(pid)
+            if not self._complete(pid):
+                yield pid, {"cuda_devices_missed": True}
+            elif pid in through_runtime:
+                yield pid, {"cuda_devices": [0]}
+            else:  # the driver has no first device: something that is not traced made the context
+                yield pid, {"cuda_devices_hidden": True}
 
     def forget(self, pid: int) -> bool:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
+        self._open.discard(pid)
         told = bool(self._used[pid % _PIDS])
         self._used[pid % _PIDS] = False
         return told

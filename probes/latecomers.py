@@ -50,8 +50,8 @@ class Latecomers:
 
 def _sentence(pid: int) -> str:
     return (
-        f"process {pid} ran before gputop: threads that have slept since then are not shown before their "
-        "first context switch or CUDA call; its streams, pinned memory and device from before are unknown"
+        f"process {pid} ran before gputop: its threads appear with their first switch or CUDA call; "
+        "streams, pinned memory and device from before are unknown"
     )
 
 

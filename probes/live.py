@@ -109,8 +109,9 @@ class LiveSource:
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
-        self._attach_libraries()
+        # from here on records may come: with perf events seconds pass until the last library is attached
         self._started_ns = time.monotonic_ns()
+        self._attach_libraries()
         self._header = self._make_header()
         scan = threading.Thread(
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True

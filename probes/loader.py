@@ -100,17 +100,23 @@ def max_cpus() -> int:
 
 def kernel_problem(release: str) -> str:
     """Why a kernel of this release is too old for live tracing, in one sentence; empty when it is not."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    if match is None or (int(match[1]), int(match[2])) >= OLDEST_KERNEL:
+    if is_release(release, OLDEST_KERNEL):
         return ""
     oldest = ".".join(map(str, OLDEST_KERNEL))
     return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
 
 
-def uses_multi(environment: Mapping[str, str] = os.environ) -> bool:
+def is_release(release: str, oldest: tuple[int, int]) -> bool:
+    """Whether a kernel calls itself this version or a later one; also True of a name that says nothing."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return match is None or (int(match[1]), int(match[2])) >= oldest
+
+
+def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
 
     ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other; else it is tried.
+    None when trying takes rights that we do not have.
 
     Raises:
         ProbeError: ``GPUTOP_ATTACH`` says something else.
@@ -147,6 +153,8 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
     defines |= _interrupt_defines(layout) | _throttle_defines(layout)
+    if as_old:
+        defines["OUTLIVES"] = 1
     return [f"#define {name} {value}" for name, value in defines.items()]
 
 
@@ -197,7 +205,8 @@ def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: b
     Args:
         options: What to compile for.
         layout: This kernel's, if it was read before.
-        as_old: Read from the task what tracepoints tell only since Linux 5.18.
+        as_old: For perf events: what tracepoints tell only since Linux 5.18 is read from the task, and
+            the map ``stopped`` makes the programs idle.
 
     Raises:
         ProbeError: An architecture whose registers are not described.
@@ -256,7 +265,7 @@ def load(options: Options) -> Programs:
     """
     if problem := kernel_problem(platform.release()):
         raise ProbeError(problem)
-    multi = uses_multi()
+    multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
     attach_type = UPROBE_MULTI if multi else -1
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
@@ -272,7 +281,8 @@ def load(options: Options) -> Programs:
             point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
             for point, name in TRACEPOINTS.items()
         }
-        maps = {name: module[name.encode()].map_fd for name in ("events", "threads", "procs", "cpus")}
+        names = ("events", "threads", "procs", "cpus", *(() if multi else ("stopped",)))
+        maps = {name: module[name.encode()].map_fd for name in names}
     except ProbeError:
         raise
     except btf.BtfError as error:

@@ -6,7 +6,10 @@ traced there: with their variants about forty symbols of each library.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from probes import api
+from probes.libraries import Probe
 
 _CUDA = """
     cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel cudaGraphLaunch
@@ -26,6 +29,15 @@ _CUDA = """
     cuDevicePrimaryCtxRetain
 """
 MINIMAL: frozenset[str] = frozenset(_CUDA.split()) | {row.name for row in api.TABLE if row.layer == api.NCCL}
+
+
+def selection(probes: Iterable[Probe]) -> list[Probe]:
+    """Those of them that are traced, in the order of the table: what programs call most often comes first.
+
+    It is also the order in which they are detached, so that a launch is free again a second after the end.
+    """
+    kept = [probe for probe in probes if is_minimal(probe.cookie)]
+    return sorted(kept, key=lambda probe: probe.cookie & (api.MAX_ROWS - 1))
 
 
 def is_minimal(cookie: int) -> bool:

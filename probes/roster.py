@@ -77,7 +77,8 @@ class Roster:
         if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
             self._complete.add(pid)
         if self._devices.forget(pid):  # another program in the same process
-            facts |= {"cuda_devices": [], "cuda_devices_missed": False}
+            facts |= {"cuda_devices": [], "cuda_devices_missed": False, "cuda_devices_hidden": False}
+        self._devices.expect(pid)
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
@@ -100,7 +101,10 @@ class Roster:
         """Names that are new or changed since the last mark; asks /proc for some threads in turn."""
         pids, tids = states["pid"].tolist(), states["tid"].tolist()
         self._reread(list(zip(pids, tids, strict=True)))
-        for pid in self._vanished(set(pids)):
+        living = set(pids)
+        for pid in living:  # also those whose birth was lost
+            self._devices.expect(pid)
+        for pid in self._vanished(living):
             yield from self._ended(pid, mark_ns, 0)
         yield from self._late.tell(states, mark_ns)
         if self._fresh_names:

@@ -8,6 +8,5 @@ if [ "$(id -u)" -ne 0 ]; then
 	printf 'test: not root, so the tests with real eBPF are skipped\n' >&2
 fi
 export PYTHONDONTWRITEBYTECODE=1
-# `make test ARGS="-m drains"` runs what is left out here: it waits for all perf-event probes of the machine to go
 exec timeout --foreground --signal=INT --kill-after=30 "${TEST_LIMIT_S:-1800}" \
-	.venv/bin/python -m pytest --timeout=120 --durations=15 -m "not drains" "$@"
+	.venv/bin/python -m pytest --timeout=120 --durations=15 "$@"

@@ -41,6 +41,18 @@ def test_rows_follow_the_library_version() -> None:
     assert newer == thirteen
 
 
+@pytest.mark.parametrize(
+    ("symbol", "register"),
+    [("cuCtxCreate", "rdx"), ("cuCtxCreate_v2", "rdx"), ("cuCtxCreate_v3", "r8"), ("cuCtxCreate_v4", "rcx")],
+)
+def test_rows_follow_the_variant_of_the_function(symbol: str, register: str) -> None:
+    """The device is the last argument, and newer variants have more before it (cuda.h)."""
+    row = api.find(symbol, "driver", 0)
+    assert row is not None
+    assert row.aux == register
+    assert api.find("cuDevicePrimaryCtxRetain", "driver", 0) != row
+
+
 def test_a_function_of_the_wrong_layer_is_not_traced() -> None:
     assert api.find("cudaMalloc", "driver", 0) is None
     assert api.find("cudaGetLastError", "runtime", 12) is None
@@ -48,7 +60,12 @@ def test_a_function_of_the_wrong_layer_is_not_traced() -> None:
 
 @pytest.mark.parametrize(
     ("file", "layer", "major"),
-    [("cudart12.txt", "runtime", 12), ("cudart13.txt", "runtime", 13), ("cuda.txt", "driver", 0)],
+    [
+        ("cudart12.txt", "runtime", 12),
+        ("cudart13.txt", "runtime", 13),
+        ("cuda.txt", "driver", 0),
+        ("nccl.txt", "nccl", 2),
+    ],
 )
 def test_real_libraries_export_what_the_table_traces(file: str, layer: str, major: int) -> None:
     exported = {api.base_name(symbol) for symbol in (SYMBOLS / file).read_text().split()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
 from gputop.checks.distribution import read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
 from gputop.checks.libraries import SelfHit
-from probes import btf, loader
+from probes import bpfcall, btf, loader
 from probes.rights import Rights
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +49,50 @@ def test_what_the_kernel_itself_answers_decides_how_functions_are_probed(
     monkeypatch.setattr("platform.release", lambda: release)
     monkeypatch.setattr("probes.bpfcall.has_uprobe_multi", lambda: multi)
     assert kernel.read_kernel({}).path == path
+
+
+# what bpf(2) says to the question, as older and newer kernels do: the program, then the link to a folder
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [
+        ((3, errno.EBADF), True),
+        ((3, errno.EINVAL), False),
+        ((errno.EINVAL,), False),
+        ((errno.EPERM,), None),
+        ((errno.EACCES,), None),
+        ((3, errno.EPERM), None),
+    ],
+)
+def test_a_kernel_that_does_not_let_us_ask_has_not_answered(
+    monkeypatch: pytest.MonkeyPatch, answers: tuple[int, ...], known: bool | None
+) -> None:
+    left = list(answers)
+
+    def bpf(_command: int, _attribute: object) -> int:
+        answer = left.pop(0)
+        if answer == 3:
+            return os.open("/dev/null", os.O_RDONLY)
+        raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr("probes.bpfcall._bpf", bpf)
+    assert bpfcall.has_uprobe_multi() is known
+
+
+@pytest.mark.parametrize(
+    ("release", "way"),
+    [("5.15.0-1", "perf-event uprobes"), ("6.5.0-27", "perf-event"), ("6.6.0", "uprobe_multi")],
+)
+def test_without_rights_no_way_of_attaching_is_claimed(
+    monkeypatch: pytest.MonkeyPatch, release: str, way: str
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    monkeypatch.setattr("probes.bpfcall.has_uprobe_multi", lambda: None)
+    found = kernel.read_kernel({})
+    assert found.path == "untried"
+    said = texts(kernel.kernel_section(found), NOTE)
+    assert f"by its version {way}" in said
+    assert "cannot be tried without rights" in said
+    assert kernel.read_kernel({"GPUTOP_ATTACH": "perf"}).path == "perf", "asked for"
 
 
 def test_a_kernel_before_5_15_is_named_as_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +317,7 @@ def test_without_root_check_ends_with_1_and_names_sudo() -> None:
     assert done.returncode == 1, done.stderr
     assert "sudo" in done.stdout
     assert "\nlive tracing does not work here: 1 missing" in done.stdout
+    assert "cannot be tried without rights" in " ".join(done.stdout.split())
 
 
 def _gputop() -> tuple[str, ...]:

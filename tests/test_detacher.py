@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
-from probes import attach_perf
+from probes import api, attach_perf, cookies, detacher, minimal
 from probes.attach_perf import Detacher
+from probes.libraries import Probe
 
 
 @pytest.fixture
@@ -55,20 +57,20 @@ def kill(pid: int) -> None:
 
 def test_links_stay_until_their_owner_lets_go_and_all_are_closed_then(folder: Path) -> None:
     mine, others = links(300)  # more than fit into one message
-    detacher = Detacher(folder)
-    detacher.keep(mine)
+    helper = Detacher(folder=folder)
+    helper.keep(mine)
     time.sleep(0.2)
     assert open_ones(others) == 300
-    detacher.close()
+    helper.close()
     wait_closed(others)
 
 
 def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
     mine, others = links(3)
-    detacher = Detacher(folder)
-    detacher.keep(mine)
+    helper = Detacher(folder=folder)
+    helper.keep(mine)
     with attach_perf.turn(folder):
-        detacher.close()
+        helper.close()
         time.sleep(0.3)
         assert open_ones(others) == 3
     wait_closed(others)
@@ -78,9 +80,9 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
     every = []
     for _ in range(4):
         mine, others = links(100)
-        detacher = Detacher(folder)
-        detacher.keep(mine)
-        detacher.close()
+        helper = Detacher(folder=folder)
+        helper.keep(mine)
+        helper.close()
         every += others
     time.sleep(0.2)
     before = open_ones(every)
@@ -90,38 +92,60 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
     wait_closed(every)
 
 
+def test_of_several_libraries_the_first_probes_go_first() -> None:
+    """Each message holds a library's probes, the hottest first."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        sent = [links(3)[0], links(1)[0], links(2)[0]]
+        for message in sent:
+            socket.send_fds(ours, [b"+"], message)
+        ours.shutdown(socket.SHUT_WR)
+        received = detacher.receive(theirs)
+    first, second, third = [[os.fstat(link).st_ino for link in message] for message in sent]
+    expected = [first[0], second[0], third[0], first[1], third[1], first[2]]
+    assert [os.fstat(link).st_ino for link in received] == expected
+
+
+def test_what_is_hot_comes_first_in_the_smaller_set() -> None:
+    names = ["cudaFree", "cudaGetDevice", "cudaStreamSynchronize", "cudaLaunchKernel", "cudaMemcpyAsync"]
+    rows = [(name, api.find(name, api.RUNTIME, 12)) for name in names]
+    probes = [Probe(name, 0, cookies.encode(row, name), True) for name, row in rows if row is not None]
+    kept = [probe.symbol for probe in minimal.selection(probes)]
+    assert kept == ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaFree"]
+
+
 def test_a_helper_that_was_killed_is_replaced_when_links_come(folder: Path) -> None:
     first, others = links(2)
-    detacher = Detacher(folder)
-    detacher.keep(first)
-    kill(killed := detacher.pid)
+    helper = Detacher(folder=folder)
+    helper.keep(first)
+    kill(killed := helper.pid)
     second, more = links(2)
-    detacher.keep(second)
-    assert detacher.pid != killed
+    helper.keep(second)
+    assert helper.pid != killed
     assert open_ones([*others, *more]) == 4
-    detacher.close()
+    helper.close()
     wait_closed([*others, *more])
 
 
 def test_a_helper_that_was_killed_is_replaced_at_the_end(folder: Path) -> None:
     mine, others = links(2)
-    detacher = Detacher(folder)
-    detacher.keep(mine)
-    kill(killed := detacher.pid)
-    detacher.close()
-    assert detacher.pid != killed
+    helper = Detacher(folder=folder)
+    helper.keep(mine)
+    kill(killed := helper.pid)
+    helper.close()
+    assert helper.pid != killed
     wait_closed(others)
 
 
 def test_the_signals_of_a_terminal_mean_gputop(folder: Path) -> None:
     mine, others = links(1)
-    detacher = Detacher(folder)
-    detacher.keep(mine)
+    helper = Detacher(folder=folder)
+    helper.keep(mine)
     time.sleep(0.3)  # it has begun
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        os.kill(detacher.pid, number)
+        os.kill(helper.pid, number)
     time.sleep(0.1)
-    detacher.close()
+    helper.close()
     wait_closed(others)
 
 

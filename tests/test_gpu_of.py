@@ -23,11 +23,24 @@ from gputop.frame import Frame
 from gputop.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
 from gputop.text import render_text
 from probes.devices import DeviceCalls
+from probes.roster import Roster
+from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
 
 EQUAL = (Device(0, "GPU-aaaa-1", "H200"), Device(1, "GPU-bbbb-2", "H200"), Device(2, "GPU-bbcc-3", "H200"))
 MIXED = (Device(0, "GPU-aaaa-1", "T4"), Device(1, "GPU-bbbb-2", "H200"))
 NO_LIST = "notsupported:nvmlDeviceGetComputeRunningProcesses"
+HIDDEN = "a driver call that gputop does not trace made its context"
+# has a context of the driver's own on a device, and uses it until a file is there
+DRIVER_USER = (
+    "import ctypes, os, sys, time\n"
+    "d = ctypes.CDLL('libcuda.so.1'); c, p = ctypes.c_void_p(), ctypes.c_uint64()\n"
+    "assert d.cuInit(0) == 0\n"
+    "assert d.cuCtxCreate_v2(ctypes.byref(c), 0, {device}) == 0\n"
+    "assert d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20)) == 0\n"
+    "while not os.path.exists({stop!r}):\n"
+    "    d.cuMemsetD8Async(p, 0, ctypes.c_size_t(64), None); time.sleep(0.01)\n"
+)
 # asks for a device, uses it until a file is there, and says its number
 USER = (
     "import os, sys, time\nfrom cuda import Cuda\n"
@@ -127,6 +140,14 @@ def test_a_device_chosen_before_is_unknown_unless_there_is_only_one() -> None:
     assert Attribution(None, EQUAL[:1], {10: facts}).of(10, facts) == GpuUse((0,), "calls")
 
 
+def test_a_device_that_no_traced_call_named_is_unknown_unless_there_is_only_one() -> None:
+    facts = seen(None, cuda_devices_hidden=True)
+    assert use(facts, None) == GpuUse(None, "", HIDDEN)
+    assert use(facts, {99: {0: 1}}) == GpuUse(None, "", HIDDEN), "NVML does not list it"
+    assert use(facts, {10: {2: 5}}) == GpuUse((2,), "nvml", "", 5)
+    assert Attribution(None, EQUAL[:1], {10: facts}).of(10, facts) == GpuUse((0,), "calls")
+
+
 def test_a_device_that_is_not_visible_is_none() -> None:
     assert use(seen("2", cuda_devices=[0, 1]), None) == GpuUse((2,), "calls")
 
@@ -146,7 +167,9 @@ def test_numbers_of_a_container_count_when_only_one_process_fits() -> None:
 
 
 def told(*records: Any, complete: bool = True) -> list[tuple[int, dict[str, Any]]]:
-    return list(DeviceCalls(lambda _: complete).notice(np.concatenate(records)))
+    calls = DeviceCalls(lambda _: complete)
+    calls.expect(10)
+    return list(calls.notice(np.concatenate(records)))
 
 
 def test_each_named_device_is_told_once() -> None:
@@ -170,6 +193,26 @@ def test_who_names_none_uses_the_first_if_all_its_calls_were_seen() -> None:
     assert told(items.off(START, 5, 5, op=int(launch["op"][0]))) == [], "no call"
 
 
+def test_the_driver_has_no_first_device() -> None:
+    """cuCtxCreate names its device; what uses a context that no traced call made is on any."""
+    alloc = items.call(START + 1, 5, "cuMemAlloc")
+    assert told(items.call(START, 5, "cuCtxCreate", aux=2), alloc) == [(10, {"cuda_devices": [2]})]
+    assert told(alloc) == [(10, {"cuda_devices_hidden": True})]
+    assert told(alloc, complete=False) == [(10, {"cuda_devices_missed": True})]
+
+
+def test_a_process_whose_birth_was_lost_is_known_from_the_next_mark_on() -> None:
+    roster = Roster()
+    launch = items.call(START, 5)
+    assert [sample.data for sample in roster.notice(launch)] == [], "nobody has told of it"
+    states = np.zeros(1, THREAD_STATE_DTYPE)
+    states["pid"], states["tid"] = 10, 5
+    list(roster.facts(states, START))
+    (sample,) = roster.notice(launch)
+    assert sample.data == {"pid": 10, "watched": True, "cuda_devices_missed": True}
+    assert list(roster.notice(launch)) == [], "once"
+
+
 def frame_of(*facts: dict[str, Any], devices: Sequence[Device] = EQUAL) -> Frame:
     """A frame with these processes, on GPUs whose NVML lists no processes."""
     engine = Engine(items.HEADER)
@@ -187,6 +230,8 @@ def test_an_unknown_gpu_is_a_question_mark_and_a_problem() -> None:
     )
     assert frame.problems == ("which GPU 10, 11 use is not known: it chose its GPU before gputop watched it",)
     assert frame.processes[0].gpus is None
+    hidden = frame_of({"pid": 10, "cuda_devices_hidden": True}, {"pid": 11})
+    assert hidden.problems == (f"which GPU 10 uses is not known: {HIDDEN}",)
     assert render_text(frame, width=None).splitlines()[-1].split()[:3] == ["12", "process12", "?"]
 
 
@@ -277,8 +322,18 @@ def test_nvml_s_list_says_the_gpu_of_a_running_process(bench: Bench, device: int
 @pytest.mark.parametrize(("device", "order"), [(0, "1,0"), (1, "1,0"), (None, "1,0"), (None, "0,1")])
 def test_without_nvml_s_list_the_calls_say_it(bench: Bench, device: int | None, order: str, way: str) -> None:
     env = {"CUDA_VISIBLE_DEVICES": order, "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
+    row, expected = observed_from_its_start(bench, user_program(bench, device), env)
+    assert (row["gpus"], row["gpus_source"], row["gpus_unknown"]) == (expected, "calls", "")
+    assert len(expected) == 1
+    assert row["gpu_memory_bytes"] is None, "NVML tells of no process"
+
+
+def observed_from_its_start(
+    bench: Bench, command: Sequence[str], env: Mapping[str, str]
+) -> tuple[dict[str, Any], list[int]]:
+    """The row of a command that gputop starts, and the GPUs that it really uses."""
     gputop = subprocess.run(
-        [*GPUTOP, "--once", "--json", "--duration", "1.5", "--", *user_program(bench, device)],
+        [*GPUTOP, "--once", "--json", "--duration", "1.5", "--", *command],
         env=bench.env | env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -290,10 +345,21 @@ def test_without_nvml_s_list_the_calls_say_it(bench: Bench, device: int | None, 
     pid = int(goes_on[1])
     expected = truth(bench, pid)
     (bench.directory / "stop").touch()
-    row = row_of(json.loads(gputop.stdout), pid)
-    assert (row["gpus"], row["gpus_source"], row["gpus_unknown"]) == (expected, "calls", "")
-    assert len(expected) == 1
-    assert row["gpu_memory_bytes"] is None, "NVML tells of no process"
+    return row_of(json.loads(gputop.stdout), pid), expected
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("way", ["multi", "perf"])
+def test_a_context_of_the_driver_s_own_is_on_its_device_or_on_an_unknown_one(bench: Bench, way: str) -> None:
+    """On the smaller set of functions the call that made it is not seen: then nothing is claimed."""
+    env = {"CUDA_VISIBLE_DEVICES": "1,0", "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
+    body = DRIVER_USER.format(device=1, stop=str(bench.directory / "stop"))
+    row, expected = observed_from_its_start(bench, [sys.executable, "-c", body], env)
+    assert expected == [0]
+    if way == "multi":
+        assert (row["gpus"], row["gpus_source"]) == (expected, "calls")
+    else:
+        assert (row["gpus"], row["gpus_unknown"]) == (None, HIDDEN)
 
 
 @pytest.mark.ebpf

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from cli_support import GPUTOP, run
-from simgpu_programs.harness import HERE
+from rootless_support import (
+    CALLER,
+    NOBODY,
+    RIVALS,
+    UNSEEN,
+    as_nobody,
+    environment,
+    frame,
+    is_rootless,
+    mounted,
+    started,
+)
 
 from gputop.engine import Engine
 from gputop.feeds import frame_at
-from gputop.simgpu import build
 from probes.live import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.source import MARK, Sample
@@ -32,8 +38,6 @@ from tests.bench.tmux import Terminal
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 
-NOBODY = 65534
-UNSEEN = "CUDA calls and who preempts are not shown"
 # computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read
 SLEEPER = """
 import os, resource, sys, threading, time
@@ -47,25 +51,6 @@ lived = time.monotonic_ns() - began
 open(sys.argv[1], "w").write(f"{os.getpid()} {used.ru_nvcsw} {used.ru_nivcsw} {cpu} {lived}")
 time.sleep(0.8)
 os._exit(0)
-"""
-# two threads of two processes on one CPU, both always busy
-RIVALS = """
-import os, sys, time
-os.sched_setaffinity(0, {0})
-os.fork()
-end = time.monotonic() + 60
-while time.monotonic() < end:
-    pass
-"""
-CALLER = """
-import os, sys, time
-from cuda import Cuda
-c = Cuda(); p = c.malloc(1 << 20)
-print("ready", os.getpid(), flush=True)
-time.sleep(float(sys.argv[1]))
-for _ in range(1234):
-    c.Memset(p, 0, 64)
-time.sleep(60)
 """
 # what a container's seccomp profile does to bpf(2): EPERM
 WITHOUT_BPF = """
@@ -84,64 +69,6 @@ probes.loader.BCC_FOLDERS = ()
 from gputop.cli import run
 sys.exit(run(sys.argv[1:]))
 """
-
-
-def as_nobody(*more: str) -> tuple[str, ...]:
-    """Becomes nobody; may read this checkout and interpreter where they lie in root's home."""
-    rights = ",".join(f"+{name}" for name in ("dac_read_search", *more))
-    ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    return ("setpriv", *ids, f"--inh-caps={rights}", f"--ambient-caps={rights}")
-
-
-def mounted(script: str) -> tuple[str, ...]:
-    """Runs a command in a mount namespace of its own after a line of shell."""
-    return ("unshare", "--mount", "sh", "-c", f'{script}; exec "$@"', "sh")
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A home for nobody; the simulated GPUs meet there."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o755)
-        os.chown(name, NOBODY, NOBODY)
-        yield Path(name)
-
-
-def environment(home: Path) -> dict[str, str]:
-    simulated = {"SIMGPU_STATE": str(home / "state"), "SIMGPU_INIT_MS": "0", "PYTHONPATH": str(HERE)}
-    return build.environment(os.environ) | simulated | {"HOME": str(home)}
-
-
-@contextmanager
-def started(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> Iterator[int]:
-    """A Python program of nobody's; its number."""
-    process = subprocess.Popen(
-        [*within, sys.executable, "-c", *words],
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield process.pid
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def frame(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> dict[str, Any]:
-    """A frame as gputop prints it there."""
-    done = run("--once", "--json", *words, program=(*within, *GPUTOP), env=environment(home))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def is_rootless(found: dict[str, Any], *words: str) -> bool:
-    """Whether the frame is one without eBPF whose first problem holds these words."""
-    assert found["calls_observed"] is False
-    for word in (UNSEEN, *words):
-        assert word in found["problems"][0]
-    return True
 
 
 # -- what is seen, and what is said --------------------------------------------------------------
@@ -301,9 +228,12 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         env = [f"{name}={environment(home)[name]}" for name in ("HOME", "LD_LIBRARY_PATH", "SIMGPU_STATE")]
         words = ["env", *env, *as_nobody(), *GPUTOP]
         terminal.keys(" ".join(words), "Enter")
-        terminal.wait(lambda: str(pid) in terminal.screen(), 30)
+        terminal.wait(lambda: f"› {pid:>6}" in terminal.screen(), 30)
         shown = terminal.screen()
-        assert "no eBPF without root" in shown
+        told = " ".join(shown.split())
+        assert "no eBPF without root" in told
+        assert "for them: " in told
+        assert "-m gputop" in told, "the command, uncut"
         (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
         assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
         assert "not known without eBPF" in shown
@@ -311,30 +241,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         terminal.wait(terminal.at_prompt, 10)
 
 
-# -- rights as far as they go --------------------------------------------------------------------
-
-
-@pytest.mark.ebpf
-def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
-    with started(home, CALLER, "1.5") as pid:
-        within = as_nobody("bpf", "perfmon")
-        found = frame(home, "--pid", str(pid), "--duration", "4", within=within)
-    assert (found["calls_observed"], found["problems"][:1]) == (True, []), found["problems"]
-    (row,) = found["processes"]
-    counts = {call["api"]: call["count"] for call in row["calls"] if not call["nested"]}
-    assert counts == {"cudaMemset": 1234}
-
-
-@pytest.mark.ebpf
-def test_two_capabilities_say_what_they_leave_out_of_the_whole_machine(home: Path) -> None:
-    found = frame(home, within=as_nobody("bpf", "perfmon"))
-    assert found["calls_observed"] is True
-    assert any("CAP_SYS_PTRACE" in problem for problem in found["problems"])
-
-
-@pytest.mark.parametrize(("right", "other"), [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")])
-def test_one_capability_alone_names_the_other(home: Path, right: str, other: str) -> None:
-    assert is_rootless(frame(home, within=as_nobody(right)), f"no eBPF without {other}")
+# -- what stands in the way ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ LIBRARIES = {
     "libcudart.so.13": "cudart13.txt",
     "libcuda.so.1": "cuda.txt",
     "libnvidia-ml.so.1": "nvml.txt",
+    "libnccl.so.2": "nccl.txt",
 }
 needs_binutils = pytest.mark.skipif(
     shutil.which("readelf") is None, reason="readelf: apt-get install binutils"

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from simgpu_programs.harness import Bench
 
+from gputop.simgpu import read_trace
+
 HALF_BUSY = (
     "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(100 << 20); print('ready', flush=True)\n"
     "t = time.monotonic()\n"
@@ -177,3 +179,50 @@ def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench)
     (process,) = bench.processes()
     assert process.calls["nvmlDeviceGetPowerUsage"] == 3
     assert process.calls["cudaLaunchKernel"] == 1
+
+
+def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
+    control, trace = bench.directory / "fault", bench.directory / "trace"
+    control.write_text("")
+    settings = {"SIMGPU_NVML_FAULT_FILE": str(control), "SIMGPU_NVML_WINDOW_MS": "100"}
+    workload = bench.start(
+        "c = Cuda(); c.SetDeviceFlags(4); s = c.stream(); print('ready', flush=True)\n"
+        "while True: c.launch(4_000_000, s); c.StreamSynchronize(s)\n",
+        SIMGPU_TRACE=str(trace),
+        **settings,
+    )
+    assert workload.stdout is not None
+    assert workload.stdout.readline() == "ready\n"
+    seen = ask(
+        bench,
+        f"import pathlib\nf = pathlib.Path({str(control)!r}); r = []\n"
+        "def look():\n"
+        "    time.sleep(0.25); ids = [75, 80, 81, 76, 140]\n"
+        "    v = n.nvmlDeviceGetFieldValues(h, ids)\n"
+        "    r.append([time.monotonic_ns(), n.nvmlDeviceGetClockInfo(h, 1),\n"
+        "      n.nvmlDeviceGetCurrentClocksEventReasons(h),\n"
+        "      n.nvmlDeviceGetViolationStatus(h, 1).violationTime,\n"
+        "      [x.value.ullVal if x.nvmlReturn == 0 else 'error %d' % x.nvmlReturn for x in v]])\n"
+        "look(); a = time.monotonic_ns(); f.write_text('throttle:0x40:585'); look(); look()\n"
+        "f.write_text(''); b = time.monotonic_ns(); look(); look(); print(json.dumps([r, a, b]))",
+        **settings,
+    )
+    workload.kill()
+    workload.wait()
+    looks, begin, end = seen
+    assert [look[1] for look in looks] == [1755, 585, 585, 1755, 1755]
+    assert [look[2] for look in looks] == [0, 0x40, 0x40, 0, 0]
+    thermal = [look[3] for look in looks]
+    assert thermal[0] == 0
+    assert 0 < thermal[1] < thermal[2] <= thermal[3] == thermal[4]
+    assert abs(thermal[4] - (end - begin)) < 60_000_000
+    for look in looks:
+        *counters, boost, other = look[4]
+        assert [boost, other] == [0, "error 3"]
+        assert all(look[3] - 20_000_000 < counter <= look[3] for counter in counters)
+    rows = read_trace(trace).rows
+    lasted = rows["end"] - rows["start"]
+    throttled = (rows["enqueue"] > begin + 5_000_000) & (rows["enqueue"] < end)
+    free = (rows["enqueue"] < begin) | (rows["enqueue"] > end + 5_000_000)
+    assert set(lasted[throttled]) == {12_000_000}
+    assert set(lasted[free]) == {4_000_000}

@@ -29,7 +29,7 @@ from gputop.ui.app import GputopApp
 from gputop.ui.model.details import call_table
 from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Needs, plan
-from gputop.ui.model.look import line_width
+from gputop.ui.model.look import line_width, plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.processes import process_table
 from gputop.ui.run import NO_TERMINAL
@@ -81,7 +81,7 @@ def test_no_line_is_wider_than_the_terminal(
         gpu_lines=st.integers(1, 20),
         storms=st.integers(0, 20),
         processes=st.integers(0, 300),
-        banner=st.booleans(),
+        banner=st.integers(0, 9),
         transport=st.booleans(),
         log=st.booleans(),
         focus=st.sampled_from(["processes", "calls", "threads", "gpus"]),
@@ -101,6 +101,33 @@ def test_panes_neither_overlap_nor_leave_the_screen(width: int, height: int, nee
         assert all(x < width and y < height for x, y in cells)
         covered |= cells
     assert {y for _, y in covered} == set(range(height))
+
+
+ROOTLESS = (
+    "no eBPF without root: CUDA calls and who preempts are not shown; for them: "
+    "sudo /home/someone/projects/.venv/bin/gputop --pid 12345"
+)
+
+
+def banner(width: int, height: int, *problems: str) -> str:
+    """The lines between the header and the GPUs, joined."""
+    presenter = Presenter("live", ascii_only=False, title="")
+    presenter.show(fake.frame(3, problems=problems))
+    lines = [plain(line) for line in presenter.paint(width, height)]
+    first_gpu = next(number for number, line in enumerate(lines) if "UTIL" in line or "GPUs" in line)
+    return " ".join(" ".join(lines[1:first_gpu]).split())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (80, 20), (120, 40), (200, 50)])
+def test_the_banner_holds_what_is_missing_and_the_command_for_the_rest(size: tuple[int, int]) -> None:
+    assert banner(*size, ROOTLESS) == f"▲ {ROOTLESS}", "all of it is there: no key is needed for more"
+    assert banner(*size, ROOTLESS, "another") == f"▲ {ROOTLESS} [!] all 2"
+
+
+def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:
+    assert banner(80, 19, ROOTLESS).endswith("… [!] full text")
+    assert banner(80, 24, "why " * 99).endswith("… [!] full text")
+    assert banner(80, 24, "short") == "▲ short"
 
 
 def test_the_order_is_looked_at_once_a_second() -> None:

@@ -197,6 +197,9 @@ async def test_lost_events_turn_the_header_red() -> None:
 async def test_no_gpu_is_a_sentence() -> None:
     async with running(fake.frame(gpus=0, driver="")) as (app, _, _):
         assert "No GPU shown: NVML could not be loaded" in text_of(app)
+    problems = ("GPUTOP_ATTACH=magic: it can be multi or perf", "no GPU figures: no NVIDIA driver")
+    async with running(fake.frame(gpus=0, driver="", problems=problems)) as (app, _, _):
+        assert "No GPU shown: no NVIDIA driver" in text_of(app)
 
 
 async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
@@ -216,9 +219,10 @@ async def test_before_the_first_frame_nothing_breaks() -> None:
 async def test_problems_are_a_banner_with_the_full_text_behind_a_key() -> None:
     problem = "futex tracepoint refused by the kernel " + "because of something long " * 9 + "END"
     async with running(fake.frame(problems=(problem, "second")), (80, 24)) as (app, _, pilot):
-        banner = text_of(app).splitlines()[1]
-        assert "futex tracepoint refused" in banner
-        assert "[!] all 2" in banner
+        banner = text_of(app).splitlines()[1:4]
+        assert "futex tracepoint refused" in banner[0]
+        assert "… " in banner[2]
+        assert "[!] all 2" in banner[2]
         await pilot.press("exclamation_mark")
         assert " ".join(problem.split()) in " ".join(text_of(app).split())
         assert "second" in text_of(app)

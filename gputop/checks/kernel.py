@@ -11,7 +11,8 @@ from pathlib import Path
 from gputop.checks.fact import Fact, Section, missing, note, ok
 from probes import btf, loader
 
-MULTI, PERF, NONE = "uprobe_multi", "perf", "none"
+MULTI, PERF, UNTRIED, NONE = "uprobe_multi", "perf", "untried", "none"
+_MULTI_KERNEL = (6, 6)
 _MOUNTS = Path("/proc/self/mounts")
 
 
@@ -22,7 +23,7 @@ class Kernel:
     Attributes:
         release: As ``uname -r`` says it.
         architecture: As ``uname -m`` says it.
-        path: How functions are probed: ``uprobe_multi``, ``perf`` or ``none``.
+        path: How functions are probed: ``uprobe_multi``, ``perf``, ``untried`` (it takes rights) or ``none``.
         problem: Why there is no path, or ``""``.
         forced: What ``GPUTOP_ATTACH`` asks for, or ``""``.
         btf: Where type information is looked for.
@@ -47,9 +48,10 @@ def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str
     if problem := loader.kernel_problem(release):
         return NONE, problem
     try:
-        return (MULTI if loader.uses_multi(environment) else PERF), ""
+        multi = loader.uses_multi(environment)
     except loader.ProbeError as error:
         return NONE, str(error)
+    return {True: MULTI, False: PERF, None: UNTRIED}[multi], ""
 
 
 def _btf_error(path: Path) -> str:
@@ -96,6 +98,12 @@ def _release_fact(kernel: Kernel) -> Fact:
             else "a newer kernel; until then gputop shows NVML and procfs only"
         )
         return missing(kernel.problem, fix)
+    if kernel.path == UNTRIED:
+        which = "uprobe_multi" if loader.is_release(kernel.release, _MULTI_KERNEL) else "perf-event uprobes"
+        return note(
+            f"Linux {kernel.release}: by its version {which}, which cannot be tried without rights",
+            "sudo gputop check tries it",
+        )
     if kernel.path == MULTI:
         return ok(f"Linux {kernel.release}: uprobe_multi, one link a library{why}")
     text = f"Linux {kernel.release}: perf-event uprobes{why}, on the calls that totals and idle proofs need"

@@ -39,6 +39,8 @@ def _become(options: argparse.Namespace) -> NoReturn:
     words = [sys.executable, "-m", "gputop.demo", name]
     if options.duration:
         words.append(str(options.duration))
+    if sys.stderr.isatty():  # not under gputop itself, which keeps the output
+        sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")
     sys.stdout.flush()
     # the search path of the loader is read at start: a new program image, the same process
     os.execve(sys.executable, words, environment)

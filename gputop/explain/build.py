@@ -114,7 +114,7 @@ def _verdict(
         top = findings[0]
         return f"{said}, but {top.title} ({top.cause}, {top.level})."
     if idle.upper > 0.5 * span:
-        return f"{said}; whether it was busy for the rest cannot be told, because the program seldom waits for it."
+        return f"{said}; for the rest it cannot be told, because the program seldom waits for it."
     return f"{said}: no loss that repeats."
 
 
@@ -156,23 +156,24 @@ def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, spa
     if others:
         numbers = ", ".join(str(pid) for pid in sorted(others)[:4])
         notes.append(
-            f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones gave it nothing"
+            f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones "
+            "gave it nothing"
         )
     late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)
     if late:
         numbers = ", ".join(str(pid) for pid in late[:4])
         notes.append(
-            f"process {numbers} ran before the recording: until a device synchronisation returns, a stream from "
-            "before may hold work, so its gaps up to then are strong, not proved"
+            f"process {numbers} ran before the recording: until a device synchronisation returns, a stream "
+            "from before may hold work, so its gaps up to then are strong, not proved"
         )
     if evidence.lost_events:
         notes.append(
-            f"{evidence.lost_events} events are lost; {format_ns(gpu.voided_ns) if gpu.voided_ns else '0'} of "
-            "gaps around them are left out"
+            f"{evidence.lost_events} events are lost; {format_ns(gpu.voided_ns) if gpu.voided_ns else '0'} "
+            "of gaps around them are left out"
         )
     if span and idle.upper - idle.lower > 0.2 * span:
         notes.append(
-            f"for {format_ns(idle.upper - idle.lower)} it cannot be told from the calls whether the GPU had work: "
-            "no call waited for it there"
+            f"for {format_ns(idle.upper - idle.lower)} it cannot be told from the calls whether the GPU had "
+            "work: no call waited for it there"
         )
     return tuple(notes)

@@ -85,7 +85,7 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
 
 def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
     """(thread, kind of wait) of each link from the enqueuer down to the leaf."""
-    found = []
+    found: list[tuple[int, int]] = []
     link = int(scene.leaves.link[leaf])
     slices, evidence = scene.evidence.slices, scene.evidence
     while link >= 0 and len(found) < 16:

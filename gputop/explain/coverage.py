@@ -1,4 +1,4 @@
-"""Whether NVML agrees: a GPU that it saw busy while all known streams were empty has work that is invisible."""
+"""Whether NVML agrees: a GPU that was busy while all known streams were empty has invisible work."""
 
 from __future__ import annotations
 

@@ -296,14 +296,16 @@ class Gatherer:
             self._calls(records, calls)
         if calls.all():
             return
-        for kind, parts, convert in (
-            (Kind.OFFCPU, tick.slices, slices_of),
-            (Kind.OCCUPANT, tick.stints, lambda rows: _stints_of(rows, "cpu")),
-            (Kind.MIGRATE, tick.moves, lambda rows: _stints_of(rows, "queue_cpu")),
+        slices = kinds == np.uint8(Kind.OFFCPU)
+        if slices.any():
+            tick.slices.append(slices_of(select(records, slices)))
+        for kind, parts, cpu in (
+            (Kind.OCCUPANT, tick.stints, "cpu"),
+            (Kind.MIGRATE, tick.moves, "queue_cpu"),
         ):
             mask = kinds == np.uint8(kind)
             if mask.any():
-                parts.append(convert(select(records, mask)))
+                parts.append(_stints_of(select(records, mask), cpu))
         life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
         if life.any():
             self.lives.append(_lives_of(select(records, life)))

@@ -161,7 +161,8 @@ def _culprit(cause: Cause, claim: Claim) -> str:
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
     scene = claim.scene
     facts = [
-        f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} (longest {format_ns(int(per_gap.max()))})"
+        f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} "
+        f"(longest {format_ns(int(per_gap.max()))})"
     ]
     if scene.steps is not None and scene.steps.count:
         steps = scene.steps

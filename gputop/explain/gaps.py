@@ -377,4 +377,5 @@ def _join(parts: list[Gaps]) -> Gaps:
     columns = [np.concatenate([empty, *(getattr(part, name) for part in parts)]) for name in names]
     proved = np.concatenate([np.zeros(0, np.bool_), *(part.proved for part in parts)])
     order = np.argsort(columns[0], kind="stable")
-    return Gaps(*(column[order] for column in columns), proved[order])
+    begin, end, device, opener, closer, thread = (column[order] for column in columns)
+    return Gaps(begin, end, device, opener, closer, thread, proved[order])

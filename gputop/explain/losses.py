@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gputop.explain.ranges import Ints, union
 from probes.schema import Records
@@ -42,7 +43,7 @@ class LossFinder:
             self._note(cpu, step, time.astype(np.int64))
         self._time[cpu] = int(time[-1])
 
-    def _note(self, cpu: int, step: Ints, time: Ints) -> None:
+    def _note(self, cpu: int, step: npt.NDArray[np.int32], time: Ints) -> None:
         for row in np.flatnonzero(step > 1).tolist():
             missing = int(step[row]) - 1
             if row + 1 < len(step) and step[row + 1] <= 0:

@@ -107,7 +107,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
     lines = [*_wrapped(report.verdict, width, "")]
     if report.steps is not None:
         lines.append(
-            f"{report.steps.count} steps of {format_ns(report.steps.median_ns)} each, by the calls of thread {report.steps.tid}."
+            f"{report.steps.count} steps of {format_ns(report.steps.median_ns)} each, by the calls of thread "
+            f"{report.steps.tid}."
         )
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
@@ -154,8 +155,9 @@ def _rest(report: Report, width: int) -> list[str]:
     for storm in report.storms:
         cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
         text = (
-            f"{storm.name} ({storm.tid} of {storm.pid}) was switched {format_count(storm.switches_per_second)} times a "
-            f"second; GPU time lost while it waited for a CPU: {cost}"
+            f"{storm.name} ({storm.tid} of {storm.pid}) was switched "
+            f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
+            f"a CPU: {cost}"
         )
         lines += _wrapped(escape_text(text), width, "")
     parts = [

@@ -19,7 +19,8 @@ def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
 
 def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
     """Nanoseconds that [begin, end) and [low, high) share, row by row."""
-    return np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
+    shared: Ints = np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
+    return shared
 
 
 def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:

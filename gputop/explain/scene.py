@@ -10,7 +10,7 @@ from gputop.explain.analysis import Analysis
 from gputop.explain.apiclass import Group, Role
 from gputop.explain.chain import State
 from gputop.explain.evidence import STINT_COLUMNS, Column, Evidence
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, Mask
 from gputop.explain.steps import Steps, find_steps
 from gputop.explain.waits import Wait
 from gputop.occupancy import match, split
@@ -76,20 +76,20 @@ class Scene:
         evidence, leaves = self.evidence, self.leaves
         calls, threads, slices = evidence.calls, evidence.threads, evidence.slices
         enqueuer = self.gaps.thread[leaves.gap]
-        self.own: Column = leaves.thread == enqueuer
+        self.own: Mask = leaves.thread == enqueuer
         watched = leaves.thread >= 0
         pid = np.where(watched, threads.pid[leaves.thread], -1)
         self.pid: Ints = pid
-        self.same_process: Column = pid == threads.pid[enqueuer]
-        self.family: Column = np.isin(pid, self._family())
+        self.same_process: Mask = pid == threads.pid[enqueuer]
+        self.family: Mask = np.isin(pid, self._family())
         in_call = leaves.call >= 0
         groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
         self.group: Column = np.where(in_call, groups[leaves.call], Group.OTHER)
-        self.in_opener: Column = in_call & (leaves.call == self.gaps.opener[leaves.gap])
+        self.in_opener: Mask = in_call & (leaves.call == self.gaps.opener[leaves.gap])
         kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = leaves.slice >= 0
-        self.throttled: Column = asleep & ((flags[leaves.slice] & OffFlag.THROTTLED) != 0)
+        self.throttled: Mask = asleep & ((flags[leaves.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
         linked = leaves.link >= 0
         size = len(self.links.slice)
@@ -99,7 +99,7 @@ class Scene:
         sleeps = asleep & (leaves.state == State.BLOCKED)
         self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
         self.via: Column = via
-        self.over_network: Column = (
+        self.over_network: Mask = (
             self._any_link(of_link == Wait.SOCKET) if size else np.zeros(self.size, np.bool_)
         )
 
@@ -141,6 +141,12 @@ class Scene:
                 return np.array(sorted(family), np.int64)
             family |= more
 
+    @property
+    def cpus(self) -> int:
+        """Number of CPUs of the machine; 0 when it is not known."""
+        machine = self.evidence.header.get("machine")
+        return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
+
     def family_processes(self) -> int:
         """How many processes belong to those that give a GPU work, themselves included."""
         return len(self._family())
@@ -167,7 +173,20 @@ class Scene:
         ordered = sorted(by_process.items(), key=lambda one: -one[1])
         return [(f"{facts.process_name(pid)} ({pid})" if pid else "idle", ns / total) for pid, ns in ordered]
 
-    def gap_ns(self, chosen: Column) -> Ints:
+    def does(self, *states: State) -> Mask:
+        """Leaves in one of these states."""
+        return np.isin(self.leaves.state, [int(state) for state in states])
+
+    def waits(self, *kinds: Wait) -> Mask:
+        """Leaves asleep in one of these kinds of waits."""
+        asleep = self.does(State.BLOCKED)
+        return asleep & np.isin(self.wait, [int(kind) for kind in kinds])
+
+    def inside(self, *groups: Group) -> Mask:
+        """Leaves inside a call of the enqueuer of one of these groups; ``OTHER``: between calls."""
+        return np.isin(self.group, [int(group) for group in groups])
+
+    def gap_ns(self, chosen: Mask) -> Ints:
         """The chosen leaves' time per gap."""
         sums = np.bincount(self.leaves.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
         return sums.astype(np.int64)

@@ -10,6 +10,7 @@ kernels changes no set, and two loops one after the other are two stretches.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +111,8 @@ def _ahead(what: npt.NDArray[np.uint64], head: Ints, first: int) -> Ints:
     if not times or max(times) < 2 or times.count(max(times)) < len(times) / 2:
         return np.zeros(0, np.int64)
     leader = min((place for place in places if len(place) == max(times)), key=lambda place: int(place[0]))
-    return head[first] + leader[1:]
+    begins: Ints = head[first] + leader[1:]
+    return begins
 
 
 def _symbols(evidence: Evidence, rows: Ints, groups: Column) -> npt.NDArray[np.uint64]:
@@ -121,7 +123,8 @@ def _symbols(evidence: Evidence, rows: Ints, groups: Column) -> npt.NDArray[np.u
         groups == Group.COPY, np.log2(np.maximum(calls["bytes"][rows], 1)).astype(np.uint64), np.uint64(0)
     )
     what = calls["op"][rows].astype(np.uint64) | (calls["direction"][rows].astype(np.uint64) << np.uint64(16))
-    return (what | (size << np.uint64(20))) ^ (aux * np.uint64(0x9E3779B97F4A7C15))
+    symbols: npt.NDArray[np.uint64] = (what | (size << np.uint64(20))) ^ (aux * np.uint64(0x9E3779B97F4A7C15))
+    return symbols
 
 
 def _regular(what: npt.NDArray[np.uint64]) -> Column:
@@ -230,7 +233,7 @@ def _mark_anchor(chosen: Column, types: Ints, length: Ints) -> None:
         heads = places[np.append(True, np.diff(places) > 1)]
         if len(heads) < FEWEST:
             continue
-        sets = [frozenset(types[low:high].tolist()) for low, high in zip(heads, heads[1:], strict=False)]
+        sets = [frozenset(types[low:high].tolist()) for low, high in pairwise(heads.tolist())]
         usual = max(set(sets), key=sets.count)
         spent = np.add.reduceat(length, heads)[:-1]
         alike = np.array([one == usual for one in sets])

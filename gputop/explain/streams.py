@@ -93,7 +93,8 @@ class Streams:
         thread = np.where(handle == PER_THREAD, tid, np.uint64(0))
         mixed = handle * np.uint64(0x9E3779B97F4A7C15) + (pid << np.uint64(32))
         mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
-        return mixed ^ (device.astype(np.uint64) * np.uint64(0x165667B19E3779F9))
+        mixed ^= device.astype(np.uint64) * np.uint64(0x165667B19E3779F9)
+        return mixed
 
     def _add_open_calls(self) -> None:
         """A call that had not returned at the end may give any stream of its process work."""
@@ -199,7 +200,8 @@ def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) ->
     rows = streams.rows(Role.COPY_SYNC)
     direction = calls["direction"][rows]
     pinned = ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
-    return rows[(direction == D2H) | ((direction == H2D) & pinned)]
+    waiting: Ints = rows[(direction == D2H) | ((direction == H2D) & pinned)]
+    return waiting
 
 
 class Events:
@@ -289,6 +291,6 @@ def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[l
             valid = place >= 0
             derived[target].append(Proofs(edge.cover[place[valid]], known.at[valid], known.row[valid]))
         fresh = [merge(parts) for parts in derived]
-        for known, more in zip(result, fresh, strict=True):
-            known.append(more)
+        for every, more in zip(result, fresh, strict=True):
+            every.append(more)
     return result

@@ -38,7 +38,8 @@ _KINDS: dict[Wait, str] = {
     Wait.SLEEP: "nanosleep clock_nanosleep pause rt_sigtimedwait rt_sigsuspend",
     Wait.DRIVER: "ioctl",
     Wait.CHILD: "wait4 waitid",
-    Wait.MEMORY: "mmap munmap mprotect mremap madvise brk mlock mlock2 munlock mbind migrate_pages move_pages",
+    Wait.MEMORY: "mmap munmap mprotect mremap madvise brk mlock mlock2 munlock mbind migrate_pages "
+    "move_pages",
 }
 WORDS: dict[Wait, str] = {
     Wait.OTHER: "in the kernel",

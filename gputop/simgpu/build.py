@@ -29,8 +29,9 @@ _FLAGS = (
     "-fno-strict-aliasing",
     "-Wall",
 )
-_DRIVER_SOURCES = ("cu_*.c", "sg_log.c", "sg_process.c")
-_NVML_SOURCES = ("nvml_*.c", "sg_log.c", "sg_process.c")
+_DRIVER_SOURCES = ("cu_*.c", "sg_*.c")
+_NVML_SOURCES = ("nvml_*.c", "sg_*.c")
+_NCCL_SOURCES = ("nccl_*.c", "sg_process.c")
 
 
 class SimGpuError(RuntimeError):
@@ -51,6 +52,7 @@ _LIBRARIES = (
     _Library("libcudart.so.12", "cudart12.txt", ("rt_*.c",), major=12, versioned=True),
     _Library("libcudart.so.13", "cudart13.txt", ("rt_*.c",), major=13, versioned=True),
     _Library("libnvidia-ml.so.1", "nvml.txt", _NVML_SOURCES),
+    _Library("libnccl.so.2", "nccl.txt", _NCCL_SOURCES),
 )
 
 
@@ -114,18 +116,27 @@ def _run(command: list[str]) -> None:
         )
 
 
+def _layout(library: _Library) -> codegen.LogLayout:
+    """The log line of a library; runtime, driver and NCCL share the driver's."""
+    if library.symbols == "nvml.txt":
+        return codegen.log_layout("nvml", symbols("nvml.txt"), ())
+    files = ("cudart12.txt", "cudart13.txt", "cuda.txt")
+    names = {*codegen.own_names(symbols("nccl.txt")), *(name for file in files for name in symbols(file))}
+    return codegen.log_layout("cuda", sorted(names), codegen.CUDA_TOTALS)
+
+
 def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool) -> None:
     names = symbols(library.symbols)
     sources = _sources(library.sources)
     definitions = codegen.read_definitions(sources)
     generated = work / f"gen-{library.soname}"
     generated.mkdir()
-    cuda_names = sorted({*symbols("cudart12.txt"), *symbols("cudart13.txt"), *symbols("cuda.txt")})
+    layout = _layout(library)
     if library.symbols == "nvml.txt":
-        layout = codegen.log_layout("nvml", names, ())
         assembly = codegen.nvml_exports(names, definitions, endbr=endbr)
+    elif library.symbols == "nccl.txt":
+        assembly = codegen.nccl_exports(names, layout, definitions, endbr=endbr)
     else:
-        layout = codegen.log_layout("cuda", cuda_names, codegen.CUDA_TOTALS)
         assembly = codegen.cuda_exports(names, layout, definitions, endbr=endbr)
     (generated / "log_layout.h").write_text(codegen.layout_header(layout), encoding="utf-8")
     (generated / "exports.S").write_text(assembly, encoding="utf-8")
@@ -139,13 +150,23 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
         script.write_text(codegen.version_map(library.soname, names), encoding="utf-8")
         command.append(f"-Wl,--version-script={script}")
     else:
-        text = '#include "sg_common.h"\n' + codegen.export_table(names, layout, definitions)
-        (generated / "exports.c").write_text(text, encoding="utf-8")
-        units.append(generated / "exports.c")
+        units += _export_table(library, generated, layout, definitions)
     output = work / "out" / library.soname
     command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
     _run([*command, "-o", str(output), *map(str, units), "-ldl"])
     output.chmod(0o755)
+
+
+def _export_table(
+    library: _Library, generated: Path, layout: codegen.LogLayout, definitions: codegen.Definitions
+) -> list[Path]:
+    """Writes the table that the driver and NVML look names up in; NCCL needs none."""
+    if library.symbols == "nccl.txt":
+        return []
+    text = '#include "sg_common.h"\n'
+    text += codegen.export_table(symbols(library.symbols), layout, definitions)
+    (generated / "exports.c").write_text(text, encoding="utf-8")
+    return [generated / "exports.c"]
 
 
 def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:

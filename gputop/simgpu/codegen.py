@@ -14,6 +14,7 @@ from pathlib import Path
 
 NOT_SUPPORTED = 801
 NVML_NOT_SUPPORTED = 3
+NCCL_INVALID_USAGE = 5
 #: Digits of a number in the log: two aligned words of eight, each stored at once.
 NUMBER_WIDTH = 16
 PAGE = 4096
@@ -28,6 +29,7 @@ CUDA_TOTALS = (
     "bytes_h2d",
     "bytes_d2h",
     "bytes_d2d",
+    "staging_ns",
 )
 
 _DEFINED = re.compile(r"^SG(?:_TEXT|_OTHER)?\((?:[^,()]*, )?(\w+)\)", re.MULTILINE)
@@ -170,8 +172,16 @@ def _exit(symbol: str, last: str, *, slow: str = "") -> str:
     )
 
 
-def cuda_entry(symbol: str, offset: int, target: str | None, variant: bool | None, *, endbr: bool) -> str:
-    """One exported function of the runtime or the driver.
+def cuda_entry(
+    symbol: str,
+    offset: int,
+    target: str | None,
+    variant: bool | None,
+    *,
+    endbr: bool,
+    refusal: int = NOT_SUPPORTED,
+) -> str:
+    """One exported function of the runtime, the driver or NCCL.
 
     Args:
         symbol: The exported name.
@@ -179,6 +189,7 @@ def cuda_entry(symbol: str, offset: int, target: str | None, variant: bool | Non
         target: The simulated function, or None.
         variant: Whether the name is the per-thread variant of a pair; None when there is no pair.
         endbr: Whether to start with ``endbr64``.
+        refusal: What a function returns that is not simulated.
     """
     text = _entry(symbol, endbr=endbr) + _COUNT.format(low=offset + 8)
     if variant is not None and target is not None:
@@ -188,7 +199,7 @@ def cuda_entry(symbol: str, offset: int, target: str | None, variant: bool | Non
     elif target is not None:
         last = f"\tjmp impl_{target}\n"
     else:
-        text += f"\tmov ${NOT_SUPPORTED}, %eax\n"
+        text += f"\tmov ${refusal}, %eax\n"
         last = "\tret\n"
     return text + _exit(symbol, last, slow=_SLOW.format(offset=offset))
 
@@ -214,6 +225,26 @@ def cuda_exports(symbols: list[str], layout: LogLayout, definitions: Definitions
         parts.append(
             cuda_entry(symbol, layout.offsets[symbol], target, per_thread if paired else None, endbr=endbr)
         )
+    parts.append('\n\t.section .note.GNU-stack,"",@progbits\n')
+    return "".join(parts)
+
+
+def own_names(symbols: list[str]) -> list[str]:
+    """NCCL's names without their pnccl twins, which stand at the same address."""
+    return [symbol for symbol in symbols if not symbol.startswith("p")]
+
+
+def nccl_exports(symbols: list[str], layout: LogLayout, definitions: Definitions, *, endbr: bool) -> str:
+    """The assembly file of NCCL."""
+    known = set(symbols)
+    parts = [slow_path("sg_slow_count", "sg_count_slow")]
+    for symbol in own_names(symbols):
+        target = definitions.target(symbol)
+        offset = layout.offsets[symbol]
+        parts.append(cuda_entry(symbol, offset, target, None, endbr=endbr, refusal=NCCL_INVALID_USAGE))
+        if f"p{symbol}" in known:
+            twin = f"\t.weak {symbol}\n\t.globl p{symbol}\n\t.type p{symbol},@function\n"
+            parts.append(f"{twin}\t.set p{symbol}, {symbol}\n")
     parts.append('\n\t.section .note.GNU-stack,"",@progbits\n')
     return "".join(parts)
 

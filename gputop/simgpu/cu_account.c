@@ -77,6 +77,14 @@ static void write_log(void) {
   sg_log_number(LOG_FIRST_START_NS, first);
 }
 
+/* CPU time spent on copying pageable memory for the device; without sg_mu. */
+void acc_staging(uint64_t ns) {
+  static uint64_t total;
+  pthread_mutex_lock(&sg_mu);
+  sg_log_number(LOG_STAGING_NS, total += ns);
+  pthread_mutex_unlock(&sg_mu);
+}
+
 void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
   uint64_t now = sg_now(), oldest = now - (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
   cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);

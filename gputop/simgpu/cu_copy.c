@@ -76,12 +76,20 @@ static void put(struct stream *s, struct op op) {
   pthread_mutex_unlock(&sg_mu);
 }
 
+static uint64_t thread_cpu(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 /* To the device from pageable memory: earlier work first, then the CPU stages; the rest is in flight. */
 static int stage(struct stream *s, struct op op, unsigned how) {
-  uint64_t begun, spent;
+  uint64_t begun, spent, cpu;
   q_wait_stream(s, how);
   begun = sg_now();
+  cpu = thread_cpu();
   copy_move(&op.region);
+  acc_staging(thread_cpu() - cpu);
   spent = sg_now() - begun;
   op.duration = op.duration > spent ? op.duration - spent : 1500;
   put(s, op);
@@ -101,7 +109,7 @@ int copy_run(struct region r, int asked, void *handle, int async) {
   struct op op = {.type = OP_WORK, .kind = kind, .bytes = bytes, .duration = duration_of(kind, bytes), .region = r};
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
-    err = async ? graph_add(s->capture, op) : E_CAPTURE;
+    err = async ? capture_add(s, op) : E_CAPTURE;
     pthread_mutex_unlock(&sg_mu);
     return err;
   }
@@ -237,7 +245,7 @@ static int fill(char *dst, size_t pitch, unsigned value, unsigned width, size_t 
   struct op op = {.type = OP_WORK, .kind = K_SET, .bytes = bytes, .duration = duration_of(K_SET, bytes)};
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
-    err = graph_add(s->capture, op);
+    err = capture_add(s, op);
     pthread_mutex_unlock(&sg_mu);
     return err;
   }

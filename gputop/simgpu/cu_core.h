@@ -36,6 +36,8 @@ enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COMM, K_COMM_WAIT, K
 #define SCHED_YIELD 2u
 #define SCHED_BLOCK 4u
 
+#define MAX_BRANCHES 8
+
 struct graph;
 
 struct region { /* a copy of depth x height rows */
@@ -55,7 +57,14 @@ struct op {
   void (*callback)(void *);
   void *argument;
   struct region region;
+  size_t index; /* in its graph */
   struct op *next;
+};
+
+/* Nodes of a graph that is captured: what comes next depends on them. */
+struct branch {
+  size_t node[MAX_BRANCHES];
+  int count;
 };
 
 struct stream {
@@ -63,6 +72,7 @@ struct stream {
   int priority, dev;
   uint64_t id, tail, queued;
   struct graph *capture;
+  struct branch branch;
   int capture_origin;
   int held; /* something of unknown end is outstanding: what follows waits in the list */
   struct op holder;
@@ -78,15 +88,21 @@ struct event {
   int dev;
   uint64_t time, version; /* time 0: never recorded */
   struct graph *capture;
+  struct branch branch;
   struct event *next_free;
+};
+
+struct edge { /* from before to */
+  size_t from, to;
 };
 
 struct graph {
   uint32_t live;
   int is_exec, invalid;
   struct op *first, *last;
-  size_t nodes;
-  uint64_t id;
+  size_t nodes, edge_count, edge_room;
+  struct edge *edges;
+  uint64_t id, length; /* of the longest path; known when it is made executable */
 };
 
 struct context {
@@ -114,7 +130,8 @@ struct function {
 struct config {
   int devices, visible[SG_MAX_DEVICES];
   uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
-  int launch_set, latency_set, first_set, d2h_in_sync, read_argument, all_data;
+  uint64_t host_alloc_ns, instantiate_ns, module_ns;
+  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, read_argument, all_data, may_throttle;
   unsigned sync_default;
   double pcie, device_memory;
 };
@@ -143,6 +160,8 @@ void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 /* cu_account.c: with sg_mu held */
 void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
 void acc_running(const struct stream *s, uint64_t start, uint64_t end); /* no end known yet: busy so far */
+
+void acc_staging(uint64_t ns); /* without it */
 
 /* cu_trace.c: with sg_mu held */
 void trace_op(const struct stream *s, enum kind kind, uint64_t entered, uint64_t start, uint64_t end);
@@ -197,6 +216,16 @@ int impl_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned
                         unsigned shared, void *stream, void **arguments, void **extra);
 
 /* cu_graph.c */
+struct graph *graph_new(int is_exec);
+void graph_empty(struct graph *g);
 int graph_add(struct graph *g, struct op op);
+int graph_depend(struct graph *g, size_t from, size_t to);
+
+/* cu_capture.c */
+int capture_add(struct stream *s, struct op op);
+void capture_follow(struct stream *s, const struct event *e);
+
+/* cu_clock.c: with sg_mu held */
+uint64_t clock_slowed(uint64_t ns);
 
 #endif

@@ -70,6 +70,7 @@ SG(cuEventRecordWithFlags)(void *handle, void *stream, unsigned flags) {
   if (e->dev != s->dev) return E_HANDLE;
   pthread_mutex_lock(&sg_mu);
   e->capture = s->capture;
+  e->branch = s->branch;
   if (s->capture == NULL) q_put(s, (struct op){.type = OP_RECORD, .event = e});
   pthread_mutex_unlock(&sg_mu);
   return OK;
@@ -87,7 +88,7 @@ SG(cuStreamWaitEvent)(void *stream, void *handle, unsigned flags) {
   if (err != OK) return err;
   pthread_mutex_lock(&sg_mu);
   if (e->capture != NULL && e->capture->live)
-    s->capture = e->capture;
+    capture_follow(s, e);
   else if (s->capture == NULL)
     q_put(s, (struct op){.type = OP_WAIT, .event = e});
   pthread_mutex_unlock(&sg_mu);

@@ -1,4 +1,6 @@
-/* Graphs: a list of operations, run one after another as one enqueue. */
+/* Graphs: operations and what each depends on, run as one enqueue.
+ *
+ * One of kernels and fills alone lasts as long as its longest path. Others run in the order of their nodes. */
 #include "cu_core.h"
 
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 static struct graph *pool;
 static size_t used;
 
-static struct graph *graph_new(int is_exec) {
+struct graph *graph_new(int is_exec) {
   static uint64_t next_id;
   if (pool == NULL) {
     pool = mmap(NULL, MAX_GRAPHS * sizeof *pool, PROT_READ | PROT_WRITE,
@@ -39,6 +41,7 @@ int graph_add(struct graph *g, struct op op) {
   if (copy == NULL) return E_MEMORY;
   *copy = op;
   copy->next = NULL;
+  copy->index = g->nodes;
   if (g->first == NULL)
     g->first = copy;
   else
@@ -48,85 +51,50 @@ int graph_add(struct graph *g, struct op op) {
   return OK;
 }
 
-static void empty(struct graph *g) {
+void graph_empty(struct graph *g) {
   while (g->first != NULL) {
     struct op *op = g->first;
     g->first = op->next;
     free(op);
   }
-  g->nodes = 0;
+  free(g->edges);
+  g->edges = NULL;
+  g->nodes = g->edge_count = g->edge_room = 0;
 }
 
-SG_ALIAS(cuStreamBeginCapture, cuStreamBeginCapture_v2)
-SG(cuStreamBeginCapture_v2)(void *handle, int mode) {
-  struct stream *s;
-  int err = stream_get(handle, &s);
-  (void)mode;
-  if (err != OK) return err;
-  if (s == dev_table[s->dev].legacy) return E_CAPTURE;
-  pthread_mutex_lock(&sg_mu);
-  if (s->capture != NULL) {
-    err = E_VALUE;
-  } else {
-    s->capture = graph_new(0);
-    s->capture_origin = 1;
-    err = s->capture == NULL ? E_MEMORY : OK;
+int graph_depend(struct graph *g, size_t from, size_t to) {
+  if (from >= g->nodes || to >= g->nodes || from == to) return E_VALUE;
+  if (g->edge_count == g->edge_room) {
+    size_t room = g->edge_room == 0 ? 16 : 2 * g->edge_room;
+    struct edge *more = realloc(g->edges, room * sizeof *more);
+    if (more == NULL) return E_MEMORY;
+    g->edges = more;
+    g->edge_room = room;
   }
-  pthread_mutex_unlock(&sg_mu);
-  return err;
+  g->edges[g->edge_count++] = (struct edge){from, to};
+  return OK;
 }
 
-SG(cuStreamEndCapture)(void *handle, void **out) {
-  struct stream *s;
-  struct graph *g;
-  int err = stream_get(handle, &s);
-  if (err != OK) return err;
-  if (out == NULL) return E_VALUE;
-  pthread_mutex_lock(&sg_mu);
-  g = s->capture;
-  if (g == NULL || !s->capture_origin) {
-    err = E_VALUE;
-  } else {
-    for (size_t i = 0; i < stream_count(); i++)
-      if (stream_slot(i)->capture == g) stream_slot(i)->capture = NULL;
-    s->capture_origin = 0;
-    *out = g->invalid ? NULL : g;
-    if (g->invalid) {
-      empty(g);
-      g->live = 0;
-      err = E_CAPTURE_INVALID;
+/* The longest path; an error when there is none because the dependencies run in a circle. */
+static int measure(struct graph *g) {
+  uint64_t *end = calloc(g->nodes + 1, sizeof *end), *lasts = calloc(g->nodes + 1, sizeof *lasts);
+  size_t round = 0;
+  int changed = end != NULL && lasts != NULL, err = changed ? OK : E_MEMORY;
+  for (struct op *op = g->first; err == OK && op != NULL; op = op->next) end[op->index] = lasts[op->index] = op->duration;
+  for (; changed && round <= g->nodes; round++) {
+    changed = 0;
+    for (size_t i = 0; i < g->edge_count; i++) {
+      const struct edge *e = &g->edges[i];
+      if (end[e->to] >= end[e->from] + lasts[e->to]) continue;
+      end[e->to] = end[e->from] + lasts[e->to];
+      changed = 1;
     }
   }
-  pthread_mutex_unlock(&sg_mu);
-  return err;
-}
-
-SG(cuStreamIsCapturing)(void *handle, int *status) {
-  struct stream *s;
-  int err = stream_get(handle, &s);
-  if (err == OK) *status = s->capture == NULL ? 0 : 1 + s->capture->invalid;
-  return err;
-}
-
-SG(cuStreamGetCaptureInfo_v2)(void *handle, int *status, unsigned long long *id, void **graph, void **deps, size_t *n) {
-  struct stream *s;
-  int err = stream_get(handle, &s);
-  if (err != OK) return err;
-  if (status != NULL) *status = s->capture == NULL ? 0 : 1 + s->capture->invalid;
-  if (s->capture != NULL && id != NULL) *id = s->capture->id;
-  if (s->capture != NULL && graph != NULL) *graph = s->capture;
-  if (deps != NULL) *deps = NULL;
-  if (n != NULL) *n = 0;
-  return OK;
-}
-SG(cuStreamGetCaptureInfo_v3)(void *handle, int *status, unsigned long long *id, void **graph, void **deps,
-                              void **edges, size_t *n) {
-  if (edges != NULL) *edges = NULL;
-  return impl_cuStreamGetCaptureInfo_v2(handle, status, id, graph, deps, n);
-}
-SG(cuThreadExchangeStreamCaptureMode)(int *mode) {
-  (void)mode;
-  return OK;
+  for (size_t i = 0; err == OK && i < g->nodes; i++)
+    if (end[i] > g->length) g->length = end[i];
+  free(end);
+  free(lasts);
+  return changed ? E_VALUE : err;
 }
 
 SG(cuGraphCreate)(void **out, unsigned flags) {
@@ -142,12 +110,20 @@ SG(cuGraphCreate)(void **out, unsigned flags) {
 static int instantiate(void **out, void *handle) {
   struct graph *g = graph_get(handle, 0), *exec;
   if (g == NULL || out == NULL) return E_VALUE;
+  sg_spin_until(sg_now() + (cfg.instantiate_set ? cfg.instantiate_ns : 20 * NS_PER_US + g->nodes * 500));
   pthread_mutex_lock(&sg_mu);
   exec = graph_new(1);
-  for (struct op *op = g->first; exec != NULL && op != NULL; op = op->next) graph_add(exec, *op);
+  int err = exec == NULL ? E_MEMORY : OK;
+  for (struct op *op = g->first; err == OK && op != NULL; op = op->next) err = graph_add(exec, *op);
+  for (size_t i = 0; err == OK && i < g->edge_count; i++) err = graph_depend(exec, g->edges[i].from, g->edges[i].to);
+  if (err == OK) err = measure(exec);
+  if (err != OK && exec != NULL) {
+    graph_empty(exec);
+    exec->live = 0;
+  }
   pthread_mutex_unlock(&sg_mu);
-  *out = exec;
-  return exec == NULL ? E_MEMORY : OK;
+  if (err == OK) *out = exec;
+  return err;
 }
 
 SG(cuGraphInstantiateWithFlags)(void **out, void *graph, unsigned long long flags) {
@@ -167,14 +143,16 @@ SG(cuGraphUpload)(void *exec, void *stream) {
   return err != OK ? err : (graph_get(exec, 1) == NULL ? E_VALUE : OK);
 }
 
-/* Work between host functions is one operation of the summed length; bytes are counted per copy. */
+static int is_empty_node(const struct op *op) { return op->type == OP_WORK && op->kind == K_HOST; }
+
 static void put_nodes(struct stream *s, const struct graph *g) {
-  for (struct op *op = g->first; op != NULL; op = op->next) q_put(s, *op);
+  for (struct op *op = g->first; op != NULL; op = op->next)
+    if (!is_empty_node(op)) q_put(s, *op);
 }
 
 static int plain(const struct graph *g) {
   for (struct op *op = g->first; op != NULL; op = op->next)
-    if (op->kind != K_KERNEL && op->kind != K_SET) return 0;
+    if (op->kind != K_KERNEL && op->kind != K_SET && !is_empty_node(op)) return 0;
   return 1;
 }
 
@@ -188,9 +166,7 @@ SG(cuGraphLaunch)(void *handle, void *stream) {
   cu_launch_cost(sg_entered);
   pthread_mutex_lock(&sg_mu);
   if (plain(g)) {
-    struct op sum = {.type = OP_WORK, .kind = K_KERNEL};
-    for (struct op *op = g->first; op != NULL; op = op->next) sum.duration += op->duration;
-    if (g->nodes > 0) q_put(s, sum);
+    if (g->length > 0) q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length});
   } else {
     put_nodes(s, g);
   }
@@ -204,7 +180,7 @@ static int destroy(void *handle, int is_exec) {
   struct graph *g = graph_get(handle, is_exec);
   if (g == NULL) return E_VALUE;
   pthread_mutex_lock(&sg_mu);
-  empty(g);
+  graph_empty(g);
   g->live = 0;
   pthread_mutex_unlock(&sg_mu);
   return OK;
@@ -229,24 +205,37 @@ struct kernel_node { /* the runtime's structure begins the same way */
   void **arguments, **extra;
 };
 
-SG_ALIAS(cuGraphAddKernelNode, cuGraphAddKernelNode_v2)
-SG(cuGraphAddKernelNode_v2)(void **node, void *handle, void *deps, size_t n, const struct kernel_node *p) {
+/* Adds a node that follows others. */
+static int add_node(void **node, void *handle, struct op *const *deps, size_t n, struct op op) {
   struct graph *g = graph_get(handle, 0);
-  int err;
-  (void)deps, (void)n;
-  if (g == NULL || p == NULL || p->function == NULL) return E_VALUE;
+  if (g == NULL || node == NULL || (n > 0 && deps == NULL)) return E_VALUE;
   pthread_mutex_lock(&sg_mu);
-  err = graph_add(g, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = kernel_duration(p->arguments)});
-  if (node != NULL) *node = g->last;
+  int err = graph_add(g, op);
+  for (size_t i = 0; err == OK && i < n; i++) err = graph_depend(g, deps[i]->index, g->last->index);
+  *node = g->last;
   pthread_mutex_unlock(&sg_mu);
   return err;
 }
-/* Nodes run in the order in which they were added, which satisfies any dependency between earlier ones. */
-SG(cuGraphAddDependencies)(void *handle) { return graph_get(handle, 0) == NULL ? E_VALUE : OK; }
-SG_ALIAS(cuGraphAddDependencies_v2, cuGraphAddDependencies)
-SG(cuGraphAddEmptyNode)(void **node, void *handle) {
+
+SG_ALIAS(cuGraphAddKernelNode, cuGraphAddKernelNode_v2)
+SG(cuGraphAddKernelNode_v2)(void **node, void *handle, struct op **deps, size_t n, const struct kernel_node *p) {
+  if (p == NULL || p->function == NULL) return E_VALUE;
+  uint64_t lasts = kernel_duration(p->arguments);
+  return add_node(node, handle, deps, n, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = lasts});
+}
+SG(cuGraphAddEmptyNode)(void **node, void *handle, struct op **deps, size_t n) {
+  return add_node(node, handle, deps, n, (struct op){.type = OP_WORK, .kind = K_HOST});
+}
+
+SG(cuGraphAddDependencies)(void *handle, struct op **from, struct op **to, size_t n) {
   struct graph *g = graph_get(handle, 0);
-  if (g == NULL || node == NULL) return E_VALUE;
-  *node = g;
-  return OK;
+  int err = g == NULL || (n > 0 && (from == NULL || to == NULL)) ? E_VALUE : OK;
+  pthread_mutex_lock(&sg_mu);
+  for (size_t i = 0; err == OK && i < n; i++) err = graph_depend(g, from[i]->index, to[i]->index);
+  pthread_mutex_unlock(&sg_mu);
+  return err;
+}
+SG(cuGraphAddDependencies_v2)(void *handle, struct op **from, struct op **to, const void *kinds, size_t n) {
+  (void)kinds;
+  return impl_cuGraphAddDependencies(handle, from, to, n);
 }

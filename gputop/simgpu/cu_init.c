@@ -53,6 +53,10 @@ void cfg_read(void) {
   cfg.init_ms = sg_env_u64("SIMGPU_INIT_MS", 150);
   cfg.malloc_ns = sg_env_u64("SIMGPU_MALLOC_NS", 20000);
   cfg.free_ns = sg_env_u64("SIMGPU_FREE_NS", 10000);
+  cfg.host_alloc_ns = sg_env_u64("SIMGPU_HOST_ALLOC_NS", 20000);
+  cfg.instantiate_ns = read_set("SIMGPU_GRAPH_INSTANTIATE_NS", &cfg.instantiate_set);
+  cfg.module_ns = sg_env_u64("SIMGPU_MODULE_LOAD_NS", 100000);
+  cfg.may_throttle = getenv("SIMGPU_NVML_FAULT") != NULL || getenv("SIMGPU_NVML_FAULT_FILE") != NULL;
   cfg.backed = sg_env_u64("SIMGPU_BACKED_MIB", 1024) << 20;
   cfg.read_argument = sg_env_u64("SIMGPU_KERNEL_ARG", 1) != 0;
   cfg.all_data = sg_env_u64("SIMGPU_PINNED_DATA", 0) != 0;

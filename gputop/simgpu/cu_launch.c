@@ -56,6 +56,7 @@ SG(cuModuleLoadData)(void **module, const void *image) {
   int dev, err = cu_enter_context(&dev);
   if (err != OK) return err;
   if (module == NULL || image == NULL) return E_VALUE;
+  sg_spin_until(sg_now() + cfg.module_ns);
   *module = (void *)(uintptr_t)(0x6d000000ull + 16 * __atomic_add_fetch(&modules, 1, __ATOMIC_RELAXED));
   return OK;
 }
@@ -173,7 +174,7 @@ static int launch(void *handle, void *stream, void **arguments) {
   if (s->capture == NULL) q_wait_room(s);
   cu_launch_cost(from);
   pthread_mutex_lock(&sg_mu);
-  err = s->capture != NULL ? graph_add(s->capture, op) : (q_put(s, op), OK);
+  err = s->capture != NULL ? capture_add(s, op) : (q_put(s, op), OK);
   pthread_mutex_unlock(&sg_mu);
   return err;
 }

@@ -257,8 +257,8 @@ SG(cuMemHostAlloc)(void **out, size_t size, unsigned flags) {
   (void)flags;
   if (err != OK) return err;
   if (out == NULL || size == 0) return E_VALUE;
-  sg_spin_until(sg_now() + cfg.malloc_ns);
-  p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  sg_spin_until(sg_now() + cfg.host_alloc_ns);
+  p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (p == MAP_FAILED) return E_MEMORY;
   *out = p;
   return add_host(p, size, R_HOST);
@@ -266,15 +266,19 @@ SG(cuMemHostAlloc)(void **out, size_t size, unsigned flags) {
 SG_ALIAS(cuMemAllocHost, cuMemAllocHost_v2)
 SG(cuMemAllocHost_v2)(void **out, size_t size) { return impl_cuMemHostAlloc(out, size, 0); }
 
+/* Waits for the device as freeing its memory does. */
 SG(cuMemFreeHost)(void *p) {
-  int err = cu_enter();
-  return err != OK || p == NULL ? err : drop_host(p, R_HOST);
+  int dev, err = cu_enter_context(&dev);
+  if (err != OK || p == NULL) return err;
+  q_wait_device(dev, sync_how(dev));
+  return drop_host(p, R_HOST);
 }
 SG_ALIAS(cuMemHostRegister, cuMemHostRegister_v2)
 SG(cuMemHostRegister_v2)(void *p, size_t size, unsigned flags) {
   int err = cu_enter();
   (void)flags;
   if (err != OK) return err;
+  sg_spin_until(sg_now() + cfg.host_alloc_ns);
   return p == NULL || size == 0 ? E_VALUE : add_host(p, size, R_REGISTERED);
 }
 SG(cuMemHostUnregister)(void *p) { return drop_host(p, R_REGISTERED); }

@@ -9,7 +9,7 @@
 
 pthread_mutex_t sg_mu = PTHREAD_MUTEX_INITIALIZER;
 
-static size_t held_streams, joints; /* streams that are held, and those of them by a collective */
+static size_t open_ops, joints; /* operations of unknown end and those kept behind them; collectives among them */
 static uint64_t next_seq;
 
 static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -27,7 +27,7 @@ uint64_t q_end_of_stream(struct stream *s) {
 }
 
 uint64_t q_end_of_device(int dev, int blocking_only) {
-  for (size_t i = 0; held_streams > 0 && i < stream_count(); i++) {
+  for (size_t i = 0; open_ops > 0 && i < stream_count(); i++) {
     struct stream *s = stream_slot(i);
     if (s->dev == dev && (!blocking_only || is_blocking(s)) && first_outstanding(s) != UINT64_MAX) return UNKNOWN_TIME;
   }
@@ -37,7 +37,7 @@ uint64_t q_end_of_device(int dev, int blocking_only) {
 /* Whether earlier work of unknown end stands before it in a stream that its own stream follows. */
 static int is_behind(const struct stream *s, const struct op *op) {
   const struct stream *legacy = dev_table[s->dev].legacy;
-  if (held_streams == 0 || !is_blocking(s) || legacy == NULL) return 0;
+  if (open_ops == 0 || !is_blocking(s) || legacy == NULL) return 0;
   if (s != legacy) return first_outstanding(legacy) < op->seq;
   for (size_t i = 0; i < stream_count(); i++) {
     const struct stream *t = stream_slot(i);
@@ -71,10 +71,11 @@ static void count_done(struct stream *s, uint64_t end) {
 }
 
 static void run_work(struct stream *s, const struct op *op) {
-  uint64_t *lane = NULL, start = ready_at(s, op->queued + latency()), end;
+  uint64_t *lane = NULL, start = ready_at(s, op->queued + latency()), end, lasts = op->duration;
   if (op->kind == K_H2D || op->kind == K_D2H) lane = &dev_table[s->dev].copy_tail[op->kind == K_D2H];
   if (lane != NULL) start = max64(start, *lane);
-  end = start + op->duration * st_sharers(s->dev, op->queued);
+  if (op->kind == K_KERNEL || op->kind == K_SET) lasts = clock_slowed(lasts);
+  end = start + lasts * st_sharers(s->dev, op->queued);
   if (lane != NULL) *lane = end;
   count_done(s, end);
   acc_add(s, op, start, end);
@@ -83,7 +84,7 @@ static void run_work(struct stream *s, const struct op *op) {
 static void hold(struct stream *s, const struct op *op) {
   s->held = 1;
   s->holder = *op;
-  held_streams++;
+  open_ops++;
 }
 
 /* Runs one operation, or returns 0 when the stream has to wait for something of unknown length. */
@@ -127,6 +128,7 @@ static void keep(struct stream *s, const struct op *op) {
     s->last_waiting->next = copy;
   s->last_waiting = copy;
   s->pending++;
+  open_ops++;
 }
 
 void q_put(struct stream *s, struct op op) {
@@ -153,6 +155,7 @@ static void run_waiting(void) {
         struct op *done = s->waiting;
         s->waiting = done->next;
         s->pending--;
+        open_ops--;
         free(done);
         progress = 1;
       }
@@ -162,7 +165,7 @@ static void run_waiting(void) {
 
 static void release(struct stream *s) {
   s->held = 0;
-  held_streams--;
+  open_ops--;
   run_waiting();
 }
 
@@ -187,6 +190,8 @@ static int joint_settled(struct stream *s) {
     return 0;
   }
   joints--;
+  begin = max64(begin, s->holder_start); /* one that was aborted may not even have begun */
+  end = max64(end, begin);
   count_done(s, end);
   if (begin > s->holder_start) {
     op.kind = K_COMM_WAIT;

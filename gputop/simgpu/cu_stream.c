@@ -191,7 +191,7 @@ static int enqueue_host(void *handle, void (*callback)(void *), void *argument) 
   if (err != OK) return err;
   if (callback == NULL) return E_VALUE;
   pthread_mutex_lock(&sg_mu);
-  err = s->capture != NULL ? graph_add(s->capture, op) : (q_put(s, op), OK);
+  err = s->capture != NULL ? capture_add(s, op) : (q_put(s, op), OK);
   pthread_mutex_unlock(&sg_mu);
   return err;
 }

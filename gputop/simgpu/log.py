@@ -16,6 +16,7 @@ class ProcessLog:
 
     ``gpu_busy_ns`` is the time in which any stream had work, queued work that a killed process left behind
     included; ``gpu_idle_ns`` is the rest between ``first_start_ns`` and ``last_end_ns`` (CLOCK_MONOTONIC).
+    ``staging_ns`` is CPU time that copies to the device spent on reading pageable memory.
     """
 
     pid: int
@@ -30,6 +31,7 @@ class ProcessLog:
     bytes_h2d: int = 0
     bytes_d2h: int = 0
     bytes_d2d: int = 0
+    staging_ns: int = 0
 
 
 def _merge(cuda: dict[str, Any] | None, nvml: dict[str, Any] | None) -> ProcessLog:

@@ -129,7 +129,8 @@ int sg_gate(uint32_t index, const void *first) {
   struct faults f;
   int dev = nvml_index(first);
   sg_count(e->offset);
-  nvml_faults(e->name, &f);
+  sg_faults(e->name, &f);
+  nvml_look(&f);
   if (f.hang_ms > 0) {
     struct timespec t = {f.hang_ms / 1000, (long)(f.hang_ms % 1000) * 1000000};
     nanosleep(&t, NULL);

@@ -2,6 +2,7 @@
 #ifndef NVML_CORE_H
 #define NVML_CORE_H
 
+#include "sg_fault.h"
 #include "sg_state.h"
 
 enum {
@@ -28,14 +29,6 @@ struct usage {
   uint64_t window_ns, sent, received;
 };
 
-struct faults {
-  uint32_t hang_ms;
-  int error;
-  uint64_t lost; /* bits */
-  uint64_t throttle;
-  unsigned throttle_mhz;
-};
-
 extern struct handle nvml_handles[SG_MAX_DEVICES];
 extern const struct sg_export sg_exports[];
 extern const unsigned sg_export_count;
@@ -45,6 +38,8 @@ uint64_t nvml_memory_total(void);
 int nvml_index(const void *handle); /* -1 when it is none */
 void nvml_usage(int dev, struct usage *out);
 unsigned nvml_percent(int dev);
-void nvml_faults(const char *function, struct faults *out);
+
+/* nvml_violation.c */
+void nvml_look(const struct faults *f);
 
 #endif

@@ -11,7 +11,6 @@
   if (dev < 0 || dev >= nvml_device_count()) return N_ARGUMENT
 
 #define IDLE_MHZ 345
-#define BUSY_MHZ 1755
 #define MEMORY_MHZ 2619
 #define IDLE_MW 70000
 #define LIMIT_MW 700000
@@ -42,7 +41,7 @@ SG(nvmlDeviceGetCount_v2)(unsigned *count) { return number(count, (unsigned)nvml
 static int give(int dev, void **out) {
   struct faults f;
   if (out == NULL || dev < 0 || dev >= nvml_device_count()) return N_ARGUMENT;
-  nvml_faults("", &f);
+  sg_faults("", &f);
   if (f.lost >> dev & 1) return N_LOST;
   *out = &nvml_handles[dev];
   return N_OK;
@@ -175,7 +174,7 @@ static unsigned clock_mhz(int dev, int kind) {
   struct faults f;
   unsigned busy = nvml_percent(dev);
   if (kind == 2) return MEMORY_MHZ;
-  nvml_faults("", &f);
+  sg_faults("", &f);
   if (busy == 0) return IDLE_MHZ;
   return f.throttle_mhz != 0 ? f.throttle_mhz : BUSY_MHZ;
 }
@@ -198,7 +197,7 @@ SG(nvmlDeviceGetCurrentClocksEventReasons)(void *h, uint64_t *out) {
   struct faults f;
   DEVICE(h);
   if (out == NULL) return N_ARGUMENT;
-  nvml_faults("", &f);
+  sg_faults("", &f);
   *out = f.throttle != 0 ? f.throttle : (nvml_percent(dev) == 0 ? 1 : 0);
   return N_OK;
 }

@@ -91,9 +91,15 @@ SG(cudaGraphAddKernelNode)(void **node, void *graph, void *deps, size_t n, const
   d.arguments = p->arguments;
   return rt_done(DRV(cuGraphAddKernelNode_v2)(node, graph, deps, n, &d));
 }
+#if SG_MAJOR >= 13
+SG(cudaGraphAddDependencies)(void *g, void *from, void *to, void *kinds, size_t n) {
+  PASS(DRV(cuGraphAddDependencies_v2)(g, from, to, kinds, n));
+}
+#else
 SG(cudaGraphAddDependencies)(void *g, void *from, void *to, size_t n) {
   PASS(DRV(cuGraphAddDependencies)(g, from, to, n));
 }
+#endif
 SG(cudaGraphAddEmptyNode)(void **node, void *g, void *deps, size_t n) {
   PASS(DRV(cuGraphAddEmptyNode)(node, g, deps, n));
 }

@@ -40,6 +40,7 @@ static inline uint64_t sg_now(void) {
 /* The cell holds this process's log line, or 0 before the first call and in a fork's child. */
 extern uint64_t *sg_cell;
 
+/* sg_process.c */
 uint64_t sg_env_u64(const char *name, uint64_t fallback);
 uint64_t sg_start_ticks(int pid);
 

@@ -73,6 +73,8 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 
 int on_entry(struct pt_regs *ctx)
 {
+	if (is_stopped())
+		return 0;
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, pid = id >> 32;
 	struct thread *t = threads.lookup(&tid);
@@ -128,6 +130,8 @@ int on_entry(struct pt_regs *ctx)
 
 int on_return(struct pt_regs *ctx)
 {
+	if (is_stopped())
+		return 0;
 	u64 now = bpf_ktime_get_ns();
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread *t = threads.lookup(&tid);

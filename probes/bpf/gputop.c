@@ -26,6 +26,20 @@ BPF_TABLE("hash", u32, u32, procs, MAX_PROCS);
 BPF_ARRAY(cpus, struct cpu, MAX_CPUS);
 BPF_TABLE("lru_hash", u32, u32, named, 4096);
 BPF_ARRAY(blank, struct thread, 1); /* zeroes, too many for the stack */
+#ifdef OUTLIVES /* perf events: the last one is detached some time after gputop, see probes/detacher.py */
+BPF_F_TABLE("array", u32, u32, stopped, 1, 1 << 10 /* BPF_F_MMAPABLE */);
+#endif
+
+/* Nobody reads any more: what is still attached is to cost as little as can be. */
+static __always_inline bool is_stopped(void)
+{
+#ifdef OUTLIVES
+	u32 zero = 0, *word = stopped.lookup(&zero);
+	return word && *word;
+#else
+	return false;
+#endif
+}
 
 static __always_inline struct cpu *cpu_of(u32 number)
 {

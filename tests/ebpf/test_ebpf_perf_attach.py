@@ -41,6 +41,20 @@ def test_the_prompt_is_back_in_half_a_second_while_probes_are_detached(tmp_path:
 
 
 @pytest.mark.ebpf
+def test_no_call_is_older_than_the_session_which_would_make_its_first_rates_too_high(tmp_path: Path) -> None:
+    workshop, stop = Workshop(tmp_path, "perf"), tmp_path / "stop"
+    with running(workshop, compile_program("steady.c", tmp_path), stop) as job:
+        run = workshop.finish(workshop.start(["--pid", str(job.pid), "--duration", "0.2"]))
+        stop.touch()
+    reader = SessionReader(run.path)
+    start_ns = reader.header["start_ns"]
+    reader.close()
+    _, calls = run.calls()
+    assert len(calls) > 10
+    assert calls["t_end"].min() >= start_ns
+
+
+@pytest.mark.ebpf
 def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> None:
     run = Workshop(tmp_path, "perf").record("true")
     assert any("multi-uprobe links (Linux 6.6)" in text for text in run.stats["problems"])

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 
 
-def _inside(scene: Scene, *groups: Group) -> Column:
-    """The enqueuer, on a CPU or asleep, inside its own call of these groups."""
-    works = np.isin(scene.leaves.state, [State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN])
-    inside: Column = works & (scene.leaves.call >= 0) & np.isin(scene.group, groups)
-    return inside
+def _inside(scene: Scene, *groups: Group) -> Mask:
+    """The enqueuer inside its own call of these groups, whatever it waits for there."""
+    works = scene.does(State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN)
+    return works & scene.inside(*groups)
 
 
-def _device_memory(scene: Scene, free: Column) -> Column:
+def _device_memory(scene: Scene, free: Mask) -> Mask:
     return free & _inside(scene, Group.ALLOC, Group.FREE)
 
 
-def _host_memory(scene: Scene, free: Column) -> Column:
+def _host_memory(scene: Scene, free: Mask) -> Mask:
     return free & _inside(scene, Group.HOST)
 
 
-def _graphs(scene: Scene, free: Column) -> Column:
+def _graphs(scene: Scene, free: Mask) -> Mask:
     return free & _inside(scene, Group.GRAPH, Group.MODULE)
 
 
 def _advise_device(claim: Claim) -> tuple[str, ...]:
     return (
         f"device memory is allocated and freed {claim.per_step()}: keep shapes fixed, keep the caching "
-        "allocator's blocks (no empty_cache() in the loop), PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
-        "or cudaMallocAsync",
+        "allocator's blocks (no empty_cache() in the loop), "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or cudaMallocAsync",
     )
 
 
@@ -47,8 +44,8 @@ def _advise_host(claim: Claim) -> tuple[str, ...]:
 
 def _advise_graphs(claim: Claim) -> tuple[str, ...]:
     return (
-        f"a graph is built or code is loaded {claim.per_step()}: fixed shapes (dynamic=True in torch.compile), "
-        "capture once and replay, warm up before the loop",
+        f"a graph is built or code is loaded {claim.per_step()}: fixed shapes (dynamic=True in "
+        "torch.compile), capture once and replay, warm up before the loop",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a cause is: a claim on pieces of gaps, with its level of proof, what to change and what that can win."""
+"""What a cause is: a claim on pieces of gaps, with its level of proof and what to change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Ints, Mask
 from gputop.explain.scene import Scene
 
 
@@ -31,8 +31,8 @@ class Claim:
     """
 
     scene: Scene
-    leaves: Column
-    gaps: Column
+    leaves: Mask
+    gaps: Ints
 
     @property
     def ns(self) -> int:
@@ -64,14 +64,14 @@ class Cause:
 
     number: str
     title: str
-    claim: Callable[[Scene, Column], Column]
+    claim: Callable[[Scene, Mask], Mask]
     advice: Callable[[Claim], tuple[str, ...]]
     level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
     overlaps: bool = False
     culprit: str = "opener"
 
 
-def bursts(times: Column, least: int, within_ns: int) -> Column:
+def bursts(times: Ints, least: int, within_ns: int) -> Mask:
     """Mask of moments that lie in a run of at least ``least`` within ``within_ns``; times ascending."""
     if len(times) < least:
         return np.zeros(len(times), np.bool_)
@@ -80,4 +80,5 @@ def bursts(times: Column, least: int, within_ns: int) -> Column:
     marks = np.zeros(len(times) + 1, np.int64)
     np.add.at(marks, first[dense], 1)
     np.add.at(marks, first[dense] + least, -1)
-    return np.cumsum(marks[:-1]) > 0
+    dense_here: Mask = np.cumsum(marks[:-1]) > 0
+    return dense_here

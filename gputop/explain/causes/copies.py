@@ -76,11 +76,12 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
             ),
         ),
         evidence=(
-            f"{len(rows)} copies of usually {format_bytes(size)}, {format_ns(float(np.median(staging)))} of CPU each",
+            f"{len(rows)} copies of usually {format_bytes(size)}, "
+            f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
         advice=(
-            "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True): the "
-            "copy then runs beside the host",
+            "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True): "
+            "the copy then runs beside the host",
         ),
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(staging)[::-1]]],

@@ -93,8 +93,8 @@ def _slow(
             Link("system", 0, 0, f"NVML's reason: {words}", total, int(held.sum())),
         ),
         evidence=(
-            f"{int(held.sum())} of {len(held)} samples; work took {format_percent(100 * (full / slow - 1))} % longer "
-            "then, if it is bound by the clock",
+            f"{int(held.sum())} of {len(held)} samples; work took "
+            f"{format_percent(100 * (full / slow - 1))} % longer then, if it is bound by the clock",
         ),
         advice=(
             "look at cooling, the power limit (nvidia-smi -q -d PERFORMANCE) and the other GPUs in the box",

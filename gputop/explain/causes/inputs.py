@@ -6,27 +6,27 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.reads import own_work
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, Scene
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step (causes.md C05)
 
 
-def _small(scene: Scene) -> Column:
+def _small(scene: Scene) -> Mask:
     """Gaps between small copies to the device, where there are many of them a step."""
     facts = scene.gap_facts
-    small: Column = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (facts.read_bytes < 0)
+    small: Mask = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (facts.read_bytes < 0)
     units = scene.steps.count if scene.steps is not None else max(len(scene.gaps) // (2 * MANY_COPIES), 1)
     many = np.count_nonzero(small) > MANY_COPIES * units
     return small if many else np.zeros(len(small), np.bool_)
 
 
-def _tiny_copies(scene: Scene, free: Column) -> Column:
+def _tiny_copies(scene: Scene, free: Mask) -> Mask:
     return free & own_work(scene) & _small(scene)[scene.leaves.gap]
 
 
-def _prepared(scene: Scene, free: Column) -> Column:
+def _prepared(scene: Scene, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.leaves.gap
     # a round trip (read, host work, send) is C02, however large what is sent
     return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & (facts.read_bytes[gap] < 0)
@@ -45,12 +45,12 @@ def _advise_tiny(claim: Claim) -> tuple[str, ...]:
 def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     scene = claim.scene
     size = int(np.median(scene.gap_facts.sent_bytes[claim.gaps]))
-    cpus = int(_machine(scene).get("cpus") or 0)
+    cpus = scene.cpus
     workers = max(cpus - 1, 1)
     helpers = scene.family_processes() - 1
     first = (
-        f"the thread that feeds the GPU prepares each input of {format_bytes(size)} itself, sample by sample: "
-        "fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
+        f"the thread that feeds the GPU prepares each input of {format_bytes(size)} itself, sample by "
+        "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
     )
     if helpers > 0:
         return first, f"{helpers} workers hand over many small objects: let them return one tensor a batch"
@@ -59,11 +59,6 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
         first,
         f"or give the loader a process of its own: num_workers={workers}{on}, persistent_workers=True",
     )
-
-
-def _machine(scene: Scene) -> dict[str, object]:
-    machine = scene.evidence.header.get("machine")
-    return machine if isinstance(machine, dict) else {}
 
 
 TINY_COPIES = Cause("C05", "many small copies to the device", _tiny_copies, _advise_tiny, culprit="closer")

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.chain import State
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
 
 
-def _network(scene: Scene, free: Column) -> Column:
-    asleep = scene.own & (scene.leaves.state == State.BLOCKED) & (scene.wait == Wait.SOCKET)
-    return free & (asleep | scene.over_network)
+def _network(scene: Scene, free: Mask) -> Mask:
+    return free & ((scene.own & scene.waits(Wait.SOCKET)) | scene.over_network)
 
 
-def _memory(scene: Scene, free: Column) -> Column:
-    kinds = np.isin(scene.wait, [Wait.FAULT, Wait.MEMORY])
-    return free & scene.own & (scene.leaves.state == State.BLOCKED) & kinds & (scene.group == Group.OTHER)
+def _memory(scene: Scene, free: Mask) -> Mask:
+    return free & scene.own & scene.waits(Wait.FAULT, Wait.MEMORY) & scene.inside(Group.OTHER)
 
 
-def _disk(scene: Scene, free: Column) -> Column:
-    kinds = np.isin(scene.wait, [Wait.DISK, Wait.READ])
-    return free & scene.own & (scene.leaves.state == State.BLOCKED) & kinds
+def _disk(scene: Scene, free: Mask) -> Mask:
+    return free & scene.own & scene.waits(Wait.DISK, Wait.READ)
 
 
 def _advise_network(_claim: Claim) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def _finding(
         ),
         evidence=(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
-            f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly ever behind",
+            f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly behind",
         ),
         advice=(
             "launch less: CUDA graphs (torch.cuda.graph, torch.compile(mode='reduce-overhead')), fused "

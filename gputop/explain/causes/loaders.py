@@ -6,48 +6,42 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
 
 
-def _others(scene: Scene) -> Column:
+def _others(scene: Scene) -> Mask:
     """Leaves on threads that are not the enqueuer."""
-    return ~scene.own & (scene.leaves.thread >= 0)
+    watched: Mask = scene.leaves.thread >= 0
+    return ~scene.own & watched
 
 
-def _on_disk(scene: Scene, free: Column) -> Column:
-    waits = np.isin(scene.wait, [Wait.DISK, Wait.READ]) & (scene.leaves.state == State.BLOCKED)
-    return free & _others(scene) & waits
+def _on_disk(scene: Scene, free: Mask) -> Mask:
+    return free & _others(scene) & scene.waits(Wait.DISK, Wait.READ)
 
 
-def _faults(scene: Scene, free: Column) -> Column:
-    asleep = (scene.leaves.state == State.BLOCKED) & np.isin(scene.wait, [Wait.FAULT, Wait.MEMORY])
-    return free & _others(scene) & asleep
+def _faults(scene: Scene, free: Mask) -> Mask:
+    return free & _others(scene) & scene.waits(Wait.FAULT, Wait.MEMORY)
 
 
-def _starved(scene: Scene, free: Column) -> Column:
-    return free & _others(scene) & (scene.leaves.state == State.QUEUED)
+def _starved(scene: Scene, free: Mask) -> Mask:
+    return free & _others(scene) & scene.does(State.QUEUED)
 
 
-def _computing(scene: Scene, free: Column) -> Column:
-    works = np.isin(scene.leaves.state, [State.RUN, State.BLOCKED])
-    return free & _others(scene) & works
+def _computing(scene: Scene, free: Mask) -> Mask:
+    return free & _others(scene) & scene.does(State.RUN, State.BLOCKED)
 
 
 def _workers(claim: Claim) -> int:
     return len(np.unique(claim.scene.pid[claim.leaves]))
 
 
-def _cpus(claim: Claim) -> int:
-    machine = claim.scene.evidence.header.get("machine")
-    return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
-
-
 def _advise_computing(claim: Claim) -> tuple[str, ...]:
-    workers, cpus = _workers(claim), _cpus(claim)
+    workers, cpus = _workers(claim), claim.scene.cpus
     advice = [
-        "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or move transforms to the GPU"
+        "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
+        "move transforms to the GPU"
     ]
     if cpus > workers + 1:
         advice.append(f"{cpus - 1 - workers} of {cpus} CPUs can take more workers: num_workers={cpus - 1}")
@@ -55,7 +49,7 @@ def _advise_computing(claim: Claim) -> tuple[str, ...]:
 
 
 def _advise_starved(claim: Claim) -> tuple[str, ...]:
-    workers, cpus = _workers(claim), _cpus(claim)
+    workers, cpus = _workers(claim), claim.scene.cpus
     best = max(cpus - 1, 1)
     advice = []
     if workers > best:

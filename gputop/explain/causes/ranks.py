@@ -85,11 +85,12 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
             ),
         ),
         evidence=(
-            f"{len(skew)} collectives of {len(ranks)} ranks, usually {format_ns(float(np.median(skew)))} apart",
+            f"{len(skew)} collectives of {len(ranks)} ranks, usually "
+            f"{format_ns(float(np.median(skew)))} apart",
         ),
         advice=(
-            "balance the ranks (same batch size and input cost; look at this rank's own findings), or overlap "
-            "the collective with work that does not need it",
+            "balance the ranks (same batch size and input cost; look at this rank's own findings), or "
+            "overlap the collective with work that does not need it",
         ),
         gain_ns=total,
         moments=calls["begin"][ranks[late][order]],

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
 from gputop.explain.chain import State
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
@@ -16,19 +16,15 @@ PRINT_READS = 50  # at least this many within PRINT_NS (causes.md C07); a step's
 PRINT_NS = 50_000_000
 
 
-def own_work(scene: Scene) -> Column:
+_QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
+
+
+def own_work(scene: Scene) -> Mask:
     """The enqueuer's own doing: on a CPU, or asleep of its own will, not inside an allocating call."""
-    leaves = scene.leaves
-    works = (leaves.state == State.RUN) | (leaves.state == State.BLOCKED)
-    quiet = np.isin(
-        scene.group,
-        [Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM],
-    )
-    mine: Column = scene.own & works & quiet
-    return mine
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & scene.inside(*_QUIET)
 
 
-def _prints(scene: Scene, free: Column) -> Column:
+def _prints(scene: Scene, free: Mask) -> Mask:
     facts = scene.gap_facts
     tiny = np.flatnonzero((facts.read_bytes >= 0) & (facts.read_bytes <= PRINT_BYTES))
     in_burst = np.zeros(len(scene.gaps) + 1, np.bool_)
@@ -36,16 +32,16 @@ def _prints(scene: Scene, free: Column) -> Column:
     return free & own_work(scene) & in_burst[scene.leaves.gap]
 
 
-def _scalar(scene: Scene, free: Column) -> Column:
+def _scalar(scene: Scene, free: Mask) -> Mask:
     size = scene.gap_facts.read_bytes[scene.leaves.gap]
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
-def _tensor(scene: Scene, free: Column) -> Column:
+def _tensor(scene: Scene, free: Mask) -> Mask:
     return free & own_work(scene) & (scene.gap_facts.read_bytes[scene.leaves.gap] > SCALAR_BYTES)
 
 
-def _explicit(scene: Scene, free: Column) -> Column:
+def _explicit(scene: Scene, free: Mask) -> Mask:
     return free & own_work(scene) & (scene.gaps.opener[scene.leaves.gap] >= 0)
 
 
@@ -60,8 +56,9 @@ def _advise_scalar(claim: Claim) -> tuple[str, ...]:
 def _advise_tensor(claim: Claim) -> tuple[str, ...]:
     size = int(np.median(claim.scene.gap_facts.read_bytes[claim.gaps]))
     return (
-        f"{format_bytes(size)} come back {claim.per_step()} (.cpu(), .numpy(), .tolist()), and the host works on them "
-        "while the GPU is idle: do that work on the device (masking, scatter, sorting have CUDA versions)",
+        f"{format_bytes(size)} come back {claim.per_step()} (.cpu(), .numpy(), .tolist()), and the host "
+        "works on them while the GPU is idle: do that work on the device (masking, scatter, sorting have "
+        "CUDA versions)",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     )

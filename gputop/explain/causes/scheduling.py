@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
-from gputop.explain.evidence import Column
+from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
 
 
-def _throttled(scene: Scene, free: Column) -> Column:
-    return free & scene.throttled & (scene.leaves.state == State.BLOCKED)
+def _throttled(scene: Scene, free: Mask) -> Mask:
+    return free & scene.throttled & scene.does(State.BLOCKED)
 
 
-def _late_return(scene: Scene, free: Column) -> Column:
-    return free & scene.own & scene.in_opener & (scene.leaves.state == State.QUEUED)
+def _late_return(scene: Scene, free: Mask) -> Mask:
+    return free & scene.own & scene.in_opener & scene.does(State.QUEUED)
 
 
-def _preempted(scene: Scene, free: Column) -> Column:
-    return free & scene.own & (scene.leaves.state == State.QUEUED)
+def _preempted(scene: Scene, free: Mask) -> Mask:
+    return free & scene.own & scene.does(State.QUEUED)
 
 
-def _lock(scene: Scene, free: Column) -> Column:
-    works = np.isin(scene.leaves.state, [State.RUN, State.QUEUED])
-    return free & ~scene.own & scene.same_process & (scene.via == Wait.LOCK) & works
+def _lock(scene: Scene, free: Mask) -> Mask:
+    by_lock: Mask = scene.via == Wait.LOCK
+    return free & ~scene.own & scene.same_process & by_lock & scene.does(State.RUN, State.QUEUED)
 
 
 def _advise_throttled(claim: Claim) -> tuple[str, ...]:
@@ -37,8 +35,9 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
 
 def _advise_late(claim: Claim) -> tuple[str, ...]:
     return (
-        f"the GPU had finished, but the thread that waited for it got no CPU at once: {_occupants(claim)}keep "
-        "others off its CPU (taskset, nice), or let it spin (cudaDeviceScheduleSpin)",
+        f"the GPU had finished, but the thread that waited for it got no CPU at once: "
+        f"{_occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
+        "(cudaDeviceScheduleSpin)",
     )
 
 

@@ -23,8 +23,9 @@ CELL_MIN = 38
 def no_gpu_sentence(frame: Frame) -> str:
     """Why there is no line of a GPU."""
     for problem in frame.problems:
-        if "NVML" in problem or "GPU" in problem.split(":")[0]:
-            return f"No GPU shown: {escape_text(problem)}"
+        about, _, reason = problem.partition(": ")
+        if about in ("no GPU figures", "NVML"):
+            return f"No GPU shown: {escape_text(reason)}"
     if frame.driver:
         return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. CUDA calls are still traced."
     return "No GPU shown: NVML could not be loaded (no NVIDIA driver). CUDA calls are still traced."

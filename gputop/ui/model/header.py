@@ -19,7 +19,7 @@ from gputop.frame import Frame, Storm
 from gputop.ui.actions import actions_of
 from gputop.ui.feed import RecordingState
 from gputop.ui.model.details import shares_text
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +111,38 @@ def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list
     return [(text + elapsed + " ", "badge.record")]
 
 
-def banner_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
-    """One line for what is wrong: the source died, or something cannot be observed."""
-    if status.failure:
-        spans = [(f"{glyphs.exited} {escape_text(status.failure)}", "alert")]
-        return fit_line(spans, width, ellipsis=glyphs.ellipsis)
+def banner_lines(frame: Frame | None, status: Status, width: int, most: int, glyphs: Glyphs) -> list[Line]:
+    """What is wrong, in as few lines as it needs: the source died, or something cannot be observed.
+
+    Args:
+        frame: What is shown.
+        status: What the header shows beside it.
+        width: Columns.
+        most: Lines there is room for; a longer text is cut.
+        glyphs: The signs used.
+
+    Returns:
+        Nothing when nothing is wrong.
+    """
     problems = frame.problems if frame else ()
-    if not problems:
-        return fit_line((), width)
-    hint = f" [!] {'all ' + str(len(problems)) if len(problems) > 1 else 'full text'}"
-    text = clip(f"{glyphs.warning} {escape_text(problems[0])}", width - len(hint) - 1, glyphs.ellipsis)
-    return spread([(text, "warn")], [(hint, "key")], width)
+    if status.failure:
+        text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
+    elif problems:
+        text, style, others = f"{glyphs.warning} {escape_text(problems[0])}", "warn", len(problems) - 1
+    else:
+        return []
+    hint = f" [!] all {others + 1}" if others else ""
+    lines = wrap(text, width)
+    if hint and line_width([(lines[-1], style)]) + len(hint) >= width:
+        lines.append("")
+    if len(lines) > most:
+        hint = hint or ("" if status.failure else " [!] full text")
+        rest = " ".join(lines[most - 1 :])
+        lines = [*lines[: most - 1], clip(rest, width - len(hint) - 1, glyphs.ellipsis)]
+    return [
+        *(fit_line([(line, style)], width) for line in lines[:-1]),
+        spread([(lines[-1], style)], [(hint, "key")], width),
+    ]
 
 
 def calls_text(frame: Frame) -> str:

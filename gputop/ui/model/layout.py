@@ -29,7 +29,7 @@ class Needs:
         gpu_lines: Lines the GPU pane wants.
         storms: Storms to be listed.
         processes: Rows of the process table.
-        banner: Whether something could not be observed.
+        banner: Lines that tell what could not be observed.
         transport: Whether there is a transport line.
         log: Whether the output of the command is shown.
         focus: The pane the keys go to.
@@ -41,7 +41,7 @@ class Needs:
     gpu_lines: int = 1
     storms: int = 0
     processes: int = 0
-    banner: bool = False
+    banner: int = 0
     transport: bool = False
     log: bool = False
     focus: str = "processes"
@@ -60,6 +60,11 @@ def gpu_room(height: int) -> int:
     return max(1, height // 5 if height < 30 else height // 4)
 
 
+def banner_room(height: int) -> int:
+    """The most lines the banner may have."""
+    return 1 if height < 20 else 3
+
+
 def plan(width: int, height: int, needs: Needs) -> tuple[Placed, ...]:
     """The panes of a screen, from the top.
 
@@ -71,8 +76,8 @@ def plan(width: int, height: int, needs: Needs) -> tuple[Placed, ...]:
     out = [Placed("header", 0, 0, width, 1)]
     top, bottom = 1, height - 1
     if needs.banner:
-        out.append(Placed("banner", 0, top, width, 1))
-        top += 1
+        out.append(Placed("banner", 0, top, width, min(needs.banner, banner_room(height))))
+        top += out[-1].height
     tail = [Placed("footer", 0, bottom, width, 1)]
     if needs.transport:
         bottom -= 1

@@ -5,7 +5,16 @@ from __future__ import annotations
 from gputop.frame import Frame
 from gputop.ui.model import gpus, header, pages
 from gputop.ui.model.controls import Controls
-from gputop.ui.model.layout import MIN_HEIGHT, MIN_WIDTH, Needs, Placed, gpu_room, plan, too_small
+from gputop.ui.model.layout import (
+    MIN_HEIGHT,
+    MIN_WIDTH,
+    Needs,
+    Placed,
+    banner_room,
+    gpu_room,
+    plan,
+    too_small,
+)
 from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
 
 
@@ -55,7 +64,7 @@ class Presenter(Controls):
             gpu_lines=gpus.lines_needed(frame, width, gpu_room(height)) if frame else 1,
             storms=len(frame.storms) if frame else 0,
             processes=len(frame.processes) if frame else 0,
-            banner=bool(self.failure or (frame and frame.problems)),
+            banner=len(self._banner(width, height)),
             transport=self.transport is not None,
             log=self.log_shown,
             focus=self.focus,
@@ -82,7 +91,7 @@ class Presenter(Controls):
         if placed.pane == "header":
             return [header.header_line(self.frame, self.status(), width, glyphs)]
         if placed.pane == "banner":
-            return [header.banner_line(self.frame, self.status(), width, glyphs)]
+            return self._banner(width, self.size[1])
         if placed.pane == "footer":
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
@@ -100,6 +109,9 @@ class Presenter(Controls):
             return self._gpu_pane(placed, self.frame)
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
+
+    def _banner(self, width: int, height: int) -> list[Line]:
+        return header.banner_lines(self.frame, self.status(), width, banner_room(height), self.glyphs)
 
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":

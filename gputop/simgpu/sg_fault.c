@@ -1,8 +1,8 @@
-/* Faults for tests: from the environment, or from a file, so that they can begin and end while a tool runs.
+/* Faults for tests, of NVML and of the clocks: from the environment, or from a file, so that they can begin and end while a tool runs.
  *
  * Entries, apart by commas or line ends: hang:FUNCTION:MS, lost:GPU, notsupported:FUNCTION,
  * nopermission:FUNCTION, throttle:REASONS:MHZ. */
-#include "nvml_core.h"
+#include "sg_fault.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -31,9 +31,9 @@ static void apply(const char *entry, const char *function, struct faults *out) {
   } else if (strncmp(entry, "hang:", 5) == 0) {
     out->hang_ms = second != NULL ? (uint32_t)strtoul(second + 1, NULL, 10) : 1000;
   } else if (strncmp(entry, "notsupported:", 13) == 0) {
-    out->error = N_UNSUPPORTED;
+    out->error = FAULT_UNSUPPORTED;
   } else if (strncmp(entry, "nopermission:", 13) == 0) {
-    out->error = N_PERMISSION;
+    out->error = FAULT_PERMISSION;
   }
 }
 
@@ -43,7 +43,7 @@ static void apply_all(char *text, const char *function, struct faults *out) {
     apply(entry, function, out);
 }
 
-void nvml_faults(const char *function, struct faults *out) {
+void sg_faults(const char *function, struct faults *out) {
   const char *set = getenv("SIMGPU_NVML_FAULT"), *path = getenv("SIMGPU_NVML_FAULT_FILE");
   char text[4096];
   ssize_t n;

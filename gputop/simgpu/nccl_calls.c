@@ -1,0 +1,86 @@
+/* Collectives and messages: what each moves, and who has to come. */
+#include "nccl_core.h"
+
+static uint64_t size_of(int type) {
+  static const unsigned char sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return type >= 0 && type < 12 ? sizes[type] : 0;
+}
+
+/* Bytes over the bandwidth between devices, and a start-up time. */
+static uint64_t duration_of(uint64_t bytes) {
+  uint64_t rate = sg_env_u64("SIMGPU_NCCL_GBPS", 100);
+  return sg_env_u64("SIMGPU_NCCL_LATENCY_NS", 20000) + bytes / (rate == 0 ? 1 : rate);
+}
+
+static int collective(void *handle, void *stream, const char *kernel, uint64_t count, int type, uint64_t times) {
+  struct comm *c = comm_get(handle);
+  if (c == NULL || size_of(type) == 0) return group_failed(C_ARGUMENT);
+  if (count == 0) return C_OK;
+  uint64_t number = ++c->collectives;
+  return group_add(c, stream, kernel,
+                   (struct need){.meeting = &c->shared->ring[number % RING],
+                                 .number = number,
+                                 .duration = duration_of(count * size_of(type) * times),
+                                 .bit = 1u << c->rank,
+                                 .all = (1u << c->ranks) - 1});
+}
+
+/* A message is settled when its sender and its receiver have come. */
+static int message(void *handle, void *stream, uint64_t count, int type, int peer, int sends) {
+  struct comm *c = comm_get(handle);
+  if (c == NULL || size_of(type) == 0 || peer < 0 || peer >= c->ranks) return group_failed(C_ARGUMENT);
+  uint64_t number = sends ? ++c->sent[peer] : ++c->received[peer];
+  int from = sends ? c->rank : peer, to = sends ? peer : c->rank;
+  return group_add(c, stream, "ncclDevKernel_SendRecv",
+                   (struct need){.meeting = &c->shared->pair[from][to][number % PAIR_RING],
+                                 .number = number,
+                                 .duration = duration_of(count * size_of(type)),
+                                 .bit = sends ? 1 : 2,
+                                 .all = 3});
+}
+
+static uint64_t ranks_of(void *handle) {
+  struct comm *c = comm_get(handle);
+  return c == NULL ? 1 : (uint64_t)c->ranks;
+}
+
+/* Each call is a group by itself when none is open: the enqueue is at the outermost end. */
+#define GROUPED(call)                       \
+  do {                                      \
+    group_begin();                          \
+    int error_ = (call), end_ = group_end(); \
+    return error_ != C_OK ? error_ : end_;  \
+  } while (0)
+
+SG(ncclAllReduce)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream) {
+  (void)send, (void)recv, (void)op;
+  GROUPED(collective(comm, stream, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", n, type, 1));
+}
+SG(ncclReduce)(const void *send, void *recv, size_t n, int type, int op, int root, void *comm, void *stream) {
+  (void)send, (void)recv, (void)op, (void)root;
+  GROUPED(collective(comm, stream, "ncclDevKernel_Reduce_Sum_f32_RING_LL", n, type, 1));
+}
+SG(ncclBroadcast)(const void *send, void *recv, size_t n, int type, int root, void *comm, void *stream) {
+  (void)send, (void)recv, (void)root;
+  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1));
+}
+SG(ncclBcast)(void *buffer, size_t n, int type, int root, void *comm, void *stream) {
+  (void)buffer, (void)root;
+  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1));
+}
+SG(ncclAllGather)(const void *send, void *recv, size_t n, int type, void *comm, void *stream) {
+  (void)send, (void)recv;
+  GROUPED(collective(comm, stream, "ncclDevKernel_AllGather_RING_LL", n, type, ranks_of(comm)));
+}
+SG(ncclReduceScatter)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream) {
+  (void)send, (void)recv, (void)op;
+  GROUPED(collective(comm, stream, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", n, type, ranks_of(comm)));
+}
+SG(ncclSend)(const void *send, size_t n, int type, int peer, void *comm, void *stream) {
+  (void)send;
+  GROUPED(message(comm, stream, n, type, peer, 1));
+}
+SG(ncclRecv)(void *recv, size_t n, int type, int peer, void *comm, void *stream) {
+  (void)recv;
+  GROUPED(message(comm, stream, n, type, peer, 0));
+}

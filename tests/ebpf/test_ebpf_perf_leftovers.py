@@ -1,0 +1,110 @@
+"""Probes of perf events stay for a while after gputop: they do nothing, and the hottest go first."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from recording import wait_until
+
+from probes import attach_perf, bpfcall, libraries, loader, schema
+from probes.attach import Attachments
+from tests.bench.workload import LIGHT, Apart, Driver, build
+
+LAUNCH = LIGHT["cudaLaunchKernel"]
+EMPTY = """
+#include <linux/types.h>
+#include <uapi/linux/ptrace.h>
+int nothing(struct pt_regs *ctx) { return 0; }
+"""
+
+
+def launches(driver: Driver) -> float:
+    """What a launch costs: the fastest of many short batches, in ns."""
+    driver.order(LAUNCH, 1500, 100)
+    return driver.answer().fastest_ns
+
+
+@contextmanager
+def empty_pair(library: libraries.Target) -> Iterator[None]:
+    """A perf event at entry and return of the launch, with a program that does nothing."""
+    bcc = loader.import_bcc()
+    os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
+    module = bcc.BPF(text=EMPTY.encode(), cflags=["-Wno-macro-redefined"])
+    program = module.load_func(b"nothing", bcc.BPF.KPROBE).fd
+    (where,) = [p.offset for p in libraries.probes_of(library)[0] if p.symbol == "cudaLaunchKernel"]
+    links = []
+    for on_return in (True, False):
+        pmu = attach_perf.read_pmu()
+        links += attach_perf.attach(pmu, program, str(library.path), [where], [0], on_return=on_return)
+    try:
+        yield
+    finally:
+        for link in links:
+            os.close(link)
+
+
+class Gputop:
+    """gputop's programs, attached with perf events to one library; nobody reads the ring."""
+
+    def __init__(self, library: libraries.Target, pid: int) -> None:
+        programs = loader.load(loader.Options(False, 1 << 16, os.getpid()))
+        bpfcall.update(programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+        self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
+        self.attachments = Attachments(programs)
+        assert self.attachments.attach([library])
+
+    def tries(self, driver: Driver) -> int:
+        """How many records ten launches make, those that find no room included."""
+        before = int(self._cpus.read()["seq"].sum())
+        driver.order(LAUNCH, 1, 10)
+        driver.answer()
+        return int(self._cpus.read()["seq"].sum()) - before
+
+
+@pytest.mark.ebpf
+def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_probe_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUTOP_ATTACH", "perf")
+    path, program = build(tmp_path)
+    library = libraries.target(path)
+    assert library is not None
+    with Apart() as place, Driver(program, place.cpu) as driver:
+        bare = launches(driver)
+        with empty_pair(library):
+            empty = launches(driver)
+        gputop = Gputop(library, driver.pid)
+        traced = launches(driver)
+        assert gputop.tries(driver) == 10
+        with attach_perf.turn():  # nothing is detached meanwhile
+            gputop.attachments.close()
+            wait_until(lambda: gputop.tries(driver) == 0, "the programs to stop", 5)
+            left = launches(driver)
+    print(f"a launch: {bare:.1f} ns, empty pair {empty:.0f}, traced {traced:.0f}, left behind {left:.0f}")
+    print(f"of an empty pair: traced {(traced - bare) / (empty - bare):.2f}", end=", ")
+    print(f"left behind {(left - bare) / (empty - bare):.2f}")
+    assert left > 10 * bare, "they are still attached"
+    assert left - bare < 1.15 * (empty - bare)
+
+
+@pytest.mark.ebpf
+def test_a_launch_is_free_again_before_the_other_probes_are_detached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUTOP_ATTACH", "perf")
+    path, program = build(tmp_path)
+    library = libraries.target(path)
+    assert library is not None
+    with Apart() as place, Driver(program, place.cpu) as driver:
+        bare = launches(driver)
+        gputop = Gputop(library, driver.pid)
+        with attach_perf.turn():
+            gputop.attachments.close()
+        wait_until(lambda: launches(driver) < 2 * bare, "launches to be free", 60)
+        driver.order(LIGHT["cudaEventRecord"], 100, 100)
+        assert driver.answer().fastest_ns > 10 * bare, "its turn comes later"

@@ -1,0 +1,96 @@
+"""What tests without root share: becoming somebody else, programs to watch, frames of gputop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cli_support import GPUTOP, run
+from simgpu_programs.harness import HERE
+
+from gputop.simgpu import build
+
+NOBODY = 65534
+UNSEEN = "CUDA calls and who preempts are not shown"
+# two threads of two processes on one CPU, both always busy
+RIVALS = """
+import os, sys, time
+os.sched_setaffinity(0, {0})
+os.fork()
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    pass
+"""
+CALLER = """
+import os, sys, time
+from cuda import Cuda
+c = Cuda(); p = c.malloc(1 << 20)
+print("ready", os.getpid(), flush=True)
+time.sleep(float(sys.argv[1]))
+for _ in range(1234):
+    c.Memset(p, 0, 64)
+time.sleep(60)
+"""
+
+
+def as_nobody(*more: str) -> tuple[str, ...]:
+    """Becomes nobody; may read this checkout and interpreter where they lie in root's home."""
+    rights = ",".join(f"+{name}" for name in ("dac_read_search", *more))
+    ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    return ("setpriv", *ids, f"--inh-caps={rights}", f"--ambient-caps={rights}")
+
+
+def mounted(script: str) -> tuple[str, ...]:
+    """Runs a command in a mount namespace of its own after a line of shell."""
+    return ("unshare", "--mount", "sh", "-c", f'{script}; exec "$@"', "sh")
+
+
+def environment(home: Path) -> dict[str, str]:
+    simulated = {"SIMGPU_STATE": str(home / "state"), "SIMGPU_INIT_MS": "0", "PYTHONPATH": str(HERE)}
+    return build.environment(os.environ) | simulated | {"HOME": str(home)}
+
+
+@contextmanager
+def started(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> Iterator[int]:
+    """A Python program of nobody's; its number."""
+    process = subprocess.Popen(
+        [*within, sys.executable, "-c", *words],
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def frame(
+    home: Path,
+    *words: str,
+    within: Sequence[str] = as_nobody(),
+    program: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A frame as gputop prints it there; ``program`` starts it in another way than this interpreter."""
+    started_by = tuple(program) or (*within, *GPUTOP)
+    done = run("--once", "--json", *words, program=started_by, env=env or environment(home))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def is_rootless(found: dict[str, Any], *words: str) -> bool:
+    """Whether the frame is one without eBPF whose first problem holds these words."""
+    assert found["calls_observed"] is False
+    for word in (UNSEEN, *words):
+        assert word in found["problems"][0]
+    return True
