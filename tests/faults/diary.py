@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gputop.simgpu.trace import read_trace
@@ -18,12 +18,14 @@ _CALLS = ("-", "C15")  # labels that do not reach over the time until the next o
 
 @dataclass(slots=True)
 class Segment:
-    """A part of a thread's life with one label; ``cpu`` is the share of it that was spent on a CPU."""
+    """A part of a thread's life with one label, and the shares of it that went to a CPU and to a run queue."""
 
     start: int
     end: int
     label: str
     cpu: float
+    queued: float
+    queue: str  # the label of that
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class Life:
     """One thread's diary, without holes from its first operation to its last."""
 
     role: str
+    queue: str
     pid: int
     tid: int
     wall_ns: int
@@ -60,25 +63,24 @@ class Truth:
 def read_life(path: Path) -> Life:
     """Reads one diary. What an operation noted inside itself follows it and is painted over it."""
     head, *entries = path.read_text().splitlines()
-    _, role, *numbers = head.split()
-    life = Life(role, *map(int, numbers))
+    _, role, queue, *numbers = head.split()
+    life = Life(role, queue, *map(int, numbers))
     made = life.segments
     for entry in entries:
-        label, first, last, cpu, _what = entry.split()
+        label, first, last, cpu, queued, _what = entry.split()
         start, end = int(first), int(last)
-        share = min(int(cpu) / (end - start), 1.0) if end > start else 1.0
+        length = max(end - start, 1)
+        delay = min(int(queued) / length, 1.0)
+        part = Segment(start, end, label, min(int(cpu) / length, 1.0 - delay), delay, queue)
         if made and start < made[-1].end:
             whole = made.pop()
-            made += [
-                Segment(whole.start, start, whole.label, whole.cpu),
-                Segment(start, end, label, share),
-                Segment(end, whole.end, whole.label, whole.cpu),
-            ]
+            made += [replace(whole, end=start), part, replace(whole, start=end)]
             continue
         if made:
             between = made[-1].label if made[-1].label not in _CALLS else label
-            made.append(Segment(made[-1].end, start, "-" if between in _CALLS else between, 1.0))
-        made.append(Segment(start, end, label, share))
+            between = "-" if between in _CALLS else between
+            made.append(Segment(made[-1].end, start, between, 1.0, 0.0, queue))
+        made.append(part)
     return life
 
 
@@ -96,11 +98,15 @@ def overlaps(segments: list[Segment], spans: list[tuple[int, int]]) -> Iterator[
             j += 1
 
 
-def _charge(lost: dict[str, float], label: str, ns: float, cpu: float) -> None:
+def _charge(lost: dict[str, float], label: str, ns: float, segment: Segment) -> None:
     blocked, _, running = label.partition("~")
-    lost[blocked] += ns * (1 - cpu) if running else ns
+    if label not in _CALLS:
+        lost[segment.queue] += ns * segment.queued
+        ns *= 1 - segment.queued
+    share = segment.cpu / (1 - segment.queued) if running and segment.queued < 1 else 0.0
+    lost[blocked] += ns * (1 - share)
     if running:
-        lost[running] += ns * cpu
+        lost[running] += ns * share
 
 
 def attribute(main: Life, others: Mapping[str, Life], idle: list[tuple[int, int]]) -> dict[str, float]:
@@ -108,15 +114,15 @@ def attribute(main: Life, others: Mapping[str, Life], idle: list[tuple[int, int]
     lost: dict[str, float] = defaultdict(float)
     for start, end, segment in overlaps(main.segments, idle):
         if not segment.label.startswith("@"):
-            _charge(lost, segment.label, end - start, segment.cpu)
+            _charge(lost, segment.label, end - start, segment)
             continue
         role, _, fallback = segment.label[1:].partition("|")
         rest = float(end - start)
         for begin, stop, other in overlaps(_near(others[role].segments, start, end), [(start, end)]):
             if other.label not in ("-", "C15"):
-                _charge(lost, other.label, stop - begin, other.cpu)
+                _charge(lost, other.label, stop - begin, other)
                 rest -= stop - begin
-        _charge(lost, fallback, rest, 1.0)
+        lost[fallback] += rest
     return dict(lost)
 
 
@@ -155,7 +161,7 @@ def read_truth(diaries: Path, trace: Path, since_ns: int = 0) -> Truth:
     first, last = int(rows["start"].min()), int(rows["end"].max())
     found = told.idle_intervals(main.pid, None, first, last, work_from="start")
     idle = [(int(start), int(end)) for start, end in found]
-    lives += [Life(name, 0, 0, 0, 0, 0) for name in _asked(main) - {life.role for life in lives}]
+    lives += [Life(name, "-", 0, 0, 0, 0, 0) for name in _asked(main) - {life.role for life in lives}]
     others = {life.role: life for life in lives if life is not main}
     causes = attribute(main, others, idle)
     total = sum(end - start for start, end in idle)

@@ -18,6 +18,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         for path in job["cgroups"]:
             with open(os.path.join(path, "cgroup.procs"), "w") as file:
                 file.write("0")
+        os.nice(job["nice"])
 
     began = time.monotonic_ns()
     process = subprocess.Popen(job["argv"], env=job["env"], preexec_fn=enter_groups, stderr=subprocess.PIPE)

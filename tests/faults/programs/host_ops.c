@@ -17,7 +17,7 @@ static pthread_mutex_t mutexes[4] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_IN
 static void burn(long ns) {
   static __thread uint64_t jumps[MOST_JUMPS][2];
   int count = burn_cpu((uint64_t)ns, jumps);
-  for (int i = 0; i < count; i++) note(jumps[i][0], jumps[i][1], 0, me->queue, "queue");
+  for (int i = 0; i < count; i++) note(jumps[i][0], jumps[i][1], 0, 0, me->queue, "queue");
 }
 
 static void rest(long ns) {

@@ -1,4 +1,4 @@
-/* script FILE: runs the script. The diaries go to $FAULTS_DIARY/TID, a line an entry: label from to cpu what. */
+/* script FILE: runs the script. The diaries go to $FAULTS_DIARY/TID, a line an entry: label from to cpu queued what. */
 #include "script.h"
 
 #include <signal.h>
@@ -10,47 +10,49 @@ volatile int *over;
 __thread struct diary diary;
 __thread struct role *me;
 
-void note(uint64_t from, uint64_t to, uint64_t cpu, const char *label, const char *what) {
+void note(uint64_t from, uint64_t to, uint64_t cpu, uint64_t queued, const char *label, const char *what) {
   if (diary.count == diary.room) {
     diary.room = diary.room ? 2 * diary.room : 4096;
     diary.at = realloc(diary.at, diary.room * sizeof *diary.at);
     must(diary.at != NULL, "memory");
   }
-  diary.at[diary.count++] = (struct entry){from, to, cpu, label, what};
+  diary.at[diary.count++] = (struct entry){from, to, cpu, queued, label, what};
 }
 
-static void schedstat(unsigned long long *cpu, unsigned long long *delay) {
+/* How long the calling thread has waited in run queues. */
+static uint64_t run_delay(void) {
+  static __thread int fd = -1;
   char text[128] = "";
-  int fd = open("/proc/thread-self/schedstat", O_RDONLY);
-  must(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && sscanf(text, "%llu %llu", cpu, delay) == 2, "schedstat");
-  close(fd);
+  if (fd < 0) fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  must(fd >= 0 && pread(fd, text, sizeof text - 1, 0) > 0, "schedstat");
+  return strtoull(strchr(text, ' '), NULL, 10);
 }
 
-static void write_diary(uint64_t began, unsigned long long delay_before) {
-  unsigned long long cpu, delay;
+static void write_diary(uint64_t began, uint64_t delay_before) {
+  uint64_t delay = run_delay();
   char path[512];
   const char *directory = getenv("FAULTS_DIARY");
-  schedstat(&cpu, &delay);
   if (directory == NULL) return;
   snprintf(path, sizeof path, "%s/%d", directory, (int)syscall(SYS_gettid));
   FILE *file = fopen(path, "w");
   must(file != NULL, "diary");
-  fprintf(file, "role %s %d %d %llu %llu %d\n", me->name, getpid(), (int)syscall(SYS_gettid),
-          (unsigned long long)(now_ns(CLOCK_MONOTONIC) - began), delay - delay_before, me->rounds);
+  fprintf(file, "role %s %s %d %d %llu %llu %d\n", me->name, me->queue, getpid(), (int)syscall(SYS_gettid),
+          (unsigned long long)(now_ns(CLOCK_MONOTONIC) - began), (unsigned long long)(delay - delay_before), me->rounds);
   for (size_t i = 0; i < diary.count; i++) {
     const struct entry *e = &diary.at[i];
-    fprintf(file, "%s %llu %llu %llu %s\n", e->label, (unsigned long long)e->from, (unsigned long long)e->to,
-            (unsigned long long)e->cpu, e->what);
+    fprintf(file, "%s %llu %llu %llu %llu %s\n", e->label, (unsigned long long)e->from, (unsigned long long)e->to,
+            (unsigned long long)e->cpu, (unsigned long long)e->queued, e->what);
   }
   fclose(file);
 }
 
 static void run_op(const struct op *op) {
-  uint64_t cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), from = now_ns(CLOCK_MONOTONIC);
+  uint64_t queued = op->timed ? run_delay() : 0, cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), from = now_ns(CLOCK_MONOTONIC);
   size_t before = diary.count;
   must(cuda_op(op) || host_op(op), op->name);
   uint64_t to = now_ns(CLOCK_MONOTONIC);
-  note(from, to, now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu, op->label, op->name);
+  cpu = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+  note(from, to, cpu, op->timed ? run_delay() - queued : 0, op->label, op->name);
   if (diary.count == before + 1) return;
   /* what the operation noted inside itself is painted over it: last */
   struct entry whole = diary.at[diary.count - 1];
@@ -70,15 +72,14 @@ static int goes_on(struct role *role, const struct op *loop, long left) {
 
 static void run_role(struct role *role) {
   long left[MOST_OPS] = {0};
-  unsigned long long cpu, delay;
   uint64_t began = now_ns(CLOCK_MONOTONIC);
   cpu_set_t set;
   me = role;
   role->since = began;
   CPU_ZERO(&set);
   if (role->cpu >= 0) CPU_SET(role->cpu, &set), must(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
-  if (role->nice != 0) must(setpriority(PRIO_PROCESS, 0, role->nice) == 0, "nice");
-  schedstat(&cpu, &delay);
+  if (role->nice != 0) must(setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + role->nice) == 0, "nice");
+  uint64_t delay = run_delay();
   for (int i = 0; i < role->count; i++) {
     struct op *op = &role->ops[i];
     if (strcmp(op->name, "loop") == 0) {
@@ -103,6 +104,7 @@ static void read_op(struct role *role, const char *line, int *open_loops, int *d
   must(sscanf(line, "%31s %15s", op->label, op->name) == 2, line);
   if (sscanf(line, "%*s %*s %ld %ld %ld", &op->a[0], &op->a[1], &op->a[2]) >= 2)
     sscanf(line, "%*s %*s %*d %*d %15s", op->text);
+  op->timed = strstr(" launch burn hold sync devsync evsync record query evquery waitev d2h sleep ", op->name) == NULL;
   if (strcmp(op->name, "loop") == 0) {
     op->depth = *depth;
     open_loops[(*depth)++] = role->count;
@@ -140,7 +142,7 @@ static void end_roles(pthread_t *threads, pid_t *children) {
   for (int i = 1; i < role_count; i++) {
     if (strcmp(roles[i].kind, "thread") == 0) pthread_timedjoin_np(threads[i], NULL, &until);
     for (int tries = 0; children[i] > 0 && waitpid(children[i], NULL, WNOHANG) == 0; tries++) {
-      kill(children[i], tries > 100 ? SIGKILL : SIGUSR1);
+      kill(children[i], tries > 1000 ? SIGKILL : SIGUSR1);
       usleep(1000);
     }
   }

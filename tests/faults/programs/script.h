@@ -23,6 +23,7 @@ struct op {
   char label[32], name[16], text[16];
   long a[3];
   int partner, depth; /* of loop and end: where the other one is, and how deep */
+  int timed;          /* whether the time in the run queue is read around it, which costs 2 us */
 };
 
 struct role {
@@ -33,7 +34,7 @@ struct role {
 };
 
 struct entry {
-  uint64_t from, to, cpu;
+  uint64_t from, to, cpu, queued;
   const char *label, *what;
 };
 
@@ -61,7 +62,7 @@ static inline void must(int ok, const char *what) {
   _exit(7);
 }
 
-void note(uint64_t from, uint64_t to, uint64_t cpu, const char *label, const char *what);
+void note(uint64_t from, uint64_t to, uint64_t cpu, uint64_t queued, const char *label, const char *what);
 
 /* cuda_ops.c and host_ops.c: 0 when the name is none of theirs */
 int cuda_op(const struct op *op);

@@ -23,7 +23,8 @@ from typing import Any
 from cuda import D2H, H2D, Cuda
 
 JUMP_NS = 150_000  # an interrupt takes less, and the scheduler knows nothing of it
-Entry = tuple[str, int, int, int, str]
+Entry = tuple[str, int, int, int, int, str]
+UNTIMED = {"launch", "burn", "hold", "sync", "devsync", "evsync", "record", "d2h", "sleep"}
 now = time.monotonic_ns
 
 
@@ -83,7 +84,7 @@ class Runner:
         if role.cpu >= 0:
             os.sched_setaffinity(0, {role.cpu})
         if role.nice:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), role.nice)
+            os.nice(role.nice)  # of this thread alone, as Linux has it
         began, before = now(), _run_delay()
         self._set_deadline()
         with contextlib.suppress(_OverError):
@@ -129,16 +130,20 @@ class Runner:
     def _op(self, label: str, name: str, arguments: list[Any]) -> None:
         place = len(self.entries)
         work: Callable[..., None] = getattr(self, "do_" + name)
+        timed = name not in UNTIMED
+        queued = _run_delay() if timed else 0
         cpu, start = time.thread_time_ns(), now()
         work(*arguments)
         end = now()
+        cpu = time.thread_time_ns() - cpu
+        queued = _run_delay() - queued if timed else 0
         # what the operation noted inside itself is painted over it: last
-        self.entries.insert(place, (label, start, end, time.thread_time_ns() - cpu, name))
+        self.entries.insert(place, (label, start, end, cpu, queued, name))
 
     def _write(self, began: int, before: int) -> None:
         tid = threading.get_native_id()
-        head = f"role {self.role.name} {os.getpid()} {tid} {now() - began} {_run_delay() - before} {self._rounds}\n"
-        lines = [f"{label} {start} {end} {cpu} {name}\n" for label, start, end, cpu, name in self.entries]
+        head = f"role {self.role.name} {self.role.queue} {os.getpid()} {tid} {now() - began} {_run_delay() - before} {self._rounds}\n"
+        lines = [" ".join(map(str, entry)) + "\n" for entry in self.entries]
         Path(os.environ["FAULTS_DIARY"], str(tid)).write_text(head + "".join(lines))
 
     # -- on the host --------------------------------------------------------------------------
@@ -151,7 +156,7 @@ class Runner:
             if moment - last < JUMP_NS:
                 spent += moment - last
             else:
-                self.entries.append((self.role.queue, last, moment, 0, "queue"))
+                self.entries.append((self.role.queue, last, moment, 0, 0, "queue"))
             last = moment
 
     def do_hold(self, ns: int) -> None:
@@ -162,7 +167,7 @@ class Runner:
         count = self._burn(ctypes.c_uint64(ns), self._jumps)
         for i in range(count):
             start, end = self._jumps[2 * i], self._jumps[2 * i + 1]
-            self.entries.append((self.role.queue, start, end, 0, "queue"))
+            self.entries.append((self.role.queue, start, end, 0, 0, "queue"))
 
     def do_sleep(self, ns: int) -> None:
         """Nothing."""
@@ -266,8 +271,14 @@ class Runner:
         self.machine.cuda.FreeHost(self.machine.cuda.pinned(size))
 
 
+_local = threading.local()
+
+
 def _run_delay() -> int:
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    """How long the calling thread has waited in run queues."""
+    if not hasattr(_local, "file") or _local.pid != os.getpid():
+        _local.file, _local.pid = os.open("/proc/thread-self/schedstat", os.O_RDONLY), os.getpid()
+    return int(os.pread(_local.file, 128, 0).split()[1])
 
 
 def _over(_number: int, _frame: object) -> None:
@@ -308,7 +319,7 @@ def main(path: str) -> None:
 
 def _end(child: int) -> None:
     """Gives it the time of a round to write what it did; a signal ends its wait for the main role."""
-    for _ in range(100):
+    for _ in range(1000):
         if os.waitpid(child, os.WNOHANG)[0]:
             return
         os.kill(child, signal.SIGUSR1)
