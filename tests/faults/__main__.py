@@ -10,6 +10,7 @@ import time
 
 from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict, disturbed
+from tests.faults.scenario import MS
 from tests.faults.suite import drawn, verdicts
 
 HEAD = ("scenario", "injected", "found", "ms truth", "ms said", "level", "wrong")
@@ -19,6 +20,14 @@ WIDTHS = (9, 9, 12, 13, 20, 16, 0)
 def line(cells: tuple[str, ...]) -> str:
     """A row of the table."""
     return " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def truth_of(one: Verdict) -> str:
+    """The truth's larger parts, and what was said of each cause."""
+    truth = {cause: f"{ns / MS:.1f}" for cause, ns in one.run.truth.causes.items() if ns > MS / 2}
+    said = {part["cause"]: f"{part['loss_ns']['lower'] / MS:.1f}" for part in one.said.get("findings", [])}
+    rest = {key: round(one.said[key] / MS, 1) for key in ("small_ns", "unexplained_ns", "unknown_ns") if key in one.said}
+    return f"idle {one.run.truth.idle_ns / MS:.1f} of {one.run.truth.span_ns / MS:.1f} truth {truth} said {said} {rest}"
 
 
 def gates(all_verdicts: list[Verdict]) -> list[str]:
@@ -56,6 +65,7 @@ def main() -> int:
                 print(line(one.row), flush=True)
                 if options.verbose or one.misses:
                     print(f"          {one.run.scenario.parameters} {disturbed(one.run)}", flush=True)
+                    print(f"          {truth_of(one)}", flush=True)
             failed = gates(judged)
             status |= bool(failed)
             print(f"seed {seed}: {len(judged)} runs, {len(failed)} wrong, {time.monotonic() - began:.0f} s\n")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import environment
+from tests.faults import priority
 from tests.faults.cgroup import cpu_group
 from tests.faults.diary import Truth, read_truth
 from tests.faults.scenario import Scenario
@@ -26,7 +27,6 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 15.0
-NICE = -19  # of the programs: whatever else this machine runs is no part of the experiment
 FILE_BYTES = 128 << 20
 SETTLE_S = 0.06  # between runs: the one's last records are not the next one's first
 
@@ -117,6 +117,7 @@ class Bench:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: priority.own_session(priority.RECORDER),
         )
 
     @contextlib.contextmanager
@@ -151,7 +152,7 @@ class Bench:
                 script = script.replace("PORT", str(around.enter_context(server(scenario.server_ms))))
             if scenario.outside:
                 around.enter_context(self._outside(place, scenario))
-            group = around.enter_context(cpu_group(scenario.quota)) if scenario.quota else None
+            group = around.enter_context(cpu_group(scenario.quota, *([1024] if scenario.outside else []))) if scenario.quota else None
             before = group.throttled_ns() if group else 0
             argv = self._command(place, scenario, script)
             if scenario.attached:
@@ -167,7 +168,7 @@ class Bench:
     def _run_launched(self, argv: list[str], env: dict[str, str], groups: list[str]) -> tuple[Path, dict[str, Any]]:
         assert self._recording is not None
         time.sleep(SETTLE_S)
-        job = {"argv": argv, "env": env, "cgroups": groups, "nice": NICE, "timeout_s": TIMEOUT_S}
+        job = {"argv": argv, "env": env, "cgroups": groups, "nice": priority.PROGRAM, "timeout_s": TIMEOUT_S}
         self._connection.write(json.dumps(job) + "\n")
         self._connection.flush()
         answer: dict[str, Any] = json.loads(self._connection.readline())
@@ -176,8 +177,13 @@ class Bench:
 
     def _run_attached(self, place: Path, argv: list[str], env: dict[str, str]) -> tuple[Path, dict[str, Any]]:
         gate, path = place / "gate", place / "attached.gputop"
-        program = subprocess.Popen(argv, env=env | {"FAULTS_GATE": str(gate)}, stderr=subprocess.PIPE, text=True)
-        os.setpriority(os.PRIO_PROCESS, program.pid, NICE)
+        program = subprocess.Popen(
+            argv,
+            env=env | {"FAULTS_GATE": str(gate)},
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: priority.own_session(priority.PROGRAM),
+        )
         try:
             _wait(lambda: gate.exists() or program.poll() is not None, "the program to be warm")
             recorder = self._gputop("-o", str(path), "--pid", str(program.pid))
@@ -188,7 +194,7 @@ class Bench:
             _, errors = program.communicate(timeout=TIMEOUT_S)
             ended = time.monotonic_ns()
         finally:
-            program.kill()
+            _kill_group(program.pid)
         _finish(recorder)
         return path, {"status": program.returncode, "errors": errors, "began": began, "ended": ended}
 
@@ -205,8 +211,13 @@ class Bench:
         try:
             yield
         finally:
-            os.killpg(program.pid, signal.SIGKILL)
+            _kill_group(program.pid)
             program.wait()
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _finish(recorder: subprocess.Popen[str]) -> None:

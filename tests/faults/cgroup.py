@@ -43,8 +43,8 @@ class Group:
 
 
 @contextlib.contextmanager
-def cpu_group(share: float) -> Iterator[Group]:
-    """A group that may use so much of one CPU."""
+def cpu_group(share: float, weight: int = 1 << 16) -> Iterator[Group]:
+    """A group that may use so much of one CPU, and has it before others unless ``weight`` is 1024."""
     first = (_V1 / "cpu.shares").exists()
     path = (_V1 if first else _V2) / f"gputop-faults-{os.getpid()}"
     if not first:
@@ -53,9 +53,11 @@ def cpu_group(share: float) -> Iterator[Group]:
     quota = int(_PERIOD_US * share)
     try:
         if first:
+            (path / "cpu.shares").write_text(str(weight))
             (path / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
             (path / "cpu.cfs_quota_us").write_text(str(quota))
         else:
+            (path / "cpu.weight").write_text(str(min(weight * 100 // 1024, 10_000)))
             (path / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
         yield Group(path)
     finally:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from typing import Any
 
+from priority import own_session
+
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Runs one program to its end."""
 
-    def enter_groups() -> None:
+    def before() -> None:
+        own_session(job["nice"])
         for path in job["cgroups"]:
             with open(os.path.join(path, "cgroup.procs"), "w") as file:
                 file.write("0")
-        os.nice(job["nice"])
 
     began = time.monotonic_ns()
-    process = subprocess.Popen(job["argv"], env=job["env"], preexec_fn=enter_groups, stderr=subprocess.PIPE)
+    process = subprocess.Popen(job["argv"], env=job["env"], preexec_fn=before, stderr=subprocess.PIPE)
     try:
         _, errors = process.communicate(timeout=job["timeout_s"])
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         _, errors = process.communicate()
     return {
         "pid": process.pid,
