@@ -52,6 +52,7 @@ SLICE_COLUMNS = np.dtype(
         ("queue_cpu", "<u2"),
         ("syscall", "<u2"),
         ("flags", "<u2"),
+        ("faults", "<u2"),  # minor page faults in the time on a CPU before it
     ]
 )
 STINT_COLUMNS = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
@@ -206,6 +207,7 @@ def slices_of(records: Records) -> Columns:
             "queue_cpu": rows["queue_cpu"].copy(),
             "syscall": rows["op"].copy(),
             "flags": rows["flags"].copy(),
+            "faults": rows["faults"].copy(),
         }
     )
 

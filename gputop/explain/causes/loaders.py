@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
@@ -22,7 +22,13 @@ def _on_disk(scene: Scene, free: Mask) -> Mask:
 
 
 def _faults(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.waits(Wait.FAULT, Wait.MEMORY)
+    return free & _others(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting())
+
+
+def _fault_level(claim: Claim) -> Level:
+    """What slept for a page is proved; which part of the CPU time faults took is an estimate."""
+    asleep = int(claim.scene.ns[claim.leaves & claim.scene.does(State.BLOCKED)].sum())
+    return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
 
 
 def _starved(scene: Scene, free: Mask) -> Mask:
@@ -73,6 +79,6 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
 
 
 ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk)
-FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults)
+FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level)
 STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved)
 COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing)
