@@ -15,6 +15,8 @@ from gputop.simgpu.trace import read_trace
 
 _CALLS = ("-", "C15")  # labels that do not reach over the time until the next operation
 
+_NOTHING_NS = 150_000  # the interpreter needs less between two operations: it was off its CPU
+
 
 @dataclass(slots=True)
 class Segment:
@@ -79,6 +81,8 @@ def read_life(path: Path) -> Life:
         if made:
             between = made[-1].label if made[-1].label not in _CALLS else label
             between = "-" if between in _CALLS else between
+            if start - made[-1].end > _NOTHING_NS:
+                between = queue
             made.append(Segment(made[-1].end, start, between, 1.0, 0.0, queue))
         made.append(part)
     return life

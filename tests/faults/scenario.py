@@ -67,7 +67,6 @@ class Scenario:
     events: int = 0  # single long gaps that must be told as such
     tolerance: float = 0.05
     limit_ms: float = LIMIT_MS
-    disturbance_ok: bool = False  # other causes may be larger
     parameters: str = ""
 
 
