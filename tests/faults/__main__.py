@@ -26,19 +26,30 @@ def truth_of(one: Verdict) -> str:
     """The truth's larger parts, and what was said of each cause."""
     truth = {cause: f"{ns / MS:.1f}" for cause, ns in one.run.truth.causes.items() if ns > MS / 2}
     said = {part["cause"]: f"{part['loss_ns']['lower'] / MS:.1f}" for part in one.said.get("findings", [])}
-    rest = {key: round(one.said[key] / MS, 1) for key in ("small_ns", "unexplained_ns", "unknown_ns") if key in one.said}
+    rest = {
+        key: round(one.said[key] / MS, 1)
+        for key in ("small_ns", "unexplained_ns", "unknown_ns")
+        if key in one.said
+    }
     return f"idle {one.run.truth.idle_ns / MS:.1f} of {one.run.truth.span_ns / MS:.1f} truth {truth} said {said} {rest}"
 
 
 def gates(all_verdicts: list[Verdict]) -> list[str]:
     """The gates that do not hold."""
-    single = [one for one in all_verdicts if one.run.scenario.id.startswith("T") and one.run.scenario.expected]
+    single = [
+        one for one in all_verdicts if one.run.scenario.id.startswith("T") and one.run.scenario.expected
+    ]
     wrong = [one.run.scenario.id for one in single if not one.first]
     failed = []
     if len(wrong) * 24 > len(single):
-        failed.append(f"first cause right in {len(single) - len(wrong)} of {len(single)}: not {' '.join(wrong)}")
+        failed.append(
+            f"first cause right in {len(single) - len(wrong)} of {len(single)}: not {' '.join(wrong)}"
+        )
     failed += [
-        f"{one.run.scenario.id}: {miss}" for one in all_verdicts for miss in one.misses if one not in single or not miss.startswith("first:")
+        f"{one.run.scenario.id}: {miss}"
+        for one in all_verdicts
+        for miss in one.misses
+        if one not in single or not miss.startswith("first:")
     ]
     return failed
 
@@ -51,7 +62,9 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print the parameters too")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    seeds = [int(seed) for seed in options.seeds.split(",") if seed] or [random.randrange(10**6) for _ in range(3)]
+    seeds = [int(seed) for seed in options.seeds.split(",") if seed] or [
+        random.randrange(10**6) for _ in range(3)
+    ]
     directory = on_disk()
     status = 0
     try:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import environment
+from replay.reader import SessionReader
 from tests.faults import priority
 from tests.faults.cgroup import cpu_group
 from tests.faults.diary import Truth, read_truth
-from tests.faults.scenario import Scenario
+from tests.faults.scenario import THROTTLED_AFTER_S, Scenario
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -73,11 +74,15 @@ class Bench:
             for _ in range(FILE_BYTES >> 20):
                 file.write(os.urandom(1 << 20))
             os.fsync(file.fileno())
+        self._fault = directory / "fault"
+        self._fault.touch()
         self._connection: Any = None
         self._recording: Path | None = None
 
     def _env(self, place: Path, scenario: Scenario) -> dict[str, str]:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SIMGPU", "FAULTS"))}
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith(("SIMGPU", "FAULTS"))
+        }
         return {
             **environment(inherited),
             "PYTHONPATH": str(HERE.parent / "simgpu_programs"),
@@ -91,6 +96,12 @@ class Bench:
             "FAULTS_BURN": str(self.directory / "burn.so"),
             "FAULTS_STREAMS": scenario.streams,
             "FAULTS_SYNC": "4" if scenario.blocking else "0",
+            **(
+                {"WORLD": str(scenario.ranks), "ID": str(place / "id"), "SIMGPU_DEVICES": str(scenario.ranks)}
+                if scenario.ranks
+                else {}
+            ),
+            **({"SIMGPU_NVML_FAULT_FILE": str(self._fault)} if scenario.throttle_mhz else {}),
             **scenario.env,
         }
 
@@ -109,7 +120,12 @@ class Bench:
     # -- recording ----------------------------------------------------------------------------
 
     def _gputop(self, *arguments: str) -> subprocess.Popen[str]:
-        env = os.environ | {"SIMGPU_STATE": str(self.directory / "state")}
+        env = os.environ | {
+            "SIMGPU_STATE": str(self.directory / "state"),
+            "SIMGPU_NVML_FAULT_FILE": str(self._fault),
+            "SIMGPU_NVML_WINDOW_MS": "100",
+            "SIMGPU_DEVICES": "2",
+        }
         return subprocess.Popen(
             [*GPUTOP, "record", "--simgpu", *arguments],
             env=env,
@@ -152,23 +168,37 @@ class Bench:
                 script = script.replace("PORT", str(around.enter_context(server(scenario.server_ms))))
             if scenario.outside:
                 around.enter_context(self._outside(place, scenario))
-            group = around.enter_context(cpu_group(scenario.quota, *([1024] if scenario.outside else []))) if scenario.quota else None
+            if scenario.throttle_mhz:
+                around.enter_context(self._throttled(scenario.throttle_mhz))
+            group = (
+                around.enter_context(cpu_group(scenario.quota, *([1024] if scenario.outside else [])))
+                if scenario.quota
+                else None
+            )
             before = group.throttled_ns() if group else 0
             argv = self._command(place, scenario, script)
             if scenario.attached:
                 recording, answer = self._run_attached(place, argv, env)
             else:
-                recording, answer = self._run_launched(argv, env, group.paths if group else [])
+                recording, answer = self._run_launched(
+                    argv, env, group.paths if group else [], scenario.kill_after_s or TIMEOUT_S
+                )
             throttled = group.throttled_ns() - before if group else 0
+        if scenario.kill_after_s:
+            answer["status"] += signal.SIGKILL
         if answer["status"] != 0:
             raise RunError(f"{scenario.id}: status {answer['status']}: {answer['errors']}")
-        truth = read_truth(place / "diary", place / "trace", answer["began"])
+        truth = read_truth(
+            place / "diary", place / "trace", answer["pid"], answer["began"], scenario.nominal_ns
+        )
         return Run(scenario, recording, answer["began"], answer["ended"], truth, throttled)
 
-    def _run_launched(self, argv: list[str], env: dict[str, str], groups: list[str]) -> tuple[Path, dict[str, Any]]:
+    def _run_launched(
+        self, argv: list[str], env: dict[str, str], groups: list[str], limit_s: float
+    ) -> tuple[Path, dict[str, Any]]:
         assert self._recording is not None
         time.sleep(SETTLE_S)
-        job = {"argv": argv, "env": env, "cgroups": groups, "nice": priority.PROGRAM, "timeout_s": TIMEOUT_S}
+        job = {"argv": argv, "env": env, "cgroups": groups, "nice": priority.PROGRAM, "timeout_s": limit_s}
         self._connection.write(json.dumps(job) + "\n")
         self._connection.flush()
         answer: dict[str, Any] = json.loads(self._connection.readline())
@@ -196,13 +226,31 @@ class Bench:
         finally:
             _kill_group(program.pid)
         _finish(recorder)
-        return path, {"status": program.returncode, "errors": errors, "began": began, "ended": ended}
+        return path, {
+            "pid": program.pid,
+            "status": program.returncode,
+            "errors": errors,
+            "began": began,
+            "ended": ended,
+        }
+
+    @contextlib.contextmanager
+    def _throttled(self, mhz: int) -> Iterator[None]:
+        """The GPU's clock is held down after a while, until the end."""
+        timer = threading.Timer(THROTTLED_AFTER_S, self._fault.write_text, [f"throttle:64:{mhz}"])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._fault.write_text("")
 
     @contextlib.contextmanager
     def _outside(self, place: Path, scenario: Scenario) -> Iterator[None]:
         """A program beside, which gputop was not told to watch."""
         (place / "other").mkdir()
         env = self._env(place, scenario) | {"FAULTS_DIARY": str(place / "other")}
+        env["SIMGPU_TRACE"] += ".outside"
         if "launch" not in scenario.outside:
             del env["FAULTS_STREAMS"]
         (place / "outside.txt").write_text(scenario.outside)
@@ -260,3 +308,12 @@ def on_disk() -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     return path
+
+
+def recording_start(path: Path) -> int:
+    """When the recording began, CLOCK_MONOTONIC ns."""
+    reader = SessionReader(path)
+    try:
+        return int(reader.header["start_ns"])
+    finally:
+        reader.close()

@@ -11,7 +11,10 @@ def healthy(draw: Draw, ms: float = 900.0) -> tuple[str, int]:
     draw.how(streams=False, blocking=draw.random.random() < 0.5)
     kernel = int(draw.near("kernel_ms", 2.5, 0.5) * MS)
     rounds = max(int(ms * MS / (9 * kernel)), 7)
-    step = "".join(f"- evsync {event}\n" + "- h2d 0 65536 pin\n" + f"- launch 0 {kernel} 3\n- record 0 {event}\n" for event in range(3))
+    step = "".join(
+        f"- evsync {event}\n" + "- h2d 0 65536 pin\n" + f"- launch 0 {kernel} 3\n- record 0 {event}\n"
+        for event in range(3)
+    )
     return lines((rounds, step)), rounds * 3
 
 
@@ -27,7 +30,9 @@ def computing(draw: Draw) -> Scenario:
     """A sync each step, but the kernel takes nearly all of it."""
     draw.how(blocking=False)
     kernel = int(draw.near("kernel_ms", 45, 0.1) * MS)
-    launch = "".join(f"- launch {stream} {kernel} 1\n- sync {stream}\n" for stream in range(len(draw.streams)))
+    launch = "".join(
+        f"- launch {stream} {kernel} 1\n- sync {stream}\n" for stream in range(len(draw.streams))
+    )
     script = role("main") + lines(WARM, (24 // len(draw.streams), lines(launch, "C03 burn 200000")))
     return made("N2", "compute-bound, spinning", draw, script, 24)
 
@@ -48,7 +53,9 @@ def switches(draw: Draw) -> Scenario:
 @scenario("N4")
 def allocations(draw: Draw) -> Scenario:
     """Strangers allocate and free memory all the time."""
-    return _beside(draw, "N4", "page storm elsewhere", role("pages", cpu=0) + lines((0, f"- touch {32 << 20}")))
+    return _beside(
+        draw, "N4", "page storm elsewhere", role("pages", cpu=0) + lines((0, f"- touch {32 << 20}"))
+    )
 
 
 @scenario("N5")
@@ -64,9 +71,18 @@ def one_pause(draw: Draw) -> Scenario:
 def waiting_workers(draw: Draw) -> Scenario:
     """Workers that wait for work with timeouts, as DataLoader's do."""
     script, steps = healthy(draw)
-    workers = "".join(role(f"worker{i}", "process", "-", 0) + lines((0, f"- poll {i} 5000\n")) for i in range(3))
+    workers = "".join(
+        role(f"worker{i}", "process", "-", 0) + lines((0, f"- poll {i} 5000\n")) for i in range(3)
+    )
     workers += role("pin", "thread", "-", 0) + lines((0, "- poll 4 200\n"))
-    return made("N6", "idle workers", draw, role("main") + lines(WARM, script, "- sync 0") + workers, steps, language="c")
+    return made(
+        "N6",
+        "idle workers",
+        draw,
+        role("main") + lines(WARM, script, "- sync 0") + workers,
+        steps,
+        language="c",
+    )
 
 
 @scenario("S3")

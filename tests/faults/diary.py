@@ -150,14 +150,14 @@ def _asked(main: Life) -> set[str]:
     return {label[1:].partition("|")[0] for label in labels if label.startswith("@")}
 
 
-def read_truth(diaries: Path, trace: Path, since_ns: int = 0) -> Truth:
-    """The truth of one run, from its first work after ``since_ns``.
+def read_truth(diaries: Path, trace: Path, pid: int, since_ns: int = 0, nominal_ns: int = 0) -> Truth:
+    """The truth of one run of process ``pid``, from its first work after ``since_ns``.
 
-    An endless role may have been killed with its diary unwritten: it is nobody's wait then.
+    An endless role may have been killed with its diary unwritten: it is nobody's wait then. A program that was
+    killed has only its trace.
     """
     lives = [read_life(path) for path in diaries.iterdir() if path.stat().st_size]
-    mains = [life for life in lives if life.role == "main"]
-    assert len(mains) == 1, f"{len(mains)} main threads wrote a diary in {diaries}"
+    mains = [life for life in lives if life.role == "main"] or [Life("main", "-", pid, pid, 0, 0, 0)]
     main = mains[0]
     told = read_trace(trace)
     rows = told.of(pid=main.pid)
@@ -168,6 +168,12 @@ def read_truth(diaries: Path, trace: Path, since_ns: int = 0) -> Truth:
     lives += [Life(name, "-", 0, 0, 0, 0, 0) for name in _asked(main) - {life.role for life in lives}]
     others = {life.role: life for life in lives if life is not main}
     causes = attribute(main, others, idle)
+    waits = rows[rows["kind"] == "comm_wait"]
+    causes["C23"] = float((waits["end"] - waits["start"]).sum())
+    kernels = rows[rows["kind"] == "kernel"]
+    if nominal_ns:
+        causes["C24"] = float(
+            sum(max(ns - nominal_ns, 0) for ns in (kernels["end"] - kernels["start"]).tolist())
+        )
     total = sum(end - start for start, end in idle)
-    pids = frozenset(life.pid for life in lives)
-    return Truth(causes, total, last - first, tuple(idle), pids, main)
+    return Truth(causes, total, last - first, tuple(idle), frozenset(life.pid for life in lives), main)

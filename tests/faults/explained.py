@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-from tests.faults.bench import Run
+from tests.faults.bench import Run, recording_start
 
 GPUTOP = (sys.executable, "-m", "gputop")
 SCHEMA = "gputop.explain/1"
@@ -21,7 +20,9 @@ class ExplainError(Exception):
 
 def ask(*arguments: str) -> dict[str, Any]:
     """Runs ``gputop explain ARGUMENTS --json``; its exit status must fit what it says."""
-    done = subprocess.run([*GPUTOP, "explain", *arguments, "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*GPUTOP, "explain", *arguments, "--json"], capture_output=True, text=True, timeout=60
+    )
     if done.returncode not in (0, 3):
         raise ExplainError(f"status {done.returncode}: {done.stderr.strip()[-600:]}")
     said: dict[str, Any] = json.loads(done.stdout)
@@ -37,14 +38,3 @@ def explain(run: Run) -> dict[str, Any]:
     start = recording_start(run.recording)
     since, until = (run.began_ns - MARGIN_NS - start) / 1e9, (run.ended_ns + MARGIN_NS - start) / 1e9
     return ask(str(run.recording), "--from", f"{max(since, 0):.6f}", "--to", f"{until:.6f}")
-
-
-def recording_start(path: Path) -> int:
-    """When the recording began, CLOCK_MONOTONIC ns."""
-    from replay.reader import SessionReader
-
-    reader = SessionReader(path)
-    try:
-        return int(reader.header["start_ns"])
-    finally:
-        reader.close()

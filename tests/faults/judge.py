@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.bench import Run
+from tests.faults.bench import Run, recording_start
 from tests.faults.scenario import MS, Expected
 
 UNEXPLAINED = 0.02  # of the proved idle time
 SLACK_NS = 2 * MS  # no sum is held to less
 SPINNING_LOSS_NS = 2 * MS  # what may be certain of a late return that cannot be
+MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its return
 QUIET_NS = 5 * MS  # what a negative control may lose to others
 
 
@@ -89,16 +90,18 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
     if not first:
         misses.append(f"first: {' '.join(causes[:4]) or 'nothing'}")
     for expected in scenario.expected:
-        found = [one for one in findings if one["cause"] == expected.cause]
-        misses += _one(run, expected, found)
+        misses += _one(run, said, expected)
     return Verdict(run, said, first, tuple(misses))
 
 
-def _one(run: Run, expected: Expected, found: list[dict[str, Any]]) -> Iterator[str]:
+def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
+    found = [one for one in said["findings"] if one["cause"] == expected.cause]
     truth = true_ns(run, expected)
     allowed = max(run.scenario.tolerance * truth, max(run.truth.main.rounds, 100) / 100 * MS)
-    lower = sum(one["loss_ns"]["lower"] for one in found)
-    upper = sum(one["loss_ns"]["upper"] for one in found)
+    # a gap far longer than the others of its kind is told as an event, which is as good
+    apart = sum(one["ns"] for one in said["events"] if one["cause"] == expected.cause)
+    lower = apart + sum(one["loss_ns"]["lower"] for one in found)
+    upper = apart + sum(one["loss_ns"]["upper"] for one in found)
     if expected.bound == "none":
         if lower > SPINNING_LOSS_NS:
             yield f"{lower / MS:.1f} ms of {expected.cause} called certain"
@@ -122,6 +125,9 @@ def _one(run: Run, expected: Expected, found: list[dict[str, Any]]) -> Iterator[
 def _totals(run: Run, said: dict[str, Any]) -> Iterator[str]:
     """What must hold of every run: bounds hold the truth, sums add up."""
     lower, upper = said["gpu_idle_ns"]["lower"], said["gpu_idle_ns"]["upper"]
+    if not run.scenario.compare:
+        return
+    yield from _moments(run, said)
     if lower > run.truth.idle_ns + SLACK_NS:
         yield f"{lower / MS:.1f} ms idle proved, in truth {run.truth.idle_ns / MS:.1f}"
     outside = said["outside_ns"]
@@ -136,6 +142,18 @@ def _totals(run: Run, said: dict[str, Any]) -> Iterator[str]:
         yield f"{said['lost']['events']} events lost"
     if not said["coverage"]:
         yield "coverage denied"
+
+
+def _moments(run: Run, said: dict[str, Any]) -> Iterator[str]:
+    """Each moment named by a proved idle finding lies in true idle time."""
+    start = recording_start(run.recording)
+    for one in said["findings"]:
+        if one["kind"] != "idle" or one["level"] != "proved":
+            continue
+        for moment in one["moments_ns"]:
+            at = start + moment
+            if not any(begin - MOMENT_NS <= at <= end + MOMENT_NS for begin, end in run.truth.idle):
+                yield f"{one['cause']} at {moment / 1e9:.6f} s: the GPU was busy then"
 
 
 def _order(findings: list[dict[str, Any]]) -> Iterator[str]:

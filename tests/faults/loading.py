@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from tests.faults.scenario import EITHER, MS, PROVED, STRONG, WARM, Draw, Expected, Scenario, lines, role, scenario
+from tests.faults.scenario import (
+    EITHER,
+    MS,
+    PROVED,
+    STRONG,
+    WARM,
+    Draw,
+    Expected,
+    Scenario,
+    lines,
+    role,
+    scenario,
+)
 from tests.faults.single import made
 
 BATCH = 1 << 16  # a pipe holds one: the producer is one batch ahead
 
 
-def _loader(draw: Draw, work: str, ms: float, *, cpu: int = 0, queue: str = "C09", more: str = "") -> tuple[str, int]:
+def _loader(
+    draw: Draw, work: str, ms: float, *, cpu: int = 0, queue: str = "C09", more: str = ""
+) -> tuple[str, int]:
     """A producer of batches, the main thread that waits for them, and the number of steps."""
     draw.how(streams=False)
     kernel, steps = draw.kernel(ms * 0.7, most=max(ms * 0.6, 1))
@@ -63,7 +77,9 @@ def evicted_pages(draw: Draw) -> Scenario:
     """The loader touches a mapped file that is not in the page cache."""
     pages = int(draw.near("pages", 200))
     script, steps = _loader(draw, f"C11~C08 fault {pages}", pages * 0.09)
-    return made("T11maj", "loader faults a file in", draw, script, steps, Expected("C11", PROVED), language="c")
+    return made(
+        "T11maj", "loader faults a file in", draw, script, steps, Expected("C11", PROVED), language="c"
+    )
 
 
 @scenario("T12a")
@@ -72,7 +88,11 @@ def objects(draw: Draw) -> Scenario:
     draw.how(streams=False)
     count = int(draw.near("objects", 30_000))
     kernel, steps = draw.kernel(count / 1800, most=10)
-    step = lines("C08~C12 recvobj 0", "C12 unpickle", f"- h2d 0 {1 << 20} pin", f"- launch 0 {kernel} 1", "C15 sync 0")
+    step = lines(
+        "C08~C12 recvobj 0", "C12 unpickle", f"- h2d 0 {1 << 20} pin", f"- launch 0 {kernel} 1", "C15 sync 0"
+    )
     script = role("main") + lines(WARM, (steps, step))
     script += role("loader", "process", "C09", 0) + lines((steps, f"C08 sendobj 0 {count}\n"))
-    return made("T12a", "unpickling on the launcher", draw, script, steps, Expected("C12", EITHER), language="python")
+    return made(
+        "T12a", "unpickling on the launcher", draw, script, steps, Expected("C12", EITHER), language="python"
+    )

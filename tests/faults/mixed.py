@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.faults.scenario import EITHER, MS, PROVED, WARM, Draw, Expected, Maker, Scenario, lines, role, scenario
+from tests.faults.scenario import (
+    EITHER,
+    MS,
+    PROVED,
+    WARM,
+    Draw,
+    Expected,
+    Maker,
+    Scenario,
+    lines,
+    role,
+    scenario,
+)
 from tests.faults.single import made
 
 LARGE_MS = 9.0
@@ -31,7 +43,7 @@ PARTS = {
         Part("C18", "C15 sync 0", "C18~C03 write BYTES", python=False),
         Part("C19", "C15 sync 0", "C19 net PORT"),
         Part("C20", "C15 sync 0", f"C20 malloc {4 << 20}", knob="SIMGPU_MALLOC_NS"),
-        Part("C21", "C15 sync 0", f"C21 hostalloc {4 << 20}", knob="SIMGPU_MALLOC_NS"),
+        Part("C21", "C15 sync 0", f"C21 hostalloc {4 << 20}", knob="SIMGPU_HOST_ALLOC_NS"),
     )
 }
 PAIRS = (

@@ -25,6 +25,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 WALL_MS = 900.0  # what the steps of one run should take
 LONGEST_MS = 1500.0  # and what they may at most, where 20 steps take long
+THROTTLED_AFTER_S = 0.8
 LIMIT_MS = 2000.0  # on a machine that is busy otherwise, the main role ends its outermost loop then
 
 PROVED = frozenset({"proved"})
@@ -63,12 +64,15 @@ class Scenario:
     outside: str = ""  # a script of a program that gputop does not watch
     server_ms: float = 0.0  # a server that answers after so long
     quota: float = 0.0  # CPU quota of the program's control group
-    throttle: bool = False  # the GPU is slowed for half of the time
+    throttle_mhz: int = 0  # the GPU's clock from THROTTLED_AFTER_S on
+    nominal_ns: int = 0  # of a kernel at the full clock
+    ranks: int = 0  # of NCCL, each with a device of its own
+    kill_after_s: float = 0.0  # SIGKILL
+    compare: bool = True  # whether all idle time is held to the truth
     events: int = 0  # single long gaps that must be told as such
     tolerance: float = 0.05
     limit_ms: float = LIMIT_MS
     parameters: str = ""
-
 
 
 class Draw:
@@ -90,7 +94,9 @@ class Draw:
         self.say(name, drawn)
         return drawn
 
-    def kernel(self, beside_ms: float, least: float | None = None, most: float | None = None) -> tuple[int, int]:
+    def kernel(
+        self, beside_ms: float, least: float | None = None, most: float | None = None
+    ) -> tuple[int, int]:
         """Duration of a step's kernel in ns and the number of steps, so that the run stays short."""
         low, high = RANGES["kernel_ms"]
         fewest, largest = RANGES["steps"]

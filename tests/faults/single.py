@@ -18,7 +18,9 @@ from tests.faults.scenario import (
 )
 
 
-def made(name: str, title: str, draw: Draw, script: str, steps: int, *expected: Expected, **more: object) -> Scenario:
+def made(
+    name: str, title: str, draw: Draw, script: str, steps: int, *expected: Expected, **more: object
+) -> Scenario:
     """A scenario with what all of them draw."""
     given: dict[str, object] = {"language": draw.language(), "attached": draw.attached()} | more
     return Scenario(
@@ -49,7 +51,9 @@ def _tensor(draw: Draw, name: str, back: str) -> Scenario:
     draw.how()
     host, size = draw.near("host_ms", 20), int(draw.near("mib", 8)) << 20
     kernel, steps = draw.kernel(host + 2)
-    step = lines(launches(draw, kernel), f"C15 d2h 0 {size} page", "C15 sync 0", f"C02 burn {int(host * MS)}", back)
+    step = lines(
+        launches(draw, kernel), f"C15 d2h 0 {size} page", "C15 sync 0", f"C02 burn {int(host * MS)}", back
+    )
     script = role("main") + lines(WARM, (steps, step))
     title = "tensor read, NumPy" + (", and back" if back else "")
     return made(name, title, draw, script, steps, Expected("C02", PROVED))
@@ -166,13 +170,37 @@ def allocator(draw: Draw) -> Scenario:
 def pinned_allocator(draw: Draw) -> Scenario:
     """cudaHostAlloc and cudaFreeHost each step."""
     ms = draw.near("ms", 6)
-    env = {"SIMGPU_MALLOC_NS": str(int(ms * MS))}
+    env = {"SIMGPU_HOST_ALLOC_NS": str(int(ms * MS))}
     return _in_gap(draw, "T21", "pinned allocator churn", "C21", f"hostalloc {8 << 20}", ms, env=env)
+
+
+def _graphs(draw: Draw, name: str, title: str, work: str) -> Scenario:
+    ms = draw.near("ms", 12)
+    env = {"SIMGPU_GRAPH_INSTANTIATE_NS": str(int(ms * MS))}
+    return _in_gap(draw, name, title, "C22", work, ms, env=env, language="c")
 
 
 @scenario("T22")
 def graphs(draw: Draw) -> Scenario:
-    """A graph is captured and instantiated each step."""
-    ms = draw.near("ms", 12)
-    env = {"SIMGPU_INSTANTIATE_NS": str(int(ms * MS))}
-    return _in_gap(draw, "T22", "graph captured again", "C22", "graph 0", ms, env=env, language="c")
+    """A graph is instantiated each step."""
+    return _graphs(draw, "T22", "graph instantiated again", "graph 0")
+
+
+@scenario("T22b")
+def captures(draw: Draw) -> Scenario:
+    """And captured before: what is launched into a capture is no work for the GPU."""
+    return _graphs(draw, "T22b", "graph captured again", "recapture 0")
+
+
+@scenario("T24")
+def throttled_clock(draw: Draw) -> Scenario:
+    """NVML says that heat holds the clock down from a moment on; kernels then take longer.
+
+    The truth is how much longer the kernels took. It is only as exact as NVML is sampled: four times a second.
+    """
+    draw.how(streams=False)
+    kernel = int(draw.near("kernel_ms", 12, 0.4) * MS)
+    script = role("main") + lines(WARM, (400, lines(f"- launch 0 {kernel} 1", "C15 sync 0")), "- sync 0")
+    expected = Expected("C24", STRONG, kind="waste", bound="between")
+    more = {"throttle_mhz": int(draw.near("mhz", 1000, 0.2)), "nominal_ns": kernel, "tolerance": 0.35}
+    return made("T24", "clock held down", draw, script, 150, expected, language="c", attached=False, **more)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.faults.scenario import EITHER, MS, PROVED, WARM, Draw, Expected, Scenario, launches, lines, role, scenario
+from tests.faults.scenario import (
+    EITHER,
+    MS,
+    PROVED,
+    WARM,
+    Draw,
+    Expected,
+    Scenario,
+    launches,
+    lines,
+    role,
+    scenario,
+)
 from tests.faults.single import made
 
 
@@ -31,6 +43,10 @@ def _quota(draw: Draw, name: str, title: str, outside: str) -> Scenario:
     script = role("main", queue="C14") + lines(WARM, (steps, step))
     quota = draw.near("quota", 0.3, 0.15)
     more = {"quota": quota, "outside": outside, "language": "c", "attached": False}
+    if outside:
+        # the program's clock cannot tell the quota from the hog; the kernel's count includes throttling while
+        # the GPU was busy, so it is only an upper bound
+        more["tolerance"] = 0.2
     return made(name, title, draw, script, steps, Expected("C14", EITHER), **more)
 
 
@@ -43,7 +59,9 @@ def throttled(draw: Draw) -> Scenario:
 @scenario("T14b")
 def throttled_beside(draw: Draw) -> Scenario:
     """The same, with a hog of another group on the same CPU."""
-    return _quota(draw, "T14b", "CPU quota beside a hog", role("hog", queue="-") + lines((0, "- burn 5000000\n")))
+    return _quota(
+        draw, "T14b", "CPU quota beside a hog", role("hog", queue="-") + lines((0, "- burn 5000000\n"))
+    )
 
 
 def _late_return(draw: Draw, name: str, title: str, *, blocking: bool) -> Scenario:
@@ -83,8 +101,15 @@ def held(draw: Draw) -> Scenario:
             f"- launch 0 {kernel} 1", "C15 sync 0", "@holder|C16 lock 0", "C03 burn 300000", "- unlock 0"
         )
         holding = lines((0, lines("- lock 0", f"C16 hold {int(hold * MS)}", "- unlock 0", "- sleep 1000000")))
-    script = role("main", queue="@holder|C13") + lines(WARM, (steps, step)) + role("holder", "thread", "C13", 0) + holding
-    return made("T16", "a lock held elsewhere", draw, script, steps, Expected("C16", PROVED), language=language)
+    script = (
+        role("main", queue="@holder|C13")
+        + lines(WARM, (steps, step))
+        + role("holder", "thread", "C13", 0)
+        + holding
+    )
+    return made(
+        "T16", "a lock held elsewhere", draw, script, steps, Expected("C16", PROVED), language=language
+    )
 
 
 @scenario("T17")
@@ -107,7 +132,9 @@ def own_faults(draw: Draw) -> Scenario:
     kernel, steps = draw.kernel(pages * 0.09)
     step = lines(launches(draw, kernel), "C15 sync 0", f"C17~C03 fault {pages}")
     script = role("main") + lines(WARM, (steps, step))
-    return made("T17f", "major faults on the launcher", draw, script, steps, Expected("C17", PROVED), language="c")
+    return made(
+        "T17f", "major faults on the launcher", draw, script, steps, Expected("C17", PROVED), language="c"
+    )
 
 
 @scenario("T18")
@@ -117,7 +144,7 @@ def checkpoint(draw: Draw) -> Scenario:
     mib = int(draw.near("mib", 12))
     kernel, steps = draw.kernel(mib * 1.2)
     step = lines(launches(draw, kernel), "C15 sync 0", f"C18~C03 write {mib << 20}")
-    script = role("main") + lines(WARM, (steps, step))
+    script = role("main") + lines(f"- write {mib << 20}", WARM, (steps, step))
     return made("T18", "fsync on the launcher", draw, script, steps, Expected("C18", PROVED), language="c")
 
 
@@ -130,3 +157,18 @@ def server(draw: Draw) -> Scenario:
     step = lines(launches(draw, kernel), "C15 sync 0", "C19 net PORT")
     script = role("main") + lines(WARM, (steps, step))
     return made("T19", "waiting for a server", draw, script, steps, Expected("C19", PROVED), server_ms=ms)
+
+
+@scenario("T23")
+def straggler(draw: Draw) -> Scenario:
+    """Two ranks; one comes late to each collective. Its own GPU is busy meanwhile: only the other one waits."""
+    draw.how(streams=False)
+    late = int(draw.near("late_ms", 15) * MS)
+    steps = int(900 * MS / late)
+    own = lines("- launch 0 100000 1", "- allreduce 0 1000", "- sync 0")
+    other = lines(f"- launch 0 {late} 1", f"- burn {late}", "- allreduce 0 1000", "- sync 0")
+    script = role("main") + lines(WARM, "- allreduce 0 1", "- sync 0", (steps, own))
+    script += role("late", "rank", "-", 0) + lines("- allreduce 0 1", "- sync 0", (steps, other))
+    expected = Expected("C23", PROVED, kind="waste")
+    more = {"language": "python", "attached": False, "ranks": 2, "compare": False}
+    return made("T23", "one rank comes late", draw, script, steps, expected, **more)

@@ -50,12 +50,13 @@ class Machine:
         self.cuda: Any = None
         self.over = mmap.mmap(-1, 4096)  # shared by all roles: the main one has ended its script
 
-    def begin(self) -> None:
-        """As cuda_begin of cuda_ops.c."""
+    def begin(self, rank: int = 0) -> None:
+        """As cuda_begin of cuda_ops.c; with WORLD set also as a rank of NCCL with a device of its own."""
         kinds = os.environ.get("FAULTS_STREAMS")
         if kinds is None:
             return
         self.cuda = Cuda()
+        self.cuda.SetDevice(rank)
         how = int(os.environ.get("FAULTS_SYNC", "0"))
         if how:
             self.cuda.SetDeviceFlags(how)
@@ -65,6 +66,11 @@ class Machine:
         self.device, self.pinned = self.cuda.malloc(self.size), self.cuda.pinned(self.size)
         self.pageable = ctypes.create_string_buffer(self.size)
         ctypes.memset(self.pageable, 1, self.size)
+        if "WORLD" in os.environ:
+            from nccl import Nccl
+
+            self.nccl = Nccl()
+            self.communicator = self.nccl.join(rank, int(os.environ["WORLD"]), os.environ["ID"])
 
 
 class Runner:
@@ -262,6 +268,11 @@ class Runner:
         """cudaEventSynchronize."""
         self.machine.cuda.EventSynchronize(self.machine.events[event])
 
+    def do_allreduce(self, stream: int, count: int) -> None:
+        """ncclAllReduce of floats."""
+        machine = self.machine
+        machine.nccl.all_reduce(machine.communicator, machine.streams[stream], count)
+
     def do_malloc(self, size: int) -> None:
         """cudaMalloc and cudaFree."""
         self.machine.cuda.Free(self.machine.cuda.malloc(size))
@@ -297,10 +308,12 @@ def main(path: str) -> None:
     machine = Machine()
     children = {}
     for role in roles[1:]:
-        if role.kind == "process":
+        if role.kind in ("process", "rank"):
             children[role.name] = os.fork()
             if children[role.name] == 0:
                 signal.signal(signal.SIGUSR1, _over)
+                if role.kind == "rank":
+                    machine.begin(1)
                 Runner(machine, role).run()
                 os._exit(0)
     machine.begin()
