@@ -11,7 +11,7 @@ import time
 from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict, disturbed
 from tests.faults.scenario import MS
-from tests.faults.suite import drawn, verdicts
+from tests.faults.suite import damaged, drawn, robust, verdicts
 
 HEAD = ("scenario", "injected", "found", "ms truth", "ms said", "level", "wrong")
 WIDTHS = (9, 9, 12, 13, 20, 16, 0)
@@ -31,7 +31,8 @@ def truth_of(one: Verdict) -> str:
         for key in ("small_ns", "unexplained_ns", "unknown_ns")
         if key in one.said
     }
-    return f"idle {one.run.truth.idle_ns / MS:.1f} of {one.run.truth.span_ns / MS:.1f} truth {truth} said {said} {rest}"
+    idle, span = one.run.truth.idle_ns / MS, one.run.truth.span_ns / MS
+    return f"idle {idle:.1f} of {span:.1f} truth {truth} said {said} {rest}"
 
 
 def gates(all_verdicts: list[Verdict]) -> list[str]:
@@ -54,13 +55,32 @@ def gates(all_verdicts: list[Verdict]) -> list[str]:
     return failed
 
 
+def endure(bench: Bench, seed: int) -> list[str]:
+    """R1 to R9, printed; what is wrong with them."""
+    wrong = []
+    for one in robust(bench, seed):
+        truth, idle = one.run.truth.idle_ns / MS, one.said["gpu_idle_ns"]
+        bounds = f"{idle['lower'] / MS:.1f}..{idle['upper'] / MS:.1f} ms idle, in truth {truth:.1f}"
+        found = " ".join(f"{part['cause']}({part['level']})" for part in one.said["findings"])
+        denied = "" if one.said["coverage"] else " coverage denied"
+        name = one.run.scenario.id
+        print(
+            f"{name:9} {one.run.scenario.title}: {bounds} {found}{denied} {'; '.join(one.misses)}", flush=True
+        )
+        wrong += [f"{name}: {miss}" for miss in one.misses]
+    for text, misses in damaged(bench, seed):
+        print(f"R1        {text} {'; '.join(misses)}", flush=True)
+        wrong += [f"R1: {miss}" for miss in misses]
+    return wrong
+
+
 def main() -> int:
     """Runs it; 0 when all gates hold."""
     parser = argparse.ArgumentParser(prog="make fault-suite")
     parser.add_argument("--seeds", default="", help="numbers apart by commas; three random ones without")
     parser.add_argument("--keep", action="store_true", help="leave recordings and diaries")
     parser.add_argument("--verbose", action="store_true", help="print the parameters too")
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("names", nargs="*", help="scenarios; R for R1 to R9 alone")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",") if seed] or [
         random.randrange(10**6) for _ in range(3)
@@ -73,13 +93,16 @@ def main() -> int:
             began = time.monotonic()
             print(f"seed {seed}\n{line(HEAD)}", flush=True)
             judged = []
-            for one in verdicts(bench, drawn(seed, options.names), str(seed)):
+            chosen = [name for name in options.names if name != "R"]
+            for one in verdicts(bench, drawn(seed, chosen), str(seed)) if chosen or not options.names else ():
                 judged.append(one)
                 print(line(one.row), flush=True)
                 if options.verbose or one.misses:
                     print(f"          {one.run.scenario.parameters} {disturbed(one.run)}", flush=True)
                     print(f"          {truth_of(one)}", flush=True)
             failed = gates(judged)
+            if not options.names or "R" in options.names:
+                failed += endure(bench, seed)
             status |= bool(failed)
             print(f"seed {seed}: {len(judged)} runs, {len(failed)} wrong, {time.monotonic() - began:.0f} s\n")
     finally:

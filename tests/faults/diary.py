@@ -20,7 +20,7 @@ _NOTHING_NS = 150_000  # the interpreter needs less between two operations: it w
 
 @dataclass(slots=True)
 class Segment:
-    """A part of a thread's life with one label, and the shares of it that went to a CPU and to a run queue."""
+    """A part of a thread's life with one label, and its shares on a CPU and in a run queue."""
 
     start: int
     end: int
@@ -153,8 +153,8 @@ def _asked(main: Life) -> set[str]:
 def read_truth(diaries: Path, trace: Path, pid: int, since_ns: int = 0, nominal_ns: int = 0) -> Truth:
     """The truth of one run of process ``pid``, from its first work after ``since_ns``.
 
-    An endless role may have been killed with its diary unwritten: it is nobody's wait then. A program that was
-    killed has only its trace.
+    An endless role may have been killed with its diary unwritten: it is nobody's wait then. A program
+    that was killed has only its trace.
     """
     lives = [read_life(path) for path in diaries.iterdir() if path.stat().st_size]
     mains = [life for life in lives if life.role == "main"] or [Life("main", "-", pid, pid, 0, 0, 0)]

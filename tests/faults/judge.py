@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tests.faults.bench import Run, recording_start
@@ -69,7 +70,7 @@ def disturbed(run: Run) -> str:
     other = max(rest.values(), default=0.0)
     if other > 0.8 * sizes[-1]:
         return f"the machine was busy: {max(rest, key=lambda cause: rest[cause])} took {other / MS:.0f} ms"
-    if any(small > 0.8 * large for large, small in zip(sizes, sizes[1:], strict=False)):
+    if any(small > 0.8 * large for large, small in pairwise(sizes)):
         return "the two faults came out as large as each other"
     return ""
 
@@ -92,6 +93,23 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
     for expected in scenario.expected:
         misses += _one(run, said, expected)
     return Verdict(run, said, first, tuple(misses))
+
+
+def false_proofs(run: Run, said: dict[str, Any]) -> list[str]:
+    """What the simulated GPU's trace contradicts; a denied coverage takes every claim back."""
+    if not said["coverage"]:
+        return []
+    misses = list(_moments(run, said))
+    lower, truth = said["gpu_idle_ns"]["lower"], run.truth.idle_ns
+    proved = sum(
+        one["loss_ns"]["lower"]
+        for one in said["findings"]
+        if one["kind"] == "idle" and one["level"] == "proved"
+    )
+    for what, ns in (("idle", lower), ("in proved findings", proved)):
+        if ns > truth + SLACK_NS:
+            misses.append(f"{ns / MS:.1f} ms {what}, in truth {truth / MS:.1f}")
+    return misses
 
 
 def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:

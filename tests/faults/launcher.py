@@ -1,4 +1,4 @@
-"""launcher.py SOCKET: runs programs one after another, as its maker says; gputop watches it and so all of them."""
+"""launcher.py SOCKET: runs programs one after another; gputop watches it and so all of them."""
 
 from __future__ import annotations
 

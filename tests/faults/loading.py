@@ -55,8 +55,8 @@ def loader_starves(draw: Draw) -> Scenario:
 def loader_reads(draw: Draw) -> Scenario:
     """The loader reads from the disk past the page cache.
 
-    The machine has no device mapper and its I/O controller lets five requests through at once, so the delay is
-    not made by either: it is a real read of many MiB, timed by the reader.
+    The machine has no device mapper and its I/O controller lets five requests through at once, so the
+    delay is not made by either: it is a real read of many MiB, timed by the reader.
     """
     mib = int(draw.near("mib", 24))
     script, steps = _loader(draw, f"C10~C08 read {mib << 20}", mib * 0.7)

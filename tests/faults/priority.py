@@ -1,6 +1,7 @@
 """Whatever else this machine runs is no part of the experiment: sessions that get most of the CPU.
 
-Where the kernel groups tasks by session, ``nice`` counts within a session only and the session has one of its own.
+Where the kernel groups tasks by session, ``nice`` counts within a session only, and the session has one of
+its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A scenario: a script with one injected cause of known size, and what must be said of it.
 
-A script is text. A line ``role NAME KIND QUEUE CPU NICE`` begins a thread or process (the first is the main
-thread); each line after it is ``LABEL OPERATION ARGUMENTS``. The label says whose fault the time of the operation
-is if the GPU is idle meanwhile: a cause, ``-`` for calls, ``@ROLE|CAUSE`` for a wait (whatever that role does,
-else the cause), ``BLOCKED~CPU`` for two causes by what the thread did. QUEUE is the label of the time in which
-the role was off its CPU while it burned.
+A script is text. A line ``role NAME KIND QUEUE CPU NICE`` begins a thread or process (the first is the
+main thread); each line after it is ``LABEL OPERATION ARGUMENTS``. The label says whose fault the time of the
+operation is if the GPU is idle meanwhile: a cause, ``-`` for calls, ``@ROLE|CAUSE`` for a wait (whatever that
+role does, else the cause), ``BLOCKED~CPU`` for two causes by what the thread did. QUEUE is the label of the
+time in which the role was off its CPU while it burned.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _in_gap(draw: Draw, name: str, title: str, cause: str, work: str, ms: float,
     draw.how()
     kernel, steps = draw.kernel(ms)
     step = lines(launches(draw, kernel), "C15 sync 0", f"{cause} {work}")
-    script = role("main") + lines(WARM, (steps, step))
+    script = role("main") + lines(f"- {work}", WARM, (steps, step))
     return made(name, title, draw, script, steps, Expected(cause, EITHER), **more)
 
 
@@ -196,7 +196,7 @@ def captures(draw: Draw) -> Scenario:
 def throttled_clock(draw: Draw) -> Scenario:
     """NVML says that heat holds the clock down from a moment on; kernels then take longer.
 
-    The truth is how much longer the kernels took. It is only as exact as NVML is sampled: four times a second.
+    The truth is how much longer the kernels took. It is as exact as NVML is sampled: four times a second.
     """
     draw.how(streams=False)
     kernel = int(draw.near("kernel_ms", 12, 0.4) * MS)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tests.faults import controls, loading, mixed, single, waiting
 from tests.faults.bench import Bench, Run, RunError
 from tests.faults.cgroup import available
+from tests.faults.damage import at_random, one_each, without
 from tests.faults.explained import ExplainError, explain
-from tests.faults.judge import Verdict, disturbed, judge
+from tests.faults.judge import Verdict, disturbed, false_proofs, judge
+from tests.faults.robust import ROBUST
 from tests.faults.scenario import SCENARIOS, Draw, Scenario
 
 FAMILIES = (single, loading, waiting, controls, mixed)  # importing them registers their scenarios
@@ -24,20 +27,51 @@ def drawn(seed: int, names: Iterable[str] = ()) -> list[Scenario]:
     return [one for one in made if available() or not one.quota]
 
 
-def _attempt(bench: Bench, scenario: Scenario) -> Run:
+def robust(bench: Bench, seed: int) -> Iterator[Verdict]:
+    """R2 to R9: only what the trace contradicts is wrong."""
+    made = [make(Draw(seed, name)) for name, make in ROBUST.items()]
+    for batch in runs(bench, made, f"robust-{seed}", tries=1):
+        for run in batch:
+            said = explain(run)
+            yield Verdict(run, said, True, tuple(false_proofs(run, said)))
+
+
+def damaged(bench: Bench, seed: int) -> Iterator[tuple[str, list[str]]]:
+    """R1: records gone without a mark; (what was done, what is wrong)."""
+    with bench.recording(f"damaged-{seed}"):
+        run = _attempt(bench, replace(SCENARIOS["T01"](Draw(seed, "R1")), attached=False), TRIES)
+    whole = explain(run)["gpu_idle_ns"]["lower"]
+    for name, keep, least in (
+        ("one record a second", one_each(10**9, seed), 0.9),
+        ("one record in a thousand", at_random(0.001, seed), 0.0),
+        ("one record in twenty", at_random(0.05, seed), 0.0),
+    ):
+        path = run.recording.with_suffix(f".{name.replace(' ', '-')}.gputop")
+        gone = without(run.recording, path, keep)
+        hurt = replace(run, recording=path)
+        said = explain(hurt)
+        misses = false_proofs(hurt, said)
+        if gone and not said["lost"]["events"]:
+            misses.append("nothing is said to be lost")
+        if said["gpu_idle_ns"]["lower"] < least * whole:
+            misses.append(f"{said['gpu_idle_ns']['lower']} ns of {whole} are left")
+        yield f"{name}: {gone} gone, {said['gpu_idle_ns']['lower'] / whole:.0%} left", misses
+
+
+def _attempt(bench: Bench, scenario: Scenario, tries: int) -> Run:
     """Runs it until the truth shows what was injected."""
-    for left in range(TRIES - 1, -1, -1):
+    for left in range(tries - 1, -1, -1):
         run = bench.run(scenario)
         if not left or not disturbed(run):
             break
     return run
 
 
-def runs(bench: Bench, scenarios: list[Scenario], label: str) -> Iterator[list[Run]]:
+def runs(bench: Bench, scenarios: list[Scenario], label: str, tries: int = TRIES) -> Iterator[list[Run]]:
     """Batches of runs, each with its recording complete."""
     for start in range(0, len(scenarios), BATCH):
         with bench.recording(f"{label}-{start}"):
-            done = [_attempt(bench, one) for one in scenarios[start : start + BATCH]]
+            done = [_attempt(bench, one, tries) for one in scenarios[start : start + BATCH]]
         yield done
 
 

@@ -161,7 +161,7 @@ def server(draw: Draw) -> Scenario:
 
 @scenario("T23")
 def straggler(draw: Draw) -> Scenario:
-    """Two ranks; one comes late to each collective. Its own GPU is busy meanwhile: only the other one waits."""
+    """Two ranks; one comes late to each collective, its own GPU busy meanwhile: only the other waits."""
     draw.how(streams=False)
     late = int(draw.near("late_ms", 15) * MS)
     steps = int(900 * MS / late)

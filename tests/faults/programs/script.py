@@ -148,7 +148,8 @@ class Runner:
 
     def _write(self, began: int, before: int) -> None:
         tid = threading.get_native_id()
-        head = f"role {self.role.name} {self.role.queue} {os.getpid()} {tid} {now() - began} {_run_delay() - before} {self._rounds}\n"
+        head = f"role {self.role.name} {self.role.queue} {os.getpid()} {tid}"
+        head += f" {now() - began} {_run_delay() - before} {self._rounds}\n"
         lines = [" ".join(map(str, entry)) + "\n" for entry in self.entries]
         Path(os.environ["FAULTS_DIARY"], str(tid)).write_text(head + "".join(lines))
 
