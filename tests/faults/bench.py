@@ -29,6 +29,7 @@ PROGRAMS = HERE / "programs"
 GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 15.0
 FILE_BYTES = 128 << 20
+BESIDE_A_HOG = 8192  # weight of a group with a quota: what the hog takes is small, but it takes all that is left
 SETTLE_S = 0.06  # between runs: the one's last records are not the next one's first
 
 
@@ -171,7 +172,7 @@ class Bench:
             if scenario.throttle_mhz:
                 around.enter_context(self._throttled(scenario.throttle_mhz))
             group = (
-                around.enter_context(cpu_group(scenario.quota, *([1024] if scenario.outside else [])))
+                around.enter_context(cpu_group(scenario.quota, *([BESIDE_A_HOG] if scenario.outside else [])))
                 if scenario.quota
                 else None
             )

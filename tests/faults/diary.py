@@ -121,7 +121,11 @@ def attribute(main: Life, others: Mapping[str, Life], idle: list[tuple[int, int]
             _charge(lost, segment.label, end - start, segment)
             continue
         role, _, fallback = segment.label[1:].partition("|")
-        rest = float(end - start)
+        # the last part of a wait is that of a thread that was woken, and has no CPU yet
+        woken = max(segment.end - round(segment.queued * (segment.end - segment.start)), start)
+        lost[segment.queue] += max(end - woken, 0)
+        end = min(end, woken)
+        rest = float(max(end - start, 0))
         for begin, stop, other in overlaps(_near(others[role].segments, start, end), [(start, end)]):
             if other.label not in ("-", "C15"):
                 _charge(lost, other.label, stop - begin, other)

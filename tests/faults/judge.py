@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.faults.bench import Run, recording_start
-from tests.faults.scenario import MS, Expected
+from tests.faults.scenario import MS, SWITCH_NS, Expected
 
 UNEXPLAINED = 0.02  # of the proved idle time
 SLACK_NS = 2 * MS  # no sum is held to less
@@ -115,7 +115,9 @@ def false_proofs(run: Run, said: dict[str, Any]) -> list[str]:
 def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
     found = [one for one in said["findings"] if one["cause"] == expected.cause]
     truth = true_ns(run, expected)
-    allowed = max(run.scenario.tolerance * truth, max(run.truth.main.rounds, 100) / 100 * MS)
+    rounds = run.truth.main.rounds
+    allowed = max(run.scenario.tolerance * truth, max(rounds, 100) / 100 * MS)
+    allowed += run.scenario.switches * rounds * SWITCH_NS
     # a gap far longer than the others of its kind is told as an event, which is as good
     apart = sum(one["ns"] for one in said["events"] if one["cause"] == expected.cause)
     lower = apart + sum(one["loss_ns"]["lower"] for one in found)

@@ -77,9 +77,8 @@ def evicted_pages(draw: Draw) -> Scenario:
     """The loader touches a mapped file that is not in the page cache."""
     pages = int(draw.near("pages", 200))
     script, steps = _loader(draw, f"C11~C08 fault {pages}", pages * 0.09)
-    return made(
-        "T11maj", "loader faults a file in", draw, script, steps, Expected("C11", PROVED), language="c"
-    )
+    expected, more = Expected("C11", PROVED), {"language": "c", "switches": pages}
+    return made("T11maj", "loader faults a file in", draw, script, steps, expected, **more)
 
 
 @scenario("T12a")

@@ -94,7 +94,7 @@ def held(draw: Draw) -> Scenario:
     language = draw.language()
     wait = "@holder|C15"
     if language == "python":
-        step = lines(f"- launch 0 {kernel} 1", f"{wait} sync 0", "@holder|C03 burn 300000")
+        step = lines(f"@holder|- launch 0 {kernel} 1", f"{wait} sync 0", "@holder|C03 burn 300000")
         holding = lines((0, lines(f"C16 hold {int(hold * MS)}", "- sleep 1000000")))
     else:
         step = lines(
@@ -132,9 +132,8 @@ def own_faults(draw: Draw) -> Scenario:
     kernel, steps = draw.kernel(pages * 0.09)
     step = lines(launches(draw, kernel), "C15 sync 0", f"C17~C03 fault {pages}")
     script = role("main") + lines(WARM, (steps, step))
-    return made(
-        "T17f", "major faults on the launcher", draw, script, steps, Expected("C17", PROVED), language="c"
-    )
+    expected, more = Expected("C17", PROVED), {"language": "c", "switches": pages}
+    return made("T17f", "major faults on the launcher", draw, script, steps, expected, **more)
 
 
 @scenario("T18")

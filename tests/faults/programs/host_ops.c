@@ -59,8 +59,9 @@ static void read_direct(long bytes) {
 static void write_through(long bytes) {
   static __thread int fd;
   static __thread char *buffer;
-  if (fd == 0) fd = open_file(O_RDWR), buffer = calloc(1, (size_t)bytes);
-  must(pwrite(fd, buffer, (size_t)bytes, 0) == bytes && fsync(fd) == 0, "fsync");
+  if (fd == 0) fd = open_file(O_RDWR | O_DIRECT), buffer = aligned_alloc(PAGE, DIRECT);
+  for (long done = 0; done < bytes; done += DIRECT) must(pwrite(fd, buffer, DIRECT, done) == DIRECT, "pwrite");
+  must(fsync(fd) == 0, "fsync");
 }
 
 /* Pages of a file that is not in the page cache, one by one and without read-ahead. */

@@ -136,6 +136,7 @@ class Runner:
     def _op(self, label: str, name: str, arguments: list[Any]) -> None:
         place = len(self.entries)
         work: Callable[..., None] = getattr(self, "do_" + name)
+        self._label, label = label, "-" if name == "hold" else label
         timed = name not in UNTIMED
         queued = _run_delay() if timed else 0
         cpu, start = time.thread_time_ns(), now()
@@ -169,12 +170,16 @@ class Runner:
     def do_hold(self, ns: int) -> None:
         """Work of an extension that keeps the GIL."""
         if self._jumps is None:
-            self._jumps = (ctypes.c_uint64 * 8192)()
+            self._jumps = (ctypes.c_uint64 * 8200)()
             self._burn = ctypes.PyDLL(os.environ["FAULTS_BURN"]).burn
         count = self._burn(ctypes.c_uint64(ns), self._jumps)
-        for i in range(count):
+        last, over = self._jumps[0], self._jumps[1]
+        for i in range(1, count + 1):
             start, end = self._jumps[2 * i], self._jumps[2 * i + 1]
+            self.entries.append((self._label, last, start, 0, 0, "held"))
             self.entries.append((self.role.queue, start, end, 0, 0, "queue"))
+            last = end
+        self.entries.append((self._label, last, over, 0, 0, "held"))
 
     def do_sleep(self, ns: int) -> None:
         """Nothing."""
