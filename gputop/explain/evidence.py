@@ -167,6 +167,16 @@ class Evidence:
         groups: Column = self.apis.group.take(calls["op"], mode="clip")
         return groups
 
+    def role_of(self, rows: Ints) -> Column:
+        """The ``Role`` of these rows of ``calls``."""
+        roles: Column = self.apis.role.take(self.calls["op"][rows], mode="clip")
+        return roles
+
+    def group_of(self, rows: Ints) -> Column:
+        """The ``Group`` of these rows of ``calls``."""
+        groups: Column = self.apis.group.take(self.calls["op"][rows], mode="clip")
+        return groups
+
 
 def calls_of(records: Records) -> Columns:
     """CALL records as columns."""
