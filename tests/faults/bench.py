@@ -194,16 +194,25 @@ class Bench:
         )
         return Run(scenario, recording, answer["began"], answer["ended"], truth, throttled)
 
+    def run_bare(self, scenario: Scenario) -> tuple[int, int, Path]:
+        """Runs a program at once, for its trace alone: (begun, ended, trace)."""
+        place = self._place(scenario.id)
+        argv, env = self._command(place, scenario, scenario.script), self._env(place, scenario)
+        _, answer = self._run_launched(argv, env, [], TIMEOUT_S, settle_s=0)
+        if answer["status"] != 0:
+            raise RunError(f"{scenario.id}: status {answer['status']}: {answer['errors']}")
+        return answer["began"], answer["ended"], place / "trace"
+
     def _run_launched(
-        self, argv: list[str], env: dict[str, str], groups: list[str], limit_s: float
+        self, argv: list[str], env: dict[str, str], groups: list[str], limit_s: float, settle_s: float = SETTLE_S
     ) -> tuple[Path, dict[str, Any]]:
         assert self._recording is not None
-        time.sleep(SETTLE_S)
+        time.sleep(settle_s)
         job = {"argv": argv, "env": env, "cgroups": groups, "nice": priority.PROGRAM, "timeout_s": limit_s}
         self._connection.write(json.dumps(job) + "\n")
         self._connection.flush()
         answer: dict[str, Any] = json.loads(self._connection.readline())
-        time.sleep(SETTLE_S)
+        time.sleep(settle_s)
         return self._recording, answer
 
     def _run_attached(self, place: Path, argv: list[str], env: dict[str, str]) -> tuple[Path, dict[str, Any]]:

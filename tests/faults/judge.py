@@ -49,9 +49,9 @@ def _bounds(finding: dict[str, Any]) -> str:
 
 
 def true_ns(run: Run, expected: Expected) -> float:
-    """What was really lost. With a hog beside a quota the kernel's count of throttling tells them apart."""
+    """What was really lost. The kernel's count of throttling tells a quota from others on the CPU."""
     lost = run.truth.causes.get(expected.cause, 0.0)
-    if expected.cause == "C14" and run.scenario.outside:
+    if expected.cause == "C14":
         return min(lost, float(run.throttled_ns))
     return lost
 

@@ -25,7 +25,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 WALL_MS = 900.0  # what the steps of one run should take
 LONGEST_MS = 1500.0  # and what they may at most, where 20 steps take long
-SWITCH_NS = 2500
+SWITCH_NS = 4000
 THROTTLED_AFTER_S = 0.8
 LIMIT_MS = 2000.0  # on a machine that is busy otherwise, the main role ends its outermost loop then
 
@@ -72,7 +72,7 @@ class Scenario:
     compare: bool = True  # whether all idle time is held to the truth
     events: int = 0  # single long gaps that must be told as such
     tolerance: float = 0.05
-    switches: int = 0  # a step's: the kernel's CPU clock and its tracepoints differ by SWITCH_NS each
+    switches: int = 0  # a step's: the kernel's CPU clock and its tracepoints are SWITCH_NS apart
     limit_ms: float = LIMIT_MS
     parameters: str = ""
 

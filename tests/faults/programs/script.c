@@ -104,7 +104,8 @@ static void read_op(struct role *role, const char *line, int *open_loops, int *d
   must(sscanf(line, "%31s %15s", op->label, op->name) == 2, line);
   if (sscanf(line, "%*s %*s %ld %ld %ld", &op->a[0], &op->a[1], &op->a[2]) >= 2)
     sscanf(line, "%*s %*s %*d %*d %15s", op->text);
-  op->timed = strstr(" launch burn hold sync devsync evsync record query evquery waitev d2h sleep ", op->name) == NULL;
+  op->timed = strstr(" launch burn hold sync devsync evsync record query evquery waitev d2h sleep ", op->name) == NULL ||
+              op->label[0] == '@';
   if (strcmp(op->name, "loop") == 0) {
     op->depth = *depth;
     open_loops[(*depth)++] = role->count;

@@ -137,7 +137,7 @@ class Runner:
         place = len(self.entries)
         work: Callable[..., None] = getattr(self, "do_" + name)
         self._label, label = label, "-" if name == "hold" else label
-        timed = name not in UNTIMED
+        timed = name not in UNTIMED or label[0] == "@"
         queued = _run_delay() if timed else 0
         cpu, start = time.thread_time_ns(), now()
         work(*arguments)
