@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, fault-suite, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, fault-suite, recordings, shown, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,7 +9,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite setup dev lint bench install uninstall clean
+.PHONY: run test fault-suite setup dev lint bench recordings shown install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -33,6 +33,15 @@ lint: dev
 
 bench: dev
 	@.venv/bin/python -m tests.bench $(ARGS)
+
+# records the demos again (root), and shows what gputop says of them in the pages
+recordings: dev
+	@scripts/recordings.sh $(ARGS)
+	@$(MAKE) --no-print-directory shown
+
+# after a change of what gputop prints: the outputs in README.md and recordings/README.md
+shown: dev
+	@.venv/bin/python scripts/shown.py
 
 install: setup
 	@scripts/install.sh

@@ -148,9 +148,10 @@ class Scene:
         machine = self.evidence.header.get("machine")
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
-    def family_processes(self) -> int:
-        """How many processes belong to those that give a GPU work, themselves included."""
-        return len(self._family())
+    def helpers(self) -> Ints:
+        """Processes that descend from those that give a GPU work, such as loader workers."""
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        return np.setdiff1d(self._family(), feeders)
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
