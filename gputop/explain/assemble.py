@@ -28,8 +28,13 @@ from probes.schema import NO_SYSCALL, Kind, OffFlag
 FOREVER = 1 << 62
 
 
-def assemble(gatherer: Gatherer) -> Evidence:
-    """The evidence of everything that the gatherer holds."""
+def assemble(gatherer: Gatherer, since_ns: int | None = None) -> Evidence:
+    """The evidence of everything that the gatherer holds.
+
+    Args:
+        gatherer: What was taken in.
+        since_ns: Of what is older only the order need be told apart; None where nothing is.
+    """
     ticks = gatherer.ticks
     calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS)
     inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
@@ -37,9 +42,9 @@ def assemble(gatherer: Gatherer) -> Evidence:
     slices = Columns.join([slices, _open_slices(gatherer.open, gatherer.end_ns, slices)], SLICE_COLUMNS)
     lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
     threads = _threads(calls, slices, lives)
-    start = int(gatherer.header.get("start_ns", 0))
+    start = since_ns or int(gatherer.header.get("start_ns", 0))
     for columns in (calls, slices):
-        if len(columns):
+        if len(columns) and since_ns is None:
             start = min(start, int(columns["begin"].min())) if start else int(columns["begin"].min())
     lost = gatherer.losses.intervals()
     return Evidence(
@@ -57,7 +62,7 @@ def assemble(gatherer: Gatherer) -> Evidence:
         lost=lost,
         lost_events=max(gatherer.counted_lost, gatherer.losses.records),
         complete=_complete(lives, gatherer),
-        ended=_ended(lives),
+        ended=group_ends(lives),
         gpus=tuple(gatherer.gpus),
         waits=wait_table(_machine(gatherer.header)),
         header=gatherer.header,
@@ -186,7 +191,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
     return frozenset(lives["pid"][born].tolist()) | started
 
 
-def _ended(lives: Table) -> dict[int, int]:
+def group_ends(lives: Table) -> dict[int, int]:
     """When each process's last thread ended: its GPU contexts end with it."""
     last: dict[int, int] = {}
     exits = lives[lives["dead"]]
