@@ -47,7 +47,8 @@ def _once(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
-        sys.stdout.write(verdict_text(verdict) + render_text(frame, width=terminal_width(sys.stdout)))
+        width = terminal_width(sys.stdout)
+        sys.stdout.write(verdict_text(verdict, width) + render_text(frame, width=width))
     _farewell(session, log)
     return 0
 

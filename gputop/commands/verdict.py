@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from gputop.explain.output import report_to_json
@@ -14,9 +15,10 @@ def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     return {"verdict": report_to_json(verdict.report) if verdict is not None else None}
 
 
-def verdict_text(verdict: Verdict | None) -> str:
-    """The line above the frame, and an empty one; "" where nothing can be known."""
+def verdict_text(verdict: Verdict | None, width: int | None) -> str:
+    """The sentence above the frame, and an empty line; "" where nothing can be known."""
     if verdict is None:
         return ""
     seconds = verdict.report.duration_ns / 1e9
-    return f"why, {seconds:.1f} s: {escape_text(verdict.report.verdict)}\n\n"
+    said = f"why, {seconds:.1f} s: {escape_text(verdict.report.verdict)}"
+    return f"{textwrap.fill(said, width) if width else said}\n\n"

@@ -182,11 +182,9 @@ def storm_spans(
     ]
     few = shares_text(storm.occupants, glyphs, 1) or unknown
     if cost:
-        rated = [(f"{rate} inv/s", "host"), *costs]
-        tellings.append(
-            [head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim"), (occupants, "")]
-        )
-        tellings.append([head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim"), (few, "")])
+        rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
+        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim")]
+        tellings += [[*named, (occupants, "")], [*named, (few, "")]]
         tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
     else:
         tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
