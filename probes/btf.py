@@ -21,8 +21,8 @@ _SWITCH_ARGUMENTS = 5  # context, preempt, prev, next, prev_state; the last one 
 # structure -> members whose offsets the BPF programs use
 WANTED: dict[str, tuple[str, ...]] = {
     "task_struct": (
-        "thread_info", "flags", "pid", "tgid", "comm", "nvcsw", "nivcsw", "sched_info",
-        "in_iowait", "exit_code", "signal", "__state",
+        "thread_info", "flags", "pid", "tgid", "comm", "nvcsw", "nivcsw", "min_flt",
+        "sched_info", "in_iowait", "exit_code", "signal", "__state",
     ),
     "thread_info": ("cpu",),
     "sched_info": ("run_delay",),

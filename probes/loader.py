@@ -136,6 +136,7 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
         "TASK_FLAGS": task["flags"],
         "TASK_NVCSW": task["nvcsw"],
         "TASK_NIVCSW": task["nivcsw"],
+        "TASK_MIN_FLT": task["min_flt"],
         "TASK_RUN_DELAY": task["sched_info"] + offsets["sched_info.run_delay"],
         "TASK_IN_IOWAIT": task["in_iowait"],
         "TASK_EXIT_CODE": task["exit_code"],

@@ -111,6 +111,7 @@ ALIASES: dict[str, tuple[str, int, str]] = {
     "next_tid": ("aux", 4, "<u4"),
     "argument": ("run_delay", 0, "<u4"),  # OFFCPU: lower half of the system call's first argument
     "queue_cpu": ("nvcsw", 0, "<u2"),  # OFFCPU: CPU where it was queued first; MIGRATE: the new CPU
+    "faults": ("nivcsw", 0, "<u2"),  # OFFCPU: minor page faults while it ran before, saturated
     "comm": ("bytes", 0, "S16"),  # NAME, JOIN, FORK, EXEC: the thread's name (bytes and stream)
 }
 
@@ -209,6 +210,8 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("called", "u16", "<u2", "made a traced call"),
     Field("queue_cpu", "u16", "<u2", "CPU in whose run queue it is"),
     Field("waker_flags", "u16", "<u2", "OffFlag, written by who wakes it"),
+    Field("min_flt", "u32", "<u4", "the kernel's count of minor faults at the last switch, lower half"),
+    Field("faults", "u32", "<u4", "minor faults between the last two switches"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),

@@ -36,9 +36,9 @@ def counted(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.ebpf
 def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
-    with started(home, CALLER, "1.5") as pid:
+    with started(home, CALLER, "4") as pid:
         within = as_nobody("bpf", "perfmon")
-        found = frame(home, "--pid", str(pid), "--duration", "4", within=within)
+        found = frame(home, "--pid", str(pid), "--duration", "8", within=within)
     assert (found["calls_observed"], found["problems"][:1]) == (True, []), found["problems"]
     assert counted(found) == {"cudaMemset": 1234}
 
@@ -80,8 +80,8 @@ def interpreter(home: Path, *rights: str) -> tuple[str, ...]:
 def test_rights_of_the_file_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
     """Such a process is started in the loader's secure mode, and may not read all of its own /proc."""
     python = interpreter(home, "bpf", "perfmon")
-    with started(home, CALLER, "1.5") as pid:
-        found = frame(home, "--pid", str(pid), "--duration", "4", program=(*python, "-m", "gputop"))
+    with started(home, CALLER, "4") as pid:
+        found = frame(home, "--pid", str(pid), "--duration", "8", program=(*python, "-m", "gputop"))
     assert found["calls_observed"] is True, found["problems"]
     assert not any("CAP_" in problem for problem in found["problems"])
     assert counted(found) == {"cudaMemset": 1234}
@@ -100,8 +100,8 @@ def test_one_right_of_the_file_names_the_other(home: Path, right: str, other: st
 def test_perf_s_uprobes_work_with_two_capabilities_or_name_the_one_they_take(home: Path) -> None:
     """Kernels differ in that: what must not be is a view without calls that does not say why."""
     env = environment(home) | {"GPUTOP_ATTACH": "perf"}
-    with started(home, CALLER, "1.5") as pid:
-        words = ("--pid", str(pid), "--duration", "4")
+    with started(home, CALLER, "4") as pid:
+        words = ("--pid", str(pid), "--duration", "8")
         found = frame(home, *words, within=as_nobody("bpf", "perfmon"), env=env)
     if found["calls_observed"]:
         assert counted(found) == {"cudaMemset": 1234}

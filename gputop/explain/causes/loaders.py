@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.ranges import Mask
+from gputop.explain.ranges import Mask, covered, intersect, union
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
+
+LARGE = 0.2  # part of the time that workers wait for each other (causes.md C08)
 
 
 def _others(scene: Scene) -> Mask:
@@ -22,15 +24,61 @@ def _on_disk(scene: Scene, free: Mask) -> Mask:
 
 
 def _faults(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.waits(Wait.FAULT, Wait.MEMORY)
+    return free & _others(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting())
+
+
+def _fault_level(claim: Claim) -> Level:
+    """What slept for a page is proved; which part of the CPU time faults took is an estimate."""
+    asleep = int(claim.scene.ns[claim.leaves & claim.scene.does(State.BLOCKED)].sum())
+    return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
+
+
+def _behind_workers(scene: Scene) -> Mask:
+    """Leaves that wait for a CPU on which mostly other workers of the same loader run.
+
+    Those compute the batches after this one: fewer workers would not make them less, so such a wait is the
+    loader's own computing, more of it than the CPUs can take.
+    """
+    leaves, stints = scene.leaves, scene.evidence.stints
+    behind = np.zeros(scene.size, np.bool_)
+    queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (leaves.slice >= 0))
+    cpu = scene.evidence.slices["queue_cpu"][leaves.slice[queued]]
+    for number in np.unique(cpu).tolist():
+        rows = queued[cpu == number]
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
+        taken = covered(union(here["begin"], here["end"]), leaves.begin[rows], leaves.end[rows])
+        behind[rows] = 2 * taken > scene.ns[rows]
+    return behind
 
 
 def _starved(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.does(State.QUEUED)
+    return free & _others(scene) & scene.does(State.QUEUED) & ~_behind_workers(scene)
 
 
 def _computing(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.does(State.RUN, State.BLOCKED)
+    works = scene.does(State.RUN, State.BLOCKED) | _behind_workers(scene)
+    return free & _others(scene) & works
+
+
+def _cpu_taken(claim: Claim) -> int:
+    """Time for which workers had the CPU that the thread which feeds the GPU waited for.
+
+    Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
+    """
+    scene = claim.scene
+    slices, stints = scene.evidence.slices, scene.evidence.stints
+    rows = np.flatnonzero(np.isin(slices["row"], scene.gaps.thread[claim.gaps]))
+    rows = rows[slices["end"][rows] > slices["queued"][rows]]
+    late = scene.analysis.gpu.delays.intervals
+    idle = union(np.append(scene.gaps.begin, late[0]), np.append(scene.gaps.end, late[1]))
+    taken = 0
+    for number in np.unique(slices["queue_cpu"][rows]).tolist():
+        mine = rows[slices["queue_cpu"][rows] == number]
+        waits = union(slices["queued"][mine], slices["end"][mine])
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
+        begin, end = intersect(waits, idle)
+        taken += int(covered(union(here["begin"], here["end"]), begin, end).sum())
+    return taken
 
 
 def _workers(claim: Claim) -> int:
@@ -43,7 +91,14 @@ def _advise_computing(claim: Claim) -> tuple[str, ...]:
         "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
         "move transforms to the GPU"
     ]
-    if cpus > workers + 1:
+    queued = claim.leaves & (claim.scene.leaves.state == State.QUEUED)
+    waited = int(claim.scene.ns[queued].sum())
+    if waited > LARGE * claim.ns:
+        advice.append(
+            f"{workers} workers share {cpus} CPUs and wait for each other for "
+            f"{waited / claim.ns:.0%} of this time: more of them will not help"
+        )
+    elif cpus > workers + 1:
         advice.append(f"{cpus - 1 - workers} of {cpus} CPUs can take more workers: num_workers={cpus - 1}")
     return tuple(advice)
 
@@ -73,6 +128,6 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
 
 
 ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk)
-FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults)
+FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level)
 STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved)
-COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing)
+COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing, more=_cpu_taken)
