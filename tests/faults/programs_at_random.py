@@ -18,7 +18,7 @@ from tests.faults.bench import Bench
 from tests.faults.scenario import Scenario, lines, role
 
 EVENTS = 6
-LATENCY_NS = 10_000  # from an enqueue to its start
+LATE_NS = 150_000  # of a wait, by the simulated driver's timer; nobody could tell that from work
 
 
 def operation(chance: random.Random, kinds: str, *, alone: bool) -> str:
@@ -90,7 +90,7 @@ def contradictions(bench: Bench, seeds: range) -> tuple[int, list[str]]:
                 wrong.append(f"P{seed}: {begin}..{end} is called empty, {ns} ns of it were not")
         for begin, end in _pending(gpu, began, ended):
             idle = told.idle_intervals(None, None, begin, end, work_from="enqueue")
-            if (ns := _length(idle)) > LATENCY_NS:
+            if (ns := _length(idle)) > LATE_NS:
                 wrong.append(
                     f"P{seed}: work is said to be pending in {begin}..{end}, {ns} ns of it were idle"
                 )
