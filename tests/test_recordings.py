@@ -90,6 +90,14 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert 0.8 * won <= gone.max_gain <= 1.25 * won
 
 
+def test_the_storm_is_told_with_what_it_cost() -> None:
+    report = explain(evidence("storm"))
+    (storm,) = report.storms
+    assert storm.switches_per_second >= 500
+    assert 0 < storm.gpu_ns <= report.idle.lower
+    assert not [name for name in (*FIRST, *HEALTHY) if explain(evidence(name)).storms]
+
+
 def test_a_recording_compared_with_itself_has_not_changed() -> None:
     found = compare(evidence("dataloader-workers"), evidence("dataloader-workers"))
     assert found.sentence.startswith("no clear change")
