@@ -24,8 +24,9 @@ from gputop.explain.apiclass import Group, Role
 from gputop.explain.devices import Devices
 from gputop.explain.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
 from gputop.explain.pinned import HostRanges
+from gputop.explain.proofs import Events, Proofs, proofs
 from gputop.explain.ranges import Ints, Mask
-from gputop.explain.streams import H2D, LEGACY, NON_BLOCKING, Events, Proofs, Streams, merge, proofs
+from gputop.explain.streams import H2D, LEGACY, NON_BLOCKING, Streams
 
 FOREVER = 1 << 62
 _BEFORE_OPENER = 4  # calls before a wait among which its copy is looked for (scene.py)
@@ -162,7 +163,7 @@ class _Carry:
             self._last_end[stream] = streams.enqueue_end[own[-1]]
             ends, last = streams.enqueue_end[own], int(streams.enqueue_row[own[-1]])
             self.keep[streams.enqueue_row[own[own < count]]] = True
-            every = merge(known[stream])
+            every = known[stream][1]
             # a copy that waits proves its own stream only (gaps.py)
             drained = (every.cover >= ends[-1]) & (self._roles[every.row] != Role.COPY_SYNC)
             if last >= 0 and (len(own) == 1 or ends[0] <= calls["begin"][last]):
@@ -170,8 +171,8 @@ class _Carry:
             if drained.any():
                 found.add(int(every.row[drained][np.argmin(every.at[drained])]))
         rows = np.array(sorted(found), np.int64)
-        for stream, parts in enumerate(known):
-            self._reach_of(stream, parts[0], rows)
+        for stream, (direct, _all) in enumerate(known):
+            self._reach_of(stream, direct, rows)
         return rows
 
     def _reach_of(self, stream: int, direct: Proofs, rows: Ints) -> None:

@@ -17,6 +17,7 @@ from gputop.occupancy import match, split
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
@@ -249,7 +250,7 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
     for back in range(1, _BACK + 1):
         row = np.maximum(opener - back, 0)
         near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
-        near &= calls["begin"][opener] - calls["end"][row] <= READ_NS
+        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)
