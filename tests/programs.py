@@ -22,6 +22,7 @@ H2D, D2H, D2D = 1, 2, 3
 MAIN = 10  # the usual process and its main thread
 FUTEX, POLL, PREAD, FSYNC, RECVFROM, NANOSLEEP = 202, 7, 17, 74, 45, 35  # x86-64
 
+BLOCKING, FREE, PER_THREAD = 0x100, 0x101, 2  # streams
 KERNEL, LAUNCH = 0xC0DE, "cudaLaunchKernel"
 SYNC, DEVICE_SYNC, QUERY = "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaStreamQuery"
 RECORD, EVENT_SYNC, EVENT_QUERY = "cudaEventRecord", "cudaEventSynchronize", "cudaEventQuery"
@@ -130,6 +131,23 @@ def started() -> Program:
     """A program of one process, seen from its first instruction on."""
     program = Program()
     program.starts()
+    return program
+
+
+def closed_by(op: str, **more: int) -> Program:
+    """Work on the legacy stream, one call from 100 to 1000 us, work again at 3000."""
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    program.call(op, 100, 1000, **more)
+    program.call(LAUNCH, 3000, 3010)
+    return program
+
+
+def with_streams() -> Program:
+    """Two streams, of which one does not wait for the legacy default stream."""
+    program = started()
+    program.call("cudaStreamCreate", 0, 1, stream=BLOCKING)
+    program.call("cudaStreamCreateWithFlags", 2, 3, stream=FREE, aux=1)
     return program
 
 

@@ -75,6 +75,7 @@ def examine(
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
         storms=_storms(scene),
+        cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,
         unexplained_ns=outcome.unexplained_ns,
         unknown_ns=gpu.voided_ns,
@@ -132,8 +133,10 @@ def _storms(scene: Scene) -> tuple[StormCost, ...]:
     slices, threads = evidence.slices, evidence.threads
     if not len(slices):
         return ()
-    switches = np.bincount(slices["row"], minlength=len(threads.tid))
-    life = np.minimum(threads.ended, evidence.end_ns) - np.maximum(threads.known, evidence.start_ns)
+    low, high = scene.analysis.gpu.stretch
+    within = (slices["end"] > low) & (slices["end"] <= high)
+    switches = np.bincount(slices["row"][within], minlength=len(threads.tid))
+    life = np.minimum(threads.ended, high) - np.maximum(threads.known, low)
     rate = switches * 1e9 / np.maximum(life, 1_000_000)
     queued = scene.leaves.state == State.QUEUED
     cost = np.bincount(
@@ -151,6 +154,15 @@ def _storms(scene: Scene) -> tuple[StormCost, ...]:
         )
         for row in rows[np.argsort(rate[rows])[::-1]].tolist()
     )
+
+
+def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
+    evidence = scene.evidence
+    queued = scene.leaves.state == State.QUEUED
+    costs = dict.fromkeys(np.unique(evidence.slices["pid"]).tolist(), 0)
+    for pid in costs:
+        costs[pid] = int(scene.ns[queued & (scene.pid == pid)].sum())
+    return tuple(sorted(costs.items()))
 
 
 def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, span: int) -> tuple[str, ...]:

@@ -210,8 +210,9 @@ def _gain(cause: Cause, claim: Claim) -> int:
         return claim.ns + cause.more(claim)
     thread = int(scene.gaps.thread[claim.gaps[0]])
     calls = scene.evidence.calls
-    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
-    rows = np.arange(low, high)
+    rows = np.arange(*np.searchsorted(calls["row"], [thread, thread + 1]))
+    low, high = scene.analysis.gpu.stretch
+    rows = rows[(calls["end"][rows] > low) & (calls["begin"][rows] < high)]
     waits = rows[np.isin(scene.evidence.group(calls).take(rows), [Group.SYNC])]
     waited = int((calls["end"][waits] - calls["begin"][waits]).sum())
     reads = np.unique(scene.gap_facts.read_row[claim.gaps])

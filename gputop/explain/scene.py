@@ -17,6 +17,7 @@ from gputop.occupancy import match, split
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
@@ -148,9 +149,10 @@ class Scene:
         machine = self.evidence.header.get("machine")
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
-    def family_processes(self) -> int:
-        """How many processes belong to those that give a GPU work, themselves included."""
-        return len(self._family())
+    def helpers(self) -> Ints:
+        """Processes that descend from those that give a GPU work, such as loader workers."""
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        return np.setdiff1d(self._family(), feeders)
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
@@ -248,7 +250,7 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
     for back in range(1, _BACK + 1):
         row = np.maximum(opener - back, 0)
         near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
-        near &= calls["begin"][opener] - calls["end"][row] <= READ_NS
+        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)

@@ -61,7 +61,7 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     size = int(np.median(scene.gap_facts.sent_bytes[claim.gaps]))
     cpus = scene.cpus
     workers = max(cpus - 1, 1)
-    helpers = scene.family_processes() - 1
+    helpers = len(scene.helpers())
     first = (
         f"the thread that feeds the GPU prepares each input of {format_bytes(size)} itself, sample by "
         "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
