@@ -15,7 +15,7 @@ D2H, H2D = 2, 1
 FOREVER = 1 << 62
 _NOT_READY = 600
 # in a stream, and not the GPU's work: while they are due it may be idle
-_HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
+HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
 
 class Streams:
@@ -217,7 +217,7 @@ class Streams:
     def held(self) -> set[int]:
         """Processes whose streams may wait for something else than their own GPU's work."""
         calls = self._evidence.calls
-        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *_HOLDS)]).tolist())
+        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *HOLDS)]).tolist())
         for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
             if len(np.unique(self.device[self.pid == pid])) > 1:
                 pids.add(pid)
