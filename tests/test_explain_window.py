@@ -143,7 +143,8 @@ def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
             int(begin),
             int(end),
             labels[device],
-            int(calls["end"][opener]) if opener >= 0 else -1,
+            # of a gap that began before the window several calls may be the proof
+            int(calls["end"][opener]) if opener >= 0 and begin > gaps.begin.min() else -1,
             int(calls["begin"][closer]) if closer >= 0 else -1,
             bool(proved),
         )
@@ -256,7 +257,7 @@ def test_what_is_carried_does_not_grow() -> None:
     window = Window(items.HEADER)
     sizes = [window.carried_rows for item in [items.apis(), *ticked(records)] if window.feed(item)]
     assert max(sizes) < 150
-    assert max(sizes[-40:]) < 1.5 * max(sizes[60:100])
+    assert max(sizes[-40:]) < 1.5 * max(sizes[140:220])
 
 
 def test_threads_that_have_ended_are_forgotten_and_the_living_are_not() -> None:

@@ -164,8 +164,7 @@ class _Carry:
             ends, last = streams.enqueue_end[own], int(streams.enqueue_row[own[-1]])
             self.keep[streams.enqueue_row[own[own < count]]] = True
             every = known[stream][1]
-            # a copy that waits proves its own stream only (gaps.py)
-            drained = (every.cover >= ends[-1]) & (self._roles[every.row] != Role.COPY_SYNC)
+            drained = every.cover >= ends[-1]
             if last >= 0 and (len(own) == 1 or ends[0] <= calls["begin"][last]):
                 drained |= (every.row == last) & (self._roles[last] == Role.COPY_SYNC)
             if drained.any():

@@ -52,9 +52,10 @@ class Streams:
         self.pid = every_pid[first]
         self.handle = np.where(every_handle[first] == 1, LEGACY, every_handle[first])
         self.enqueue_stream: Ints = number.reshape(-1).astype(np.int64)
-        self.device = self._device(np.concatenate([devices.of_calls[rows], inner_device]), first)
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
+        every_device = np.concatenate([devices.of_calls[rows], inner_device])
+        self.device = self._device(every_device, first, self.enqueue_end)
         self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
         self.enqueue_thread: Ints = np.concatenate([calls["row"][rows], evidence.threads.row(inner["tid"])])
         self._add_open_calls()
@@ -81,16 +82,15 @@ class Streams:
         mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
         return mixed ^ (where * np.uint64(0x165667B19E3779F9))
 
-    def _device(self, every: Ints, first: Ints) -> Ints:
-        """The GPU of each stream: where it was made, else where most of its work was given."""
+    def _device(self, every: Ints, first: Ints, end: Ints) -> Ints:
+        """The GPU of each stream: where it was made last, else where it was given work last."""
         device = every[first]
         if not len(every) or (every == every[0]).all():
             return device
-        width = int(every.max()) + 1
-        pairs, counts = np.unique(self.enqueue_stream * width + every, return_counts=True)
-        order = np.argsort(counts, kind="stable")
-        device[pairs[order] // width] = pairs[order] % width
+        order = np.argsort(end, kind="stable")
+        device[self.enqueue_stream[order]] = every[order]
         made = self.rows(Role.CREATE_STREAM)
+        made = made[np.argsort(self._evidence.calls["end"][made], kind="stable")]
         number = self.number(made)
         device[number[number >= 0]] = self._devices.of_calls[made[number >= 0]]
         return device
