@@ -60,7 +60,7 @@ class Scene:
         group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
         in_opener: Whether it lies in the wait that opened the gap (a late return).
         throttled: Whether the cgroup's quota was used up.
-        over_network: Whether a wait for a socket led out of the family (a loader's workers have sockets, too).
+        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
     def __init__(self, analysis: Analysis) -> None:

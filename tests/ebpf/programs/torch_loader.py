@@ -1,4 +1,4 @@
-"""PyTorch's own DataLoader feeds the simulated GPU. Runs with a CPU build of torch, which makes no CUDA calls.
+"""PyTorch's own DataLoader feeds the simulated GPU; a CPU build of torch makes no CUDA calls of its own.
 
 Arguments: the number of workers, ``pinned`` or ``pageable``, the number of steps.
 """
