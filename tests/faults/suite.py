@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -56,6 +57,20 @@ def damaged(bench: Bench, seed: int) -> Iterator[tuple[str, list[str]]]:
         if said["gpu_idle_ns"]["lower"] < least * whole:
             misses.append(f"{said['gpu_idle_ns']['lower']} ns of {whole} are left")
         yield f"{name}: {gone} gone, {said['gpu_idle_ns']['lower'] / whole:.0%} left", misses
+
+
+def direct(bench: Bench, seed: int) -> Iterator[Verdict]:
+    """Without a file: over a command from its start, and over a second of a program that already runs."""
+    for name, attached in (("T01", False), ("T03", True)):
+        drawn_one = replace(SCENARIOS[name](Draw(seed, f"direct {name}")), attached=attached, limit_ms=4000.0)
+        run, text = bench.run_explained(drawn_one)
+        said = json.loads(text)
+        if attached:  # only a part of the run was seen
+            cause = said["findings"][0]["cause"] if said["findings"] else "nothing"
+            wrong = [] if cause == run.scenario.expected[0].cause else [f"first: {cause}"]
+            yield Verdict(run, said, not wrong, (*wrong, *false_proofs(run, said)))
+        else:
+            yield judge(run, said)
 
 
 def _attempt(bench: Bench, scenario: Scenario, tries: int) -> Run:
