@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from tests.faults import controls, loading, mixed, single, waiting
@@ -101,8 +100,7 @@ def verdict(run: Run) -> Verdict:
 def verdicts(bench: Bench, scenarios: list[Scenario], label: str) -> Iterator[Verdict]:
     """Every scenario, run and judged."""
     for batch in runs(bench, scenarios, label):
-        with ThreadPoolExecutor(2) as pool:
-            yield from pool.map(verdict, batch)
+        yield from map(verdict, batch)
 
 
 __all__ = ["FAMILIES", "RunError", "drawn", "runs", "verdict", "verdicts"]
