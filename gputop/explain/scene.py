@@ -61,6 +61,7 @@ class Scene:
         group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
         in_opener: Whether it lies in the wait that opened the gap (a late return).
         throttled: Whether the cgroup's quota was used up.
+        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -104,7 +105,7 @@ class Scene:
         self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
         self.via: Column = via
         self.over_network: Mask = (
-            self._any_link(of_link == Wait.SOCKET) if size else np.zeros(self.size, np.bool_)
+            self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
         )
 
     def _ends_of_chains(self) -> tuple[Ints, Ints]:
