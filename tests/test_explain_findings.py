@@ -101,6 +101,18 @@ def test_two_percent_of_the_span_are_worth_a_word(host: int, told: bool) -> None
     assert report.small_ns == (0 if told else 200 * host * US)
 
 
+def test_on_many_gpus_each_may_lose_its_own() -> None:
+    program = Program()
+    for rank in range(8):
+        pid = 1000 + rank
+        program.starts(pid)
+        program.call("cudaSetDevice", 1, 2, pid=pid, aux=rank)
+        for begin in range(10, 1_000_000, 10_000):
+            program.call(LAUNCH, begin, begin + 10, pid=pid)
+            program.call(SYNC, begin + 20, begin + 9500, pid=pid)
+    assert [finding.loss.lower for finding in program.report().findings] == [99 * 500 * US] * 8
+
+
 def test_five_milliseconds_are_the_least() -> None:
     assert loop(9, host=550).report().findings == ()
     assert only(loop(10, host=550).report()).loss.lower == 10 * 550 * US

@@ -13,12 +13,12 @@ from gputop.explain.coverage import contradictions, strangers
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome, find
 from gputop.explain.gaps import GpuTime
-from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts, StormCost
+from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts
 from gputop.explain.scene import Scene
+from gputop.explain.storms import storms
 from gputop.format import format_ns, format_percent
 
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
-STORM_PER_S = 1_000  # switches of one thread (screen.md: what counts as a storm)
 
 
 def explain(
@@ -44,12 +44,14 @@ def examine(
     scene = Scene(analysis)
     gpu = analysis.gpu
     span = sum(device.span_ns for device in gpu.spans)
+    # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
+    scale = max((device.span_ns for device in gpu.spans), default=0)
     against, asked = contradictions(evidence, gpu)
     coverage = not (against >= MANY_AGAINST and against > PART_AGAINST * asked)
-    outcome = find(scene, span, coverage=coverage)
+    outcome = find(scene, scale, coverage=coverage)
     findings = list(outcome.findings)
     for assess in ASSESSMENTS:
-        findings += assess(scene, span)
+        findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
     lower = sum(device.empty_ns for device in gpu.spans)
@@ -74,7 +76,7 @@ def examine(
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
-        storms=_storms(scene),
+        storms=storms(scene),
         cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,
         unexplained_ns=outcome.unexplained_ns,
@@ -125,35 +127,6 @@ def _verdict(
     if idle.upper > 0.5 * span:
         return f"{said}; for the rest it cannot be told, because the program seldom waits for it."
     return f"{said}: no loss that repeats."
-
-
-def _storms(scene: Scene) -> tuple[StormCost, ...]:
-    """Threads that were switched very often, with the idle time in which they wanted a CPU and had none."""
-    evidence = scene.evidence
-    slices, threads = evidence.slices, evidence.threads
-    if not len(slices):
-        return ()
-    low, high = scene.analysis.gpu.stretch
-    within = (slices["end"] > low) & (slices["end"] <= high)
-    switches = np.bincount(slices["row"][within], minlength=len(threads.tid))
-    life = np.minimum(threads.ended, high) - np.maximum(threads.known, low)
-    rate = switches * 1e9 / np.maximum(life, 1_000_000)
-    queued = scene.leaves.state == State.QUEUED
-    cost = np.bincount(
-        np.maximum(scene.leaves.thread[queued], 0), weights=scene.ns[queued], minlength=len(threads.tid)
-    )
-    rows = np.flatnonzero((rate >= STORM_PER_S) & (switches >= STORM_PER_S))
-    return tuple(
-        StormCost(
-            int(threads.pid[row]),
-            int(threads.tid[row]),
-            evidence.facts.thread_name(int(threads.tid[row])),
-            int(switches[row]),
-            float(rate[row]),
-            int(cost[row]),
-        )
-        for row in rows[np.argsort(rate[rows])[::-1]].tolist()
-    )
 
 
 def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:

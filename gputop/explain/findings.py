@@ -147,7 +147,7 @@ def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
         _gain(cause, claim),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
-        lower // scene.steps.count if scene.steps is not None and scene.steps.count else None,
+        lower // claim.steps.count if claim.steps is not None and claim.steps.count else None,
     )
 
 
@@ -161,13 +161,12 @@ def _culprit(cause: Cause, claim: Claim) -> str:
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
-    scene = claim.scene
     facts = [
         f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} "
         f"(longest {format_ns(int(per_gap.max()))})"
     ]
-    if scene.steps is not None and scene.steps.count:
-        steps = scene.steps
+    steps = claim.steps
+    if steps is not None and steps.count:
         facts.append(
             f"{claim.per_step()}; {steps.count} steps of {format_ns(steps.median_ns)}, "
             f"{format_ns(claim.ns / steps.count)} lost in each"

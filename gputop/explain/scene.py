@@ -69,6 +69,7 @@ class Scene:
         self.leaves = analysis.leaves
         self.links = analysis.links
         self.steps: Steps | None = find_steps(self.evidence, analysis.gpu.stretch)
+        self._steps_of: dict[int, Steps | None] = {}
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.leaves)
         self.ns: Ints = self.leaves.ns
@@ -142,6 +143,14 @@ class Scene:
             if not more:
                 return np.array(sorted(family), np.int64)
             family |= more
+
+    def steps_of(self, pid: int) -> Steps | None:
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work."""
+        if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
+            return self.steps
+        if pid not in self._steps_of:
+            self._steps_of[pid] = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+        return self._steps_of[pid]
 
     @property
     def cpus(self) -> int:

@@ -55,7 +55,7 @@ def rows(folder: Path) -> list[Row]:
     period = max(PERIOD_S, one / SHARE)
     events = sum(len(item) for item in items if not isinstance(item, Sample))
     detail = (
-        f"taking in {1000 * fed / seconds:.1f} ms a second ({events / seconds:.0f} events/s), one explanation "
-        f"{1000 * one:.0f} ms, every {period:.1f} s; demo {STORY}"
+        f"taking in {1000 * fed / seconds:.1f} ms a second ({events / seconds:.0f} events/s), "
+        f"one explanation {1000 * one:.0f} ms, every {period:.1f} s; demo {STORY}"
     )
     return [Row("explanation live, of a core", 100 * (fed / seconds + one / period), "%", BOUND, detail)]

@@ -29,7 +29,9 @@ PROGRAMS = HERE / "programs"
 GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 15.0
 FILE_BYTES = 128 << 20
-BESIDE_A_HOG = 8192  # weight of a group with a quota: what the hog takes is small, but it takes all that is left
+BESIDE_A_HOG = (
+    8192  # weight of a group with a quota: what the hog takes is small, but it takes all that is left
+)
 SETTLE_S = 0.06  # between runs: the one's last records are not the next one's first
 
 
@@ -204,7 +206,12 @@ class Bench:
         return answer["began"], answer["ended"], place / "trace"
 
     def _run_launched(
-        self, argv: list[str], env: dict[str, str], groups: list[str], limit_s: float, settle_s: float = SETTLE_S
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        groups: list[str],
+        limit_s: float,
+        settle_s: float = SETTLE_S,
     ) -> tuple[Path, dict[str, Any]]:
         assert self._recording is not None
         time.sleep(settle_s)

@@ -123,7 +123,7 @@ def attribute(main: Life, others: Mapping[str, Life], idle: list[tuple[int, int]
         role, _, fallback = segment.label[1:].partition("|")
         # the last part of a wait is that of a thread that was woken, and has no CPU yet
         woken = max(segment.end - round(segment.queued * (segment.end - segment.start)), start)
-        lost[segment.queue] += max(end - woken, 0)
+        lost[segment.queue.rpartition("|")[2]] += max(end - woken, 0)
         end = min(end, woken)
         rest = float(max(end - start, 0))
         for begin, stop, other in overlaps(_near(others[role].segments, start, end), [(start, end)]):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from gputop.commands.replay import open_file
 from gputop.explain.assemble import assemble
 from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.gaps import GpuTime
-from gputop.simgpu.trace import Trace, read_trace
+from gputop.simgpu.trace import read_trace
 from tests.faults.bench import Bench
 from tests.faults.scenario import Scenario, lines, role
 
 EVENTS = 6
-LATENCY_NS = 10_000  # from an enqueue to its start
+LATE_NS = 150_000  # of a wait, by the simulated driver's timer; nobody could tell that from work
 
 
 def operation(chance: random.Random, kinds: str, *, alone: bool) -> str:
@@ -56,20 +56,12 @@ def program(seed: int) -> Scenario:
     script = ""
     for thread in range(threads):
         script += role("main") if thread == 0 else role(f"thread{thread}", "thread", "-", thread % 2)
-        ops = [operation(chance, kinds, alone=threads == 1) for _ in range(chance.randint(20, 60))]
+        ops = [operation(chance, kinds, alone=threads == 1) for _ in range(chance.randint(40, 120))]
         script += lines("- devsync" if chance.random() < 0.5 else "- burn 1000", *ops)
     script += "" if threads > 1 or chance.random() < 0.5 else "- devsync\n"
-    env = {"SIMGPU_INIT_MS": "0", "SIMGPU_FIRST_LAUNCH_MS": "0"}
+    env = {"SIMGPU_INIT_MS": "0", "SIMGPU_FIRST_LAUNCH_MS": "0", "FAULTS_BYTES": str(1 << 18)}
     blocking = chance.random() < 0.5
     return Scenario(f"P{seed}", f"streams {kinds}", script, (), 1, streams=kinds, blocking=blocking, env=env)
-
-
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """A program of which something was called proved that is not so."""
-
-    seed: int
-    text: str
 
 
 def evidence_of(recording: Path) -> Evidence:
@@ -82,36 +74,44 @@ def evidence_of(recording: Path) -> Evidence:
     return assemble(gatherer)
 
 
-def contradictions(bench: Bench, seeds: range) -> Iterator[tuple[int, list[Contradiction]]]:
-    """Runs programs under one recording; (ns proved idle in truth, what is false) for each."""
+def contradictions(bench: Bench, seeds: range) -> tuple[int, list[str]]:
+    """Runs programs under one recording; ns proved idle, and what the trace contradicts."""
     with bench.recording(f"random-{seeds.start}") as recording:
-        places = [(seed, bench.run_bare(program(seed))) for seed in seeds]
-    evidence = evidence_of(recording)
-    for seed, (began, ended, trace) in places:
-        yield _held(seed, GpuTime(evidence, (began, ended)), read_trace(trace))
-
-
-def _held(seed: int, gpu: GpuTime, told: Trace) -> tuple[int, list[Contradiction]]:
-    wrong = []
+        runs = [(seed, *bench.run_bare(program(seed))) for seed in seeds]
+    gpu = GpuTime(evidence_of(recording))
+    wrong: list[str] = []
     proved = 0
-    rows = zip(gpu.gaps.begin.tolist(), gpu.gaps.end.tolist(), gpu.gaps.proved.tolist(), strict=True)
-    for begin, end, sure in rows:
-        busy = told.busy_intervals(None, None, begin, end, work_from="start")
-        ns = int((busy[:, 1] - busy[:, 0]).sum()) if len(busy) else 0
-        proved += end - begin
-        if sure and ns:
-            wrong.append(Contradiction(seed, f"{begin}..{end} is called empty, {ns} ns of it were not"))
-    for span in gpu.spans:
-        low = _idle(told, span.begin, span.end, "start")
-        high = _idle(told, span.begin, span.end, "enqueue")
-        if span.empty_ns > low + LATENCY_NS:
-            wrong.append(Contradiction(seed, f"at least {span.empty_ns} ns idle, in truth {low}"))
-        if span.empty_ns + span.unknown_ns + span.outside_ns < high - LATENCY_NS:
-            most = span.empty_ns + span.unknown_ns
-            wrong.append(Contradiction(seed, f"at most {most} ns idle, in truth {high}"))
+    for seed, began, ended, trace in runs:
+        told = read_trace(trace)
+        for begin, end in _empty(gpu, began, ended):
+            busy = told.busy_intervals(None, None, begin, end, work_from="start")
+            proved += end - begin
+            if ns := _length(busy):
+                wrong.append(f"P{seed}: {begin}..{end} is called empty, {ns} ns of it were not")
+        for begin, end in _pending(gpu, began, ended):
+            idle = told.idle_intervals(None, None, begin, end, work_from="enqueue")
+            if (ns := _length(idle)) > LATE_NS:
+                wrong.append(
+                    f"P{seed}: work is said to be pending in {begin}..{end}, {ns} ns of it were idle"
+                )
     return proved, wrong
 
 
-def _idle(told: Trace, begin: int, end: int, since: str) -> int:
-    found = told.idle_intervals(None, None, begin, end, work_from=since)  # type: ignore[arg-type]
-    return int(np.sum(found[:, 1] - found[:, 0])) if len(found) else 0
+def _length(rows: npt.NDArray[np.int64]) -> int:
+    return int((rows[:, 1] - rows[:, 0]).sum()) if len(rows) else 0
+
+
+def _empty(gpu: GpuTime, began: int, ended: int) -> Iterator[tuple[int, int]]:
+    """The gaps called proved in one program's life."""
+    gaps = gpu.gaps
+    rows = zip(gaps.begin.tolist(), gaps.end.tolist(), gaps.proved.tolist(), strict=True)
+    return ((begin, end) for begin, end, sure in rows if sure and began < begin and end < ended)
+
+
+def _pending(gpu: GpuTime, began: int, ended: int) -> Iterator[tuple[int, int]]:
+    """The times in one program's life in which the GPU is said to have had work: idle time's upper bound."""
+    for span in gpu.spans:
+        begins, ends = gpu.pending(span.device)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            if began < begin and end < ended:
+                yield begin, end

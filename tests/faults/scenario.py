@@ -23,8 +23,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "steps": (20, 500),
     "streams": (1, 3),
 }
-WALL_MS = 900.0  # what the steps of one run should take
-LONGEST_MS = 1500.0  # and what they may at most, where 20 steps take long
+WALL_MS = 750.0  # what the steps of one run should take
+LONGEST_MS = 1300.0  # and what they may at most, where 20 steps take long
 SWITCH_NS = 4000
 THROTTLED_AFTER_S = 0.8
 LIMIT_MS = 2000.0  # on a machine that is busy otherwise, the main role ends its outermost loop then

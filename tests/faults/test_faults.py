@@ -12,7 +12,8 @@ import pytest
 from tests.faults.__main__ import gates, line
 from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict
-from tests.faults.scenario import SCENARIOS
+from tests.faults.programs_at_random import contradictions
+from tests.faults.scenario import MS, SCENARIOS
 from tests.faults.suite import damaged, drawn, robust, verdicts
 
 pytestmark = pytest.mark.ebpf
@@ -45,6 +46,14 @@ def test_causes_are_found_and_sized(bench: Bench, judged: list[Verdict], start: 
     judged += ours
     wrong = [f"{one.run.scenario.id}: {miss}" for one in ours for miss in one.misses if one.first]
     assert not wrong, f"seed {SEED}: {wrong}"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_is_called_empty_is_empty(bench: Bench, part: int) -> None:
+    start = SEED * 1000 + part * 50
+    proved, wrong = contradictions(bench, range(start, start + 50))
+    assert proved > MS, "the programs leave something to prove"
+    assert not wrong, wrong
 
 
 def test_the_first_cause_is_right(judged: list[Verdict]) -> None:

@@ -70,7 +70,8 @@ def _late_return(draw: Draw, name: str, title: str, *, blocking: bool) -> Scenar
     step = lines(f"- launch 0 {kernel} 1", "C15 sync 0", "C03 burn 200000")
     script = role("main", nice=3) + lines(WARM, (steps, step)) + hogs(2)
     expected = Expected("C15", EITHER, bound="between" if blocking else "none")
-    return made(name, title, draw, script, steps, expected)
+    # the simulated driver wakes its waiters by a timer, which is late by itself
+    return made(name, title, draw, script, steps, expected, tolerance=0.2)
 
 
 @scenario("T15")

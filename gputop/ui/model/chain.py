@@ -155,14 +155,11 @@ def _share(finding: Finding, report: Report) -> str:
 
 
 def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
-    """The chain of a finding, what speaks for it, what to do."""
+    """The chain of a finding, what to do, what speaks for it."""
     for depth, link in enumerate(finding.chain):
         figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
         text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
     text.blank()
-    for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):
-        if parts:
-            text.add("; ".join(parts), "dim", 1, lead=title)
     for place, advice in enumerate(finding.advice):
         text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")
     gain = f"at most {format_ns(finding.max_gain_ns)}"
@@ -171,6 +168,9 @@ def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
     text.add(gain, "", 1, lead="wins      ")
     if finding.moments_ns:
         text.lines.append(_moments(finding, moment, replay, text.width, text.glyphs))
+    for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):
+        if parts:
+            text.add("; ".join(parts), "dim", 1, lead=title)
 
 
 def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Glyphs) -> Line:

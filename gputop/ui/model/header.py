@@ -168,7 +168,7 @@ def storm_spans(
     head: Span = (f"{glyphs.storm} storm ", "host")
     rate = format_count(storm.involuntary_per_second)
     percent = format_percent(storm.runnable_percent)
-    costs: list[Span] = [(f" {cost} ", "host")] if cost else []
+    costs: list[Span] = [(f"  {cost} ", "host")] if cost else []
     tellings: list[list[Span]] = [
         [
             head,
@@ -180,8 +180,15 @@ def storm_spans(
         ]
         for runnable, had in (("runnable", "CPU had by"), ("runq", "CPU:"))
     ]
-    tellings.append([head, (f"{storm.pid} {name}: ", "value"), *costs, (occupants, "")])
-    tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
+    few = shares_text(storm.occupants, glyphs, 1) or unknown
+    if cost:
+        rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
+        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim")]
+        tellings += [[*named, (occupants, "")], [*named, (few, "")]]
+        tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
+    else:
+        tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
+        tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
     return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
 
 

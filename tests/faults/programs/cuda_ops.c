@@ -64,10 +64,11 @@ static void load(void) {
   }
 }
 
-/* FAULTS_STREAMS: a letter a stream: l legacy default, b blocking, n non-blocking. */
+/* FAULTS_STREAMS: a letter a stream: l legacy default, b blocking, n non-blocking. FAULTS_BYTES: of each buffer. */
 void cuda_begin(void) {
-  const char *kinds = getenv("FAULTS_STREAMS"), *how = getenv("FAULTS_SYNC");
+  const char *kinds = getenv("FAULTS_STREAMS"), *how = getenv("FAULTS_SYNC"), *bytes = getenv("FAULTS_BYTES");
   if (kinds == NULL) return;
+  if (bytes != NULL) size = strtoul(bytes, NULL, 10);
   load();
   if (how != NULL) check(cuda.flags((unsigned)atoi(how)), "cudaSetDeviceFlags");
   for (int i = 0; kinds[i] != '\0'; i++)
@@ -102,7 +103,7 @@ static void instantiate(void *stream, int again) {
   check(cuda.instantiate(&exec, graph, 0), "cudaGraphInstantiateWithFlags");
   check(cuda.graph_launch(exec, stream), "cudaGraphLaunch");
   check(cuda.exec_destroy(exec), "cudaGraphExecDestroy");
-  if (again) check(cuda.graph_destroy(graph), "cudaGraphDestroy");
+  if (again) check(cuda.graph_destroy(graph), "cudaGraphDestroy"), graph = NULL;
 }
 
 /* Work through an entry of the driver that nobody probes. */
