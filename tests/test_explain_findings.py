@@ -199,7 +199,7 @@ def test_a_gap_cut_by_the_stretch_counts_in_part() -> None:
 def test_a_storm_that_costs_nothing_costs_nothing() -> None:
     program = loop(100)
     for begin in range(0, 1_500_000, 500):
-        program.preempted(begin + 1, begin + 100, tid=33)  # some other thread
+        program.preempted(begin + 1, begin + 151, tid=33)  # some other thread
     (storm,) = program.report().storms
     assert (storm.tid, storm.gpu_ns) == (33, 0)
     assert storm.switches_per_second == pytest.approx(2000, rel=0.05)
@@ -209,10 +209,10 @@ def test_a_storm_that_costs_nothing_costs_nothing() -> None:
 def test_a_storm_costs_what_the_gpu_waited_for_it() -> None:
     program = loop(100)
     for begin in range(0, 1_500_000, 500):
-        program.preempted(begin + 1, begin + 101)
+        program.preempted(begin + 1, begin + 151)
     (storm,) = program.report().storms
     assert storm.tid == MAIN
-    assert storm.gpu_ns == 100 * 10 * 100 * US  # ten of each thirty lie in the 5 ms of a gap
+    assert storm.gpu_ns == 100 * 10 * 150 * US  # ten of each thirty lie in the 5 ms of a gap
 
 
 def test_the_parts_add_up_to_the_idle_time() -> None:
