@@ -21,6 +21,7 @@ NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them ap
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
+REPEATED = 3  # wakeups between two processes that are no chance
 _BACK = 4  # calls before a wait among which its copy is looked for
 D2H, H2D = 2, 1
 
@@ -160,9 +161,19 @@ class Scene:
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
     def helpers(self) -> Ints:
-        """Processes that descend from those that give a GPU work, such as loader workers."""
+        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
+
+        Who works for somebody is woken by him, or wakes him, again and again.
+        """
+        slices = self.evidence.slices
         feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
-        return np.setdiff1d(self._family(), feeders)
+        by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
+        meant = (slices["flags"] & by_chance) == 0
+        served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
+        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        family = np.setdiff1d(self._family(), feeders)
+        return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
