@@ -126,7 +126,7 @@ class Bench:
         env = os.environ | {
             "SIMGPU_STATE": str(self.directory / "state"),
             "SIMGPU_NVML_FAULT_FILE": str(self._fault),
-            "SIMGPU_NVML_WINDOW_MS": "100",
+            "SIMGPU_NVML_WINDOW_MS": "200",
             "SIMGPU_DEVICES": "2",
         }
         return _started([*GPUTOP, "record", "--simgpu", *arguments], env, priority.RECORDER)
