@@ -108,8 +108,7 @@ class Walk:
         """Takes the pieces to explain: those of one gap are disjoint and cut at the enqueuer's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
-        self._begin_key = evidence.key(self._slices["row"], self._slices["begin"])
-        self._end_key = evidence.key(self._slices["row"], self._slices["end"])
+        self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
         self._wakers = find_wakers(evidence, self._begin_key)
         self._found: list[tuple[Ints, ...]] = []
         self._link_parts: list[tuple[Ints, Ints, Ints]] = []

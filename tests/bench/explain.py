@@ -25,7 +25,7 @@ _FUTEX = 202
 
 
 def _template() -> Records:
-    """One cycle of one process: its main thread and seven that launch beside it, one of which it waits for."""
+    """One cycle of one process: its main thread and seven that launch beside it."""
     launch, copy, sync = (
         OP_OF[name] for name in ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaDeviceSynchronize")
     )
@@ -119,7 +119,8 @@ def rows(folder: Path) -> list[Row]:
     seconds = time.monotonic() - begin
     if child.returncode != 3:
         raise RuntimeError(f"explain ended with {child.returncode}")
-    detail = f"{events / 1e6:.1f} M events, {path.stat().st_size / 1e6:.0f} MB, {used.ru_utime + used.ru_stime:.1f} s CPU"
+    cpu = used.ru_utime + used.ru_stime
+    detail = f"{events / 1e6:.1f} M events, {path.stat().st_size / 1e6:.0f} MB, {cpu:.1f} s CPU"
     return [
         Row("explain 10 M events", seconds, "s", 10, detail),
         Row("explain memory", used.ru_maxrss * 1024 / 1e9, "GB", 2, detail),
