@@ -64,7 +64,7 @@ def direct(bench: Bench, seed: int) -> Iterator[Verdict]:
         made = replace(SCENARIOS[name](Draw(seed, f"direct {name}")), attached=attached)
         if attached:  # it must still run when gputop has started
             endless = made.script.replace(f"- loop {made.steps}\n", "- loop 100000\n")
-            made = replace(made, script=endless, limit_ms=4000.0)
+            made = replace(made, script=endless, limit_ms=60_000.0)
         run, text = bench.run_explained(made)
         said = json.loads(text)
         if attached:  # only a part of the run was seen
