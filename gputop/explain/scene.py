@@ -21,6 +21,7 @@ NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them ap
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
+REPEATED = 3  # wakeups between two processes that are no chance
 _BACK = 4  # calls before a wait among which its copy is looked for
 D2H, H2D = 2, 1
 
@@ -60,6 +61,7 @@ class Scene:
         group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
         in_opener: Whether it lies in the wait that opened the gap (a late return).
         throttled: Whether the cgroup's quota was used up.
+        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -103,7 +105,7 @@ class Scene:
         self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
         self.via: Column = via
         self.over_network: Mask = (
-            self._any_link(of_link == Wait.SOCKET) if size else np.zeros(self.size, np.bool_)
+            self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
         )
 
     def _ends_of_chains(self) -> tuple[Ints, Ints]:
@@ -159,9 +161,19 @@ class Scene:
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
     def helpers(self) -> Ints:
-        """Processes that descend from those that give a GPU work, such as loader workers."""
+        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
+
+        Who works for somebody is woken by him, or wakes him, again and again.
+        """
+        slices = self.evidence.slices
         feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
-        return np.setdiff1d(self._family(), feeders)
+        by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
+        meant = (slices["flags"] & by_chance) == 0
+        served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
+        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        family = np.setdiff1d(self._family(), feeders)
+        return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.

@@ -7,12 +7,15 @@ import numpy as np
 from gputop.explain.chain import State
 from gputop.explain.report import StormCost
 from gputop.explain.scene import Scene
-from gputop.rows import STORM_INVOLUNTARY_PER_S, STORM_RUNNABLE_PERCENT
+from gputop.rows import STORM_INVOLUNTARY_PER_S
 from probes.schema import OffFlag
 
 
 def storms(scene: Scene) -> tuple[StormCost, ...]:
-    """Threads in a storm, as the screen judges it, and the idle time in which they wanted a CPU."""
+    """Threads that are preempted as often as in a storm on the screen, and the idle time that this cost.
+
+    How long they waited makes no difference here: the cost is what tells a storm that matters.
+    """
     evidence = scene.evidence
     slices, threads = evidence.slices, evidence.threads
     if not len(slices):
@@ -22,19 +25,14 @@ def storms(scene: Scene) -> tuple[StormCost, ...]:
     forced = within & ((slices["flags"] & OffFlag.INVOLUNTARY) != 0)
     size = len(threads.tid)
     switches = np.bincount(slices["row"][forced], minlength=size)
-    spent = np.minimum(slices["end"], high) - np.maximum(slices["queued"], low)
-    waited = np.bincount(slices["row"], weights=np.maximum(spent, 0), minlength=size)
     life = np.maximum(np.minimum(threads.ended, high) - np.maximum(threads.known, low), 1_000_000)
     rate = switches * 1e9 / life
     queued = scene.leaves.state == State.QUEUED
     cost = np.bincount(
         np.maximum(scene.leaves.thread[queued], 0), weights=scene.ns[queued], minlength=size
     ).astype(np.int64)
-    # at least a second's worth: a start-up has many switches in little time
-    rows = np.flatnonzero(
-        (np.minimum(rate, switches) >= STORM_INVOLUNTARY_PER_S)
-        & (100 * waited >= STORM_RUNNABLE_PERCENT * life)
-    )
+    # both, as a start-up has many switches in little time
+    rows = np.flatnonzero(np.minimum(rate, switches) >= STORM_INVOLUNTARY_PER_S)
     return tuple(
         StormCost(
             int(threads.pid[row]),

@@ -53,9 +53,9 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
 def _tells(evidence: Evidence) -> Ints:
     """The row that tells who ended each stay: its own, or the last of a row of waits for one thing.
 
-    A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended by
-    its time-out, and whoever ends the last one ends them all. Where nobody saw the end of one (some kernels
-    hide interrupts of an idle CPU from tracing), what comes after it says the same.
+    A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended
+    by its time-out, and whoever ends the last one ends them all. Where nobody saw the end of one (some
+    kernels hide interrupts of an idle CPU from tracing), what comes after it says the same.
     """
     slices = evidence.slices
     flags, kind = slices["flags"], evidence.waits[slices["syscall"]]
@@ -79,8 +79,8 @@ def _tells(evidence: Evidence) -> Ints:
 def _sent(evidence: Evidence, waker: Ints, begin_key: Ints) -> Ints:
     """When each thread was woken, at the latest.
 
-    It is in a run queue only when the other CPU has taken the wakeup in. Who wakes is on a CPU: where the waker
-    has left its own before that, the wakeup was on its way since then.
+    It is in a run queue only when the other CPU has taken the wakeup in. Who wakes is on a CPU: where the
+    waker has left its own before that, the wakeup was on its way since then.
     """
     slices = evidence.slices
     queued = slices["queued"]

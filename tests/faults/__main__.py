@@ -11,7 +11,7 @@ import time
 from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict, disturbed
 from tests.faults.scenario import MS
-from tests.faults.suite import damaged, drawn, robust, verdicts
+from tests.faults.suite import damaged, direct, drawn, robust, verdicts
 
 HEAD = ("scenario", "injected", "found", "ms truth", "ms said", "level", "wrong")
 WIDTHS = (9, 9, 12, 13, 20, 16, 0)
@@ -68,6 +68,9 @@ def endure(bench: Bench, seed: int) -> list[str]:
             f"{name:9} {one.run.scenario.title}: {bounds} {found}{denied} {'; '.join(one.misses)}", flush=True
         )
         wrong += [f"{name}: {miss}" for miss in one.misses]
+    for one in direct(bench, seed):
+        print(line(one.row), flush=True)
+        wrong += [f"direct {one.run.scenario.id}: {miss}" for miss in one.misses]
     for text, misses in damaged(bench, seed):
         print(f"R1        {text} {'; '.join(misses)}", flush=True)
         wrong += [f"R1: {miss}" for miss in misses]

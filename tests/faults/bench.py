@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gputop.simgpu import environment
 from replay.reader import SessionReader
 from tests.faults import priority
 from tests.faults.cgroup import cpu_group
-from tests.faults.diary import Truth, read_truth
+from tests.faults.diary import Truth, read_life, read_truth
 from tests.faults.scenario import THROTTLED_AFTER_S, Scenario
 
 HERE = Path(__file__).resolve().parent
@@ -129,15 +129,7 @@ class Bench:
             "SIMGPU_NVML_WINDOW_MS": "100",
             "SIMGPU_DEVICES": "2",
         }
-        return subprocess.Popen(
-            [*GPUTOP, "record", "--simgpu", *arguments],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: priority.own_session(priority.RECORDER),
-        )
+        return _started([*GPUTOP, "record", "--simgpu", *arguments], env, priority.RECORDER)
 
     @contextlib.contextmanager
     def recording(self, name: str) -> Iterator[Path]:
@@ -196,6 +188,31 @@ class Bench:
         )
         return Run(scenario, recording, answer["began"], answer["ended"], truth, throttled)
 
+    def run_explained(self, scenario: Scenario) -> tuple[Run, str]:
+        """Runs a scenario under ``gputop explain``, or attaches that in mid-run; what it printed."""
+        place = self._place(scenario.id)
+        argv, env = self._command(place, scenario, scenario.script), self._env(place, scenario)
+        began = time.monotonic_ns()
+        if scenario.attached:
+            gate = place / "gate"
+            program = _started(argv, env | {"FAULTS_GATE": str(gate)}, priority.PROGRAM)
+            _wait(gate.exists, "the program to be warm")
+            gate.with_suffix(".go").touch()
+            printed = self._explained(env, "--pid", str(program.pid), "--duration", "1")
+            program.communicate(timeout=TIMEOUT_S)
+        else:
+            printed = self._explained(env, "--", *argv)
+        pid = next(life.pid for life in map(read_life, (place / "diary").iterdir()) if life.role == "main")
+        truth = read_truth(place / "diary", place / "trace", pid, began)
+        return Run(scenario, place, began, time.monotonic_ns(), truth), printed
+
+    def _explained(self, env: dict[str, str], *arguments: str) -> str:
+        asked = _started([*GPUTOP, "explain", "--simgpu", "--json", *arguments], env, priority.RECORDER)
+        printed, errors = asked.communicate(timeout=TIMEOUT_S)
+        if asked.returncode not in (0, 3):
+            raise RunError(f"gputop explain: {errors}")
+        return printed
+
     def run_bare(self, scenario: Scenario) -> tuple[int, int, Path]:
         """Runs a program at once, for its trace alone: (begun, ended, trace)."""
         place = self._place(scenario.id)
@@ -224,13 +241,7 @@ class Bench:
 
     def _run_attached(self, place: Path, argv: list[str], env: dict[str, str]) -> tuple[Path, dict[str, Any]]:
         gate, path = place / "gate", place / "attached.gputop"
-        program = subprocess.Popen(
-            argv,
-            env=env | {"FAULTS_GATE": str(gate)},
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: priority.own_session(priority.PROGRAM),
-        )
+        program = _started(argv, env | {"FAULTS_GATE": str(gate)}, priority.PROGRAM)
         try:
             _wait(lambda: gate.exists() or program.poll() is not None, "the program to be warm")
             recorder = self._gputop("-o", str(path), "--pid", str(program.pid))
@@ -278,6 +289,18 @@ class Bench:
         finally:
             _kill_group(program.pid)
             program.wait()
+
+
+def _started(argv: Sequence[str], env: dict[str, str], nice: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: priority.own_session(nice),
+    )
 
 
 def _kill_group(leader: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from typing import Any
 
+from gputop.cli import run as gputop
 from tests.faults.bench import Run, recording_start
 
-GPUTOP = (sys.executable, "-m", "gputop")
 SCHEMA = "gputop.explain/1"
 MARGIN_NS = 30_000_000  # around a run: nothing else happens there
 
@@ -19,17 +19,17 @@ class ExplainError(Exception):
 
 
 def ask(*arguments: str) -> dict[str, Any]:
-    """Runs ``gputop explain ARGUMENTS --json``; its exit status must fit what it says."""
-    done = subprocess.run(
-        [*GPUTOP, "explain", *arguments, "--json"], capture_output=True, text=True, timeout=60
-    )
-    if done.returncode not in (0, 3):
-        raise ExplainError(f"status {done.returncode}: {done.stderr.strip()[-600:]}")
-    said: dict[str, Any] = json.loads(done.stdout)
+    """Runs ``gputop explain ARGUMENTS --json`` in this process; its status must fit what it says."""
+    printed, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        status = gputop(["explain", *arguments, "--json"])
+    if status not in (0, 3):
+        raise ExplainError(f"status {status}: {errors.getvalue().strip()[-600:]}")
+    said: dict[str, Any] = json.loads(printed.getvalue())
     if said["schema"] != SCHEMA:
         raise ExplainError(f"schema {said['schema']}")
-    if (done.returncode == 3) != bool(said["findings"]):
-        raise ExplainError(f"status {done.returncode} with {len(said['findings'])} findings")
+    if (status == 3) != bool(said["findings"]):
+        raise ExplainError(f"status {status} with {len(said['findings'])} findings")
     return said
 
 

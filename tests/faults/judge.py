@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tests.faults.bench import Run, recording_start
+from tests.faults.bench import Run
 from tests.faults.scenario import MS, SWITCH_NS, Expected
 
 UNEXPLAINED = 0.02  # of the proved idle time
@@ -166,7 +166,7 @@ def _totals(run: Run, said: dict[str, Any]) -> Iterator[str]:
 
 def _moments(run: Run, said: dict[str, Any]) -> Iterator[str]:
     """Each moment named by a proved idle finding lies in true idle time."""
-    start = recording_start(run.recording)
+    start = said["start_ns"]
     for one in said["findings"]:
         if one["kind"] != "idle" or one["level"] != "proved":
             continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from tests.faults import controls, loading, mixed, single, waiting
@@ -58,6 +58,20 @@ def damaged(bench: Bench, seed: int) -> Iterator[tuple[str, list[str]]]:
         yield f"{name}: {gone} gone, {said['gpu_idle_ns']['lower'] / whole:.0%} left", misses
 
 
+def direct(bench: Bench, seed: int) -> Iterator[Verdict]:
+    """Without a file: over a command from its start, and over a second of a program that already runs."""
+    for name, attached in (("T01", False), ("T03", True)):
+        drawn_one = replace(SCENARIOS[name](Draw(seed, f"direct {name}")), attached=attached, limit_ms=4000.0)
+        run, text = bench.run_explained(drawn_one)
+        said = json.loads(text)
+        if attached:  # only a part of the run was seen
+            cause = said["findings"][0]["cause"] if said["findings"] else "nothing"
+            wrong = [] if cause == run.scenario.expected[0].cause else [f"first: {cause}"]
+            yield Verdict(run, said, not wrong, (*wrong, *false_proofs(run, said)))
+        else:
+            yield judge(run, said)
+
+
 def _attempt(bench: Bench, scenario: Scenario, tries: int) -> Run:
     """Runs it until the truth shows what was injected."""
     for left in range(tries - 1, -1, -1):
@@ -86,8 +100,7 @@ def verdict(run: Run) -> Verdict:
 def verdicts(bench: Bench, scenarios: list[Scenario], label: str) -> Iterator[Verdict]:
     """Every scenario, run and judged."""
     for batch in runs(bench, scenarios, label):
-        with ThreadPoolExecutor(2) as pool:
-            yield from pool.map(verdict, batch)
+        yield from map(verdict, batch)
 
 
 __all__ = ["FAMILIES", "RunError", "drawn", "runs", "verdict", "verdicts"]

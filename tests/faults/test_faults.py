@@ -14,7 +14,7 @@ from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict
 from tests.faults.programs_at_random import contradictions
 from tests.faults.scenario import MS, SCENARIOS
-from tests.faults.suite import damaged, drawn, robust, verdicts
+from tests.faults.suite import damaged, direct, drawn, robust, verdicts
 
 pytestmark = pytest.mark.ebpf
 SEED = int(os.environ.get("FAULT_SEED") or random.randrange(10**6))
@@ -63,6 +63,11 @@ def test_the_first_cause_is_right(judged: list[Verdict]) -> None:
 
 def test_nothing_false_is_called_proved(bench: Bench) -> None:
     wrong = [f"{one.run.scenario.id}: {miss}" for one in robust(bench, SEED) for miss in one.misses]
+    assert not wrong, f"seed {SEED}: {wrong}"
+
+
+def test_the_present_is_explained_like_a_file(bench: Bench) -> None:
+    wrong = [f"{one.run.scenario.id}: {miss}" for one in direct(bench, SEED) for miss in one.misses]
     assert not wrong, f"seed {SEED}: {wrong}"
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's own DataLoader feeds the simulated GPU. Runs with a CPU build of torch, which makes no CUDA calls.
+"""PyTorch's own DataLoader feeds the simulated GPU; a CPU build of torch makes no CUDA calls of its own.
 
 Arguments: the number of workers, ``pinned`` or ``pageable``, the number of steps.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
@@ -29,7 +31,7 @@ def page_locked() -> Iterator[int]:
 
 
 class Batch:
-    """A batch that is pinned by the loader's thread, into memory of the simulated driver."""
+    """A batch that the loader's thread pins, into memory of the simulated driver."""
 
     buffers = page_locked()
 
@@ -52,6 +54,15 @@ def pretend_accelerator() -> None:
     torch.accelerator.set_device_index = lambda _index: None
 
 
+def times(pid: int) -> tuple[int, int]:
+    """(ns on CPUs, ns in run queues) of all threads of a process, by the kernel's own account."""
+    spent = [0, 0]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        on_cpu, queued = (task / "schedstat").read_text().split()[:2]
+        spent = [spent[0] + int(on_cpu), spent[1] + int(queued)]
+    return spent[0], spent[1]
+
+
 def main() -> None:
     """Runs the steps: ``.to("cuda")``, kernels, a loss that is read at the end of the step."""
     workers, pinned, steps = int(sys.argv[1]), sys.argv[2] == "pinned", int(sys.argv[3])
@@ -68,6 +79,7 @@ def main() -> None:
     )
     batches = itertools.chain.from_iterable(iter(loader) for _ in itertools.count())
     first = next(batches)  # forks the workers, before this process has a CUDA context
+    before = times(os.getpid())
     cuda = Cuda()
     stream, kernel = cuda.stream(), Kernel(KERNEL_NS)
     device = cuda.malloc(BATCH * COLUMNS * 4)
@@ -79,8 +91,11 @@ def main() -> None:
         for _ in range(KERNELS):
             cuda.launch(kernel, stream)
         cuda.synchronize(stream)
+    trainer = [after - earlier for after, earlier in zip(times(os.getpid()), before, strict=True)]
+    children = [times(int(child.pid or 0)) for child in multiprocessing.active_children()]
+    workers_spent = [sum(column) for column in zip(*children, strict=True)] or [0, 0]
     with open(os.environ["SELF_LOG"], "a") as log:
-        log.write(json.dumps({"who": "trainer", "pid": os.getpid(), "steps": steps}) + "\n")
+        log.write(json.dumps({"pid": os.getpid(), "trainer": trainer, "workers": workers_spent}) + "\n")
 
 
 main()
