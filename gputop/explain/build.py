@@ -47,7 +47,9 @@ def examine(
     # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
     scale = max((device.span_ns for device in gpu.spans), default=0)
     against, asked = contradictions(evidence, gpu)
-    coverage = not (against >= MANY_AGAINST and against > PART_AGAINST * asked)
+    refuted = against >= MANY_AGAINST and against > PART_AGAINST * asked
+    # a short recording holds one sample or two: then all of them must contradict
+    coverage = not (refuted or against == asked > 0)
     outcome = find(scene, scale, coverage=coverage)
     findings = list(outcome.findings)
     for assess in ASSESSMENTS:

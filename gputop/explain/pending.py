@@ -14,11 +14,11 @@ from gputop.explain.evidence import Evidence
 from gputop.explain.intime import time_within
 from gputop.explain.pinned import HostRanges
 from gputop.explain.proofs import Proofs
-from gputop.explain.ranges import Ints, union
+from gputop.explain.ranges import Ints, Mask, union
 from gputop.explain.streams import D2H, Streams
 
 WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
-RETURN_NS = 50_000  # a waiter that returns within this after its wakeup was woken by the completion
+RETURN_NS = 150_000  # a waiter that returns within this after its wakeup was woken by the completion
 END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU
 START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
 SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
@@ -132,6 +132,7 @@ class Pending:
         begin, until = calls["begin"][row], self._delays.surely_waiting[row]
         queued = time_within(evidence, calls["row"][row], begin, until).queued
         waited = until - begin - queued > WAIT_NS
+        waited &= ~self._drained(given, known, begin)
         # what another thread enqueues just after it was called it may have waited for
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
@@ -143,6 +144,18 @@ class Pending:
         order = np.argsort(row[whole], kind="stable")
         rows, start = row[whole][order], start[whole][order]
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
+
+    def _drained(self, given: Given, known: Proofs, moment: Ints) -> Mask:
+        """Whether all that was given to a stream before each moment was proved complete before it, too.
+
+        A wait that begins then may return late, but not because of work.
+        """
+        order = np.argsort(known.at, kind="stable")
+        best = np.maximum.accumulate(known.cover[order]) if len(order) else order
+        place = np.searchsorted(known.at[order], moment, side="right") - 1
+        proved = best[np.maximum(place, 0)] if len(best) else np.zeros(len(moment), np.int64)
+        drained: Mask = (place >= 0) & (self._last(given, moment) <= proved)
+        return drained
 
     def _queries(self, stream: int, given: Given) -> None:
         """A query that finds work: it was there since the last enqueueing."""

@@ -38,6 +38,7 @@ class Streams:
             (calls["ret"] == 0) | calls["abandoned"]
         )
         rows = np.flatnonzero(gives)
+        rows = rows[~self._into_graphs(rows)]
         device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
         # of ten million operations few go to another stream than the one before: only those are looked at
         heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
@@ -145,6 +146,22 @@ class Streams:
             ],
             np.bool_,
         )
+
+    def _into_graphs(self, rows: Ints) -> Mask:
+        """Operations that were put into a graph: on a stream between the begin and end of its capture."""
+        calls = self._evidence.calls
+        inside: Mask = np.zeros(len(rows), np.bool_)
+        begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
+        for first in begins.tolist():
+            pid, stream = calls["pid"][first], calls["stream"][first]
+            own = (calls["pid"][ends] == pid) & (calls["stream"][ends] == stream)
+            later = ends[own & (calls["begin"][ends] > calls["end"][first])]
+            if len(later):
+                until = int(calls["begin"][later].min())
+                here = (calls["pid"][rows] == pid) & (calls["stream"][rows] == stream)
+                here &= (calls["begin"][rows] >= calls["end"][first]) & (calls["end"][rows] <= until)
+                inside |= here
+        return inside
 
     def _captures(self) -> dict[int, tuple[Ints, Ints]]:
         calls = self._evidence.calls
