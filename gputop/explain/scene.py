@@ -223,7 +223,7 @@ class Scene:
         before = np.maximum(following - 1, 0)
         same = (following > 0) & (slices["row"][before] == leaves.thread)
         ran = slices["begin"][following] - np.where(same, slices["end"][before], leaves.begin)
-        faulty: Mask = slices["faults"][following] * FAULT_NS >= FAULTY * np.maximum(ran, 1)
+        faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
         faulting: Mask = known & faulty & self.does(State.RUN)
         return faulting
 

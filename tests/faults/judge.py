@@ -163,10 +163,13 @@ def _totals(run: Run, said: dict[str, Any]) -> Iterator[str]:
     outside = said["outside_ns"]
     if upper + outside < run.truth.idle_ns - SLACK_NS:
         yield f"at most {upper / MS:.1f} ms idle, in truth {run.truth.idle_ns / MS:.1f}"
-    told = sum(one["loss_ns"]["lower"] for one in said["findings"] if one["kind"] == "idle")
-    if told > lower + SLACK_NS:
-        yield f"findings are {told / MS:.1f} ms, of {lower / MS:.1f} ms idle"
-    if said["unexplained_ns"] > max(UNEXPLAINED * lower, SLACK_NS):
+    idle = [one for one in said["findings"] if one["kind"] == "idle"]
+    told = sum(one["loss_ns"]["lower"] for one in idle)
+    proved = sum(one["loss_ns"]["lower"] for one in idle if one["level"] == "proved")
+    # before a device synchronisation after an attach, gaps are strong: told, but not part of what is proved
+    if proved > lower + SLACK_NS or told > upper + SLACK_NS:
+        yield f"findings are {told / MS:.1f} ms, {proved / MS:.1f} proved, of {lower / MS:.1f} ms idle"
+    if said["unexplained_ns"] > max(UNEXPLAINED * max(lower, told), SLACK_NS):
         yield f"{said['unexplained_ns'] / MS:.1f} ms unexplained"
     if said["lost"]["events"]:
         yield f"{said['lost']['events']} events lost"
