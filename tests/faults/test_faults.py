@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.__main__ import gates, line
+from tests.faults.__main__ import line
 from tests.faults.bench import Bench, on_disk
 from tests.faults.judge import Verdict
 from tests.faults.programs_at_random import contradictions
@@ -24,6 +24,9 @@ pytestmark = pytest.mark.ebpf
 SEED = int(os.environ.get("FAULT_SEED") or 1)
 SIZES = re.compile(r"C\d\d: (at most|at least|only) |.* ms unexplained$")
 MISSIZED = 3  # of the scenarios of one part
+MISJUDGED = 2  # of all; the long form allows one in 24
+# mixtures are left to the long form, but for three
+NAMES = [name for name in SCENARIOS if not name.startswith("M") or name in ("M1", "M5", "M9")]
 PART = 10  # scenarios in one test, so that none takes long
 
 
@@ -41,9 +44,9 @@ def judged() -> list[Verdict]:
     return []
 
 
-@pytest.mark.parametrize("start", range(0, len(SCENARIOS), PART))
+@pytest.mark.parametrize("start", range(0, len(NAMES), PART))
 def test_causes_are_found_and_sized(bench: Bench, judged: list[Verdict], start: int) -> None:
-    names = list(SCENARIOS)[start : start + PART]
+    names = NAMES[start : start + PART]
     print(f"seed {SEED}")
     ours = []
     for one in verdicts(bench, drawn(SEED, names), f"part-{start}"):
@@ -56,7 +59,7 @@ def test_causes_are_found_and_sized(bench: Bench, judged: list[Verdict], start: 
     assert len({miss.split(":")[0] for miss in missed}) <= MISSIZED, f"seed {SEED}: {missed}"
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_what_is_called_empty_is_empty(bench: Bench, part: int) -> None:
     start = SEED * 1000 + part * 50
     proved, wrong = contradictions(bench, range(start, start + 50))
@@ -65,8 +68,10 @@ def test_what_is_called_empty_is_empty(bench: Bench, part: int) -> None:
 
 
 def test_the_first_cause_is_right(judged: list[Verdict]) -> None:
-    failed = [text for text in gates(judged) if text.startswith("first cause")]
-    assert not failed, f"seed {SEED}: {failed}"
+    single = [one for one in judged if one.run.scenario.id.startswith("T") and one.run.scenario.expected]
+    wrong = [one.run.scenario.id for one in single if not one.first]
+    assert len(single) >= len(NAMES) // 2
+    assert len(wrong) <= MISJUDGED, f"seed {SEED}: {wrong}"
 
 
 def test_nothing_false_is_called_proved(bench: Bench) -> None:
