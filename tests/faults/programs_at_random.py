@@ -18,7 +18,7 @@ from tests.faults.bench import Bench
 from tests.faults.scenario import Scenario, lines, role
 
 EVENTS = 6
-# of a wait: the simulated driver's timer is late, and the host takes a guest's CPU for some hundred us: nobody
+# of a wait: the simulated driver's timer is late, and the host takes a guest's CPU for some 100 us: nobody
 # inside could tell either from work
 LATE_NS = 1_000_000
 EARLY_NS = 5_000  # the timer that wakes a sleeper may fire so long before the end that it was set to
