@@ -67,6 +67,9 @@ class Delays:
         woken = _wakeup(slices, last)
         last = np.where(slices["begin"][woken] >= calls["begin"][rows], woken, last)
         slept = slices["queued"][last] > slices["begin"][last]
+        # who was woken by a thread of its own process had waited for a lock of the driver, not for the GPU
+        by_own = (slices["waker_tid"][last] != 0) & (slices["waker_pid"][last] == slices["pid"][last])
+        slept &= ~by_own
         at_once = returned <= np.where(slept, WOKEN_NS, RETURN_NS)
         rows, last, slept = rows[at_once], last[at_once], slept[at_once]
         self.completed[rows[slept]] = np.minimum(slices["queued"][last[slept]], calls["end"][rows[slept]])
