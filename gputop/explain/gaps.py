@@ -83,7 +83,6 @@ class DeviceTime:
     empty_ns: int
     pending_ns: int
     outside_ns: int
-    delayed: tuple[Ints, Ints]  # waits inside a sync that a preemption may have prolonged
 
     @property
     def span_ns(self) -> int:
@@ -211,7 +210,6 @@ class GpuTime:
                 int((gaps.end - gaps.begin)[gaps.proved].sum()),
                 length(*pending),
                 length(*aside),
-                self.delays.intervals,
             )
         )
         return gaps

@@ -37,7 +37,6 @@ class GapFacts:
         closer_group: ``Group`` of the call that gave it work again.
         sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
-        same_thread: Whether opener and closer are one thread.
     """
 
     opener_role: Column
@@ -46,7 +45,6 @@ class GapFacts:
     closer_group: Column
     sent_bytes: Ints
     slack_ns: Ints
-    same_thread: Column
 
 
 class Scene:
@@ -242,8 +240,7 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     calls = evidence.calls
     if not len(gaps):
         empty = np.zeros(0, np.int64)
-        none = np.zeros(0, np.bool_)
-        return GapFacts(empty, empty, empty, empty, empty, empty, none)
+        return GapFacts(empty, empty, empty, empty, empty, empty)
     opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
     roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
     roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
@@ -258,7 +255,6 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
         closer_group=groups,
         sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
         slack_ns=_slack(analysis),
-        same_thread=(gaps.opener >= 0) & (calls["row"][opener] == gaps.thread),
     )
 
 

@@ -18,10 +18,7 @@ from tests.faults.bench import Bench
 from tests.faults.scenario import Scenario, lines, role
 
 EVENTS = 6
-# of a wait: the simulated driver's timer is late, and the host takes a guest's CPU for some 100 us: nobody
-# inside could tell either from work
-LATE_NS = 1_000_000
-EARLY_NS = 5_000  # the timer that wakes a sleeper may fire so long before the end that it was set to
+LATE_NS = 150_000  # of a wait, by the simulated driver's timer; nobody could tell that from work
 
 
 def operation(chance: random.Random, kinds: str, *, alone: bool) -> str:
@@ -89,7 +86,7 @@ def contradictions(bench: Bench, seeds: range) -> tuple[int, list[str]]:
         for begin, end in _empty(gpu, began, ended):
             busy = told.busy_intervals(None, None, begin, end, work_from="start")
             proved += end - begin
-            if (ns := _length(busy)) > EARLY_NS:
+            if ns := _length(busy):
                 wrong.append(f"P{seed}: {begin}..{end} is called empty, {ns} ns of it were not")
         for begin, end in _pending(gpu, began, ended):
             idle = told.idle_intervals(None, None, begin, end, work_from="enqueue")
