@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
+from probes.gpu_clients import GpuClients
 from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
@@ -79,6 +80,7 @@ class LiveSource:
         self._read = 0
         self._number = 0
         self._roster = Roster()
+        self._clients = GpuClients()
         self._files = OpenFiles(platform.machine())
         self._detached = False
 
@@ -264,6 +266,7 @@ class LiveSource:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
         if gpus is not None:
+            yield from self._clients.tell(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield _open_sample(states, mark_ns)
         yield Sample(MARK, mark_ns, self._mark_data(mark_ns))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from probes import libraries, nvml, procfs, rights
+from probes.gpu_clients import GpuClients, listed
 from probes.live import FIRST_MARK_S, LivePlan
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
@@ -100,6 +101,7 @@ class ProcfsSource:
         self._finder = _Finder(plan.pids)
         self._watched: dict[int, _Watched] = {}
         self._names: dict[int, str] = {}
+        self._clients = GpuClients()
         self._started_ns = 0
         self._searched_ns = 0
         self._number = 0
@@ -174,6 +176,7 @@ class ProcfsSource:
             yield from self._search(now, gpus)
         yield from self._count(now)
         if gpus is not None:
+            yield from self._clients.tell(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
 
     def _bury(self, now: int) -> Iterator[Sample]:
@@ -184,7 +187,7 @@ class ProcfsSource:
                 yield Sample(PROCESS, now, {"pid": pid, "watched": True, "exited_ns": now})
 
     def _search(self, now: int, gpus: Sample | None) -> Iterator[Sample]:
-        for pid in sorted(self._finder.find(self._watched, _listed(gpus))):
+        for pid in sorted(self._finder.find(self._watched, listed(gpus))):
             facts = procfs.process_facts(pid)
             if facts is None:
                 continue
@@ -240,12 +243,6 @@ class ProcfsSource:
             "own_cpu_percent": round(percent, 2),
             "own_rss_bytes": rss,
         }
-
-
-def _listed(gpus: Sample | None) -> set[int]:
-    """Processes that NVML lists."""
-    rows = gpus.data["gpus"] if gpus is not None else []
-    return {int(pid) for row in rows for pid, _ in row["processes"] or ()}
 
 
 def _blind_spots() -> list[str]:

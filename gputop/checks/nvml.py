@@ -51,7 +51,7 @@ def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> N
         sampler = nvml.NvmlSampler(3600, library)
     except nvml.NvmlError as error:
         return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
-    sampler.wait_first(patience_s)
+    sampler.wait_complete(patience_s)
     sample = sampler.latest()
     sampler.close()
     path = mapped_library("libnvidia-ml.so")
