@@ -13,16 +13,6 @@ _LOOK_AGAIN_NS = 5_000_000_000
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 
 
-def listed(gpus: Sample | None) -> set[int]:
-    """The processes that NVML lists, on any GPU.
-
-    Args:
-        gpus: Its newest sample.
-    """
-    rows = gpus.data["gpus"] if gpus is not None else []
-    return {int(client["pid"]) for row in rows for client in row.get("clients") or ()}
-
-
 class GpuClients:
     """Tells the facts of each process once, and again when its number was given to another one."""
 
@@ -39,7 +29,8 @@ class GpuClients:
             watched: Processes of which everything is told elsewhere.
             now_ns: The mark.
         """
-        users = listed(gpus)
+        rows = gpus.data["gpus"] if gpus is not None else []
+        users = {int(client["pid"]) for row in rows for client in row["clients"] or ()}
         for pid in self._told.keys() - users:
             del self._told[pid]
         for pid in sorted(users):

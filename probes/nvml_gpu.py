@@ -34,11 +34,13 @@ class Question:
         keys: Of the sample, one a value.
         ask: Asks.
         every_s: How old the answer may become; 0: asked in each round.
+        at_once: Asked in the first round too: the first sample says who the GPU is.
     """
 
     keys: tuple[str, ...]
     ask: Callable[[GpuReader], tuple[Any, ...]]
     every_s: float = _EACH_ROUND
+    at_once: bool = False
 
 
 class GpuReader:
@@ -69,7 +71,8 @@ class GpuReader:
         except pynvml.NVMLError as error:
             self.lost = reason_of(error)
         for place, question in enumerate(QUESTIONS):
-            if question.every_s == _EACH_ROUND and not self.lost:
+            first = question.at_once and place not in self._asked
+            if (question.every_s == _EACH_ROUND or first) and not self.lost:
                 self._ask(place)
 
     def due(self, now_s: float) -> list[tuple[float, int]]:
@@ -257,6 +260,11 @@ def _identity(read: Callable[[Any], str | bytes]) -> Callable[[GpuReader], tuple
     return _of(lambda gpu: text_of(read(gpu)))
 
 
+def _bus_id(handle: Any) -> str | bytes:
+    text: str | bytes = pynvml.nvmlDeviceGetPciInfo(handle).busId
+    return text
+
+
 _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 # The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
 QUESTIONS: tuple[Question, ...] = (
@@ -271,9 +279,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(("process_utilization",), _process_utilization),
     Question(SHARES, _activity),
     Question(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), _links),
-    Question(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER),
-    Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER),
-    Question(("pci_bus_id",), _identity(lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId), _HARDLY_EVER),
+    Question(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
+    Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
+    Question(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
     Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM),
     Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER),
     Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER),

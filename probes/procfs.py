@@ -46,7 +46,8 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     ``start_ns`` is CLOCK_MONOTONIC as far as the machine was never suspended (procfs counts
     CLOCK_BOOTTIME); it tells processes apart, it is no timestamp. ``namespace_pid`` is the number that
     the process itself sees when it lives in another pid namespace; ``container`` is "" outside of one. The
-    CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its environment may not be read.
+    CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
+    environment may not be read.
     """
     folder = Path(f"/proc/{pid}")
     try:

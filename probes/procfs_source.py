@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from probes import libraries, nvml, procfs, rights
-from probes.gpu_clients import GpuClients, listed
+from probes.gpu_clients import GpuClients
 from probes.live import FIRST_MARK_S, LivePlan
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
@@ -187,7 +187,7 @@ class ProcfsSource:
                 yield Sample(PROCESS, now, {"pid": pid, "watched": True, "exited_ns": now})
 
     def _search(self, now: int, gpus: Sample | None) -> Iterator[Sample]:
-        for pid in sorted(self._finder.find(self._watched, listed(gpus))):
+        for pid in sorted(self._finder.find(self._watched, _listed(gpus))):
             facts = procfs.process_facts(pid)
             if facts is None:
                 continue
@@ -243,6 +243,12 @@ class ProcfsSource:
             "own_cpu_percent": round(percent, 2),
             "own_rss_bytes": rss,
         }
+
+
+def _listed(gpus: Sample | None) -> set[int]:
+    """Processes that NVML lists as computing."""
+    rows = gpus.data["gpus"] if gpus is not None else []
+    return {int(pid) for row in rows for pid, _ in row["processes"] or ()}
 
 
 def _blind_spots() -> list[str]:
