@@ -43,6 +43,8 @@ class Controls(ViewState):
         if self.overlay == "why" and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.focus == "gpus" and not self.overlay and self.frame is not None:
+            self.panes.gpus.move(by, self.frame)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -59,11 +61,21 @@ class Controls(ViewState):
 
     def do_page_up(self) -> None:
         """A page up."""
-        self._move(-self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(-1)
+        else:
+            self._move(-self._page_of())
 
     def do_page_down(self) -> None:
         """A page down."""
-        self._move(self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(1)
+        else:
+            self._move(self._page_of())
+
+    @property
+    def _on_gpu_page(self) -> bool:
+        return self.focus == "gpus" and self.zoomed and not self.overlay
 
     def _page_of(self) -> int:
         height = next(
@@ -185,6 +197,8 @@ class Controls(ViewState):
             other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
             switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
             self.set_focus(other if switch and other else placed.pane)
+            if placed.pane == "gpus" and not self.zoomed and self.frame is not None:
+                self.panes.gpus.click(y - placed.y, self.frame)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
@@ -206,7 +220,9 @@ class Controls(ViewState):
         table = self.panes.table(placed.pane) if placed else None
         if table is not None:
             table.scroll(by)
-        elif placed and placed.pane in ("overlay", "gpus"):
+        elif self._on_gpu_page:
+            self.panes.gpus.scroll(by)
+        elif placed and placed.pane == "overlay":
             self._move(by)
 
     @property

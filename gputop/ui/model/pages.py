@@ -17,6 +17,9 @@ COLUMNS_HELP = (
     ("NOW", "calls that have not returned yet, and the age of the oldest"),
     ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
     ("C", "the thread made a CUDA call"),
+    ("SM% TENS%", "GPUs: time in which SMs had work, in which tensor cores had (from Hopper on)"),
+    ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
+    ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
 
