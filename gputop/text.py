@@ -98,8 +98,10 @@ def _more_of(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
     said = [trouble[0]] if trouble else []
     said += [] if gpu.lost else gpu_text.reasons(gpu)
     lines = [f"GPU {gpu.index} {sentence}" for sentence in said]
-    lines += [f"GPU {gpu.index} {plain(line).strip()}" for line in gpu_page.instances(gpu, glyphs)]
-    return lines + [f"GPU {gpu.index} {plain(line).strip()}" for line in gpu_page.processes(gpu, glyphs)]
+    tables = (("instances", gpu_page.instances(gpu, glyphs)), ("processes", gpu_page.processes(gpu, glyphs)))
+    for title, table in tables if gpu.processes or gpu.mig else ():
+        lines += [f"{title} of GPU {gpu.index}", *(plain(line) for line in table[1:])] if table else []
+    return lines
 
 
 def _listed(

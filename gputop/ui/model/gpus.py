@@ -137,9 +137,8 @@ def _token(column: Column, gpu: GpuRow, shown: str) -> str:
     return "warn" if held else ""
 
 
-def heading(frame: Frame, width: int, glyphs: Glyphs) -> Line:
+def _heading(frame: Frame, width: int, plan: _Plan) -> Line:
     """The names of the columns of the full lines."""
-    plan = _plan(frame, width, glyphs)
     seconds = plan.spark / frame.rate_hz if frame.rate_hz > 0 else 0
     title = f"last {seconds:.0f} s, 0-100%"
     parts = ["GPU ", fit("NAME", plan.name + 1) if plan.name else "", "UTIL "]
@@ -149,9 +148,8 @@ def heading(frame: Frame, width: int, glyphs: Glyphs) -> Line:
     return merged(fit_line([("".join(parts), "head")], width, token="head"))
 
 
-def full_line(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs, *, selected: bool = False) -> Line:
+def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
     """The figures of a GPU in one line."""
-    plan = _plan(frame, width, glyphs)
     cursor = glyphs.cursor if selected else " "
     spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index:>2} ", "value")]
     if plan.name:
@@ -170,7 +168,7 @@ def full_line(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs, *, selected
     return _selected(merged(fit_line(spans, width)), selected)
 
 
-def short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool = False) -> Line:
+def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
     """A GPU in a part of a line: index, utilisation, graph, memory, power."""
     cursor = glyphs.cursor if selected else " "
     spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index} ", "value"), _utilization(gpu, glyphs), (" ", "")]
@@ -219,8 +217,9 @@ def gpu_lines(
     if not frame.gpus:
         return [fit_line([(no_gpu_sentence(frame), "unknown")], width, ellipsis=glyphs.ellipsis)], ""
     if has_full_lines(frame, width, height):
-        lines = [full_line(gpu, frame, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus]
-        return [heading(frame, width, glyphs), *lines], ""
+        plan = _plan(frame, width, glyphs)
+        rows = (_full_line(gpu, plan, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus)
+        return [_heading(frame, width, plan), *rows], ""
     return _short_lines(frame, width, height, glyphs, selected)
 
 
@@ -238,7 +237,7 @@ def _short_lines(
         spans: list[Span] = []
         for gpu in frame.gpus[line::count][:per_line]:
             spans += [(f" {glyphs.separator} ", "rule")] if spans else []
-            spans += short_cell(gpu, cell, glyphs, selected=gpu.index == selected)
+            spans += _short_cell(gpu, cell, glyphs, selected=gpu.index == selected)
             shown += 1
         lines.append(merged(fit_line(spans, width)))
     hidden = len(frame.gpus) - shown
