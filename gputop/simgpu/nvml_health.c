@@ -59,12 +59,11 @@ SG(nvmlDeviceGetJpgUtilization)(void *h, unsigned *out, unsigned *period_us) {
   return engine(dev, 0, out, period_us);
 }
 
-/* Total, free, used: the window through which the CPU sees the device's memory. */
+/* Total, free, used: the window through which the CPU sees the device's memory, or that of an instance. */
 SG(nvmlDeviceGetBAR1MemoryInfo)(void *h, uint64_t *out) {
-  DEVICE(h);
-  (void)dev;
-  if (out == NULL) return N_ARGUMENT;
-  out[0] = BAR1_BYTES;
+  int whole = nvml_index(h) >= 0;
+  if (out == NULL || (!whole && nvml_instance(h) == NULL)) return N_ARGUMENT;
+  out[0] = whole ? BAR1_BYTES : BAR1_BYTES / 8;
   out[2] = 2ull << 20;
   out[1] = out[0] - out[2];
   return N_OK;
