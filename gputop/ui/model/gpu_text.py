@@ -122,11 +122,16 @@ def _clock_of(now: int | None, most: int | None) -> str:
 
 
 def _link_text(gpu: GpuRow, _: Glyphs) -> str:
+    """Generation and lanes, and what they could be where that is more: ``gen 4/5 x16``."""
     if gpu.pcie_generation is None or gpu.pcie_width is None:
         return NA
-    now, most = (gpu.pcie_generation, gpu.pcie_width), (gpu.pcie_generation_max, gpu.pcie_width_max)
-    text = f"gen {now[0]} x{now[1]}"
-    return text if now == most or None in most else f"{text} of {most[0]} x{most[1]}"
+    return (
+        f"gen {_of(gpu.pcie_generation, gpu.pcie_generation_max)} x{_of(gpu.pcie_width, gpu.pcie_width_max)}"
+    )
+
+
+def _of(now: int, most: int | None) -> str:
+    return f"{now}/{most}" if most is not None and most != now else str(now)
 
 
 def _percent(label: str, key: str) -> Figure:
