@@ -34,7 +34,7 @@ class Question:
         keys: Of the sample, one a value.
         ask: Asks.
         every_s: How old the answer may become; 0: asked in each round.
-        at_once: Asked in the first round too: the first sample says who the GPU is.
+        at_once: Asked in the first round too: what the first sample cannot do without.
     """
 
     keys: tuple[str, ...]
@@ -282,9 +282,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
     Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
     Question(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
-    Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM),
-    Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER),
-    Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER),
+    Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True),
+    Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
+    Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
     Question(("mig_enabled", "mig"), _mig, _SOON),
     Question(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),
     Question(("decoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0]), _SOON),

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import items
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from items import HEADER, MS, START
+from test_replay_support import write
 
 from gputop import clock_events
+from gputop.engine import Engine
 from gputop.facts import Facts
+from gputop.feeds import frame_at
 from gputop.frame import GpuRow
 from gputop.frame_json import _gpu
 from gputop.gpus import gpu_rows
 from probes.containers import container_of
-from probes.source import CLIENT, GPUS, PROCESS, Sample
+from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
 from replay.private import Disguise
+from replay.reader import SessionReader
 
 ID = "3f2a9c0d1e4b" + "5" * 52
 CLIENT_10 = {"pid": 10, "type": "C", "memory_bytes": 1 << 30, "gpu_instance": None}
@@ -141,3 +148,19 @@ def test_a_private_recording_does_not_say_who_else_is_on_the_gpu() -> None:
 )
 def test_the_container_that_control_groups_name(cgroups: str, container: str) -> None:
     assert container_of(cgroups.encode()) == container
+
+
+def test_a_replay_that_is_sought_in_knows_who_was_told_long_before(tmp_path: Path) -> None:
+    told = Sample(CLIENT, START, {"pid": 20, "name": "x", "user": "bob", "command": "x -y", "container": ""})
+    gpu = {"index": 0, "name": "H100", "unavailable": {}, "clients": [CLIENT_20], "sm_active_percent": 12.5}
+    stream: list[Item] = [items.apis(), told]
+    for tick in range(40):
+        now = START + tick * 250 * MS
+        stream += [Sample(GPUS, now, {"driver": "1", "gpus": [gpu], "error": ""}), items.mark(tick, now)]
+    engine = Engine(HEADER)
+    live = [engine.frame() for item in stream if engine.feed(item)]
+    found = live[-1].gpus[0].processes
+    assert found is not None
+    assert (found[0].user, live[-1].gpus[0].sm_active_percent) == ("bob", 12.5)
+    reader = SessionReader(write(tmp_path / "session.msgpack", stream))
+    assert [frame_at(reader, index) for index in (0, 39)] == [live[0], live[39]]
