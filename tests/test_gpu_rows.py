@@ -9,7 +9,7 @@ import items
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from items import HEADER, MS, START
+from items import MS, START
 from test_replay_support import write
 
 from gputop import clock_events
@@ -157,10 +157,10 @@ def test_a_replay_that_is_sought_in_knows_who_was_told_long_before(tmp_path: Pat
     for tick in range(40):
         now = START + tick * 250 * MS
         stream += [Sample(GPUS, now, {"driver": "1", "gpus": [gpu], "error": ""}), items.mark(tick, now)]
-    engine = Engine(HEADER)
+    reader = SessionReader(write(tmp_path / "session.msgpack", stream))
+    engine = Engine(reader.header)
     live = [engine.frame() for item in stream if engine.feed(item)]
     found = live[-1].gpus[0].processes
     assert found is not None
     assert (found[0].user, live[-1].gpus[0].sm_active_percent) == ("bob", 12.5)
-    reader = SessionReader(write(tmp_path / "session.msgpack", stream))
     assert [frame_at(reader, index) for index in (0, 39)] == [live[0], live[39]]
