@@ -109,7 +109,7 @@ class NvmlSampler:
             time.sleep(0.005)
 
     def wait_complete(self, timeout_s: float) -> None:
-        """Waits until every question has been asked once, at most ``timeout_s``."""
+        """Waits until every figure that there is has been told once, at most ``timeout_s``."""
         self._complete.wait(timeout_s)
 
     def close(self) -> None:

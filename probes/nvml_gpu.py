@@ -61,10 +61,12 @@ class GpuReader:
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
         self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_ASKED)
+        self._rounds = 0
         self._asked: dict[int, float] = {}  # place of a question -> when it was last asked
 
     def look(self) -> None:
         """Asks what is asked in each round."""
+        self._rounds += 1
         try:
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
             self.lost = ""
@@ -151,8 +153,8 @@ class GpuReader:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was asked at least once."""
-        return bool(self.lost) or len(self._asked) == len(QUESTIONS)
+        """Whether everything was asked, and what is the difference of two answers twice."""
+        return bool(self.lost) or (self._rounds > 1 and len(self._asked) == len(QUESTIONS))
 
 
 # -- the questions --------------------------------------------------------------------------
@@ -268,6 +270,7 @@ def _bus_id(handle: Any) -> str | bytes:
 _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 # The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
 QUESTIONS: tuple[Question, ...] = (
+    Question(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
     Question(("utilization_percent", "memory_utilization_percent"), _utilization),
     Question(("memory_used_bytes", "memory_total_bytes"), _memory),
     Question(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
@@ -285,7 +288,6 @@ QUESTIONS: tuple[Question, ...] = (
     Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True),
     Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
     Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
-    Question(("mig_enabled", "mig"), _mig, _SOON),
     Question(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),
     Question(("decoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0]), _SOON),
     Question(("fan_percent",), _of(pynvml.nvmlDeviceGetFanSpeed), _SOON),

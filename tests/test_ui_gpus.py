@@ -16,9 +16,9 @@ from gputop.ui.model.presenter import Presenter
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 ALARMS = {"alert", "warn", "host"}
-BOX = "docker 0123456789ab"
+BOX, COMMAND = "docker 0123456789ab", "/opt/bin/python train.py /d"
 PROCESSES = (
-    GpuProcess(4242, "C", 9 << 30, 33, 10, 0, 0, None, "python", "alice", "python train.py", BOX, True),
+    GpuProcess(4242, "C", 9 << 30, 33, 10, 0, 0, None, "python", "alice", COMMAND, BOX, True),
     GpuProcess(99, "C", 1 << 30, 0, 0, 0, 0, None, "", "", "", "", False),
 )  # fmt: skip
 
@@ -145,6 +145,13 @@ def test_eight_gpus_are_all_in_sight(size: tuple[int, int]) -> None:
     assert all(f"{100 + index}/700W" in text for index in range(8))
 
 
+def test_clocks_that_are_held_down_show_where_there_is_little_room() -> None:
+    rows = [hopper(index) for index in range(7)] + [hopper(7, clock_event_reasons=0x40)]
+    text = "\n".join(lines_of(presenter(*rows, size=(80, 24)), (80, 24)))
+    assert "7▲100%" in text
+    assert text.count("▲100%") == 1
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_without_a_gpu_a_sentence_says_why(size: tuple[int, int]) -> None:
     shown = Presenter("live", ascii_only=False, title="")
@@ -164,7 +171,7 @@ def test_the_page_has_every_figure() -> None:
         "state P0", "SM clock 1755 of 1980 MHz", "memory clock 2619 of 2619 MHz",
         "clocks held by power limit", "PCIe received 512M/s", "PCIe sent 1.0G/s", "NVLink received 2.0G/s",
         "PCIe link gen 4/5 x16", "NVLink sent 3.0G/s",
-        "4242 C 9.0G 33 10 0 0 alice [docker 0123456789ab] python train.py",
+        "4242 C 9.0G 33 10 0 0 alice [docker 0123456789ab] python train.py /d",
         "99 C 1.0G 0 0 0 0 ? not known: /proc tells nothing of it", "00000000:10:00.0", "0-100%, last",
     ):  # fmt: skip
         assert text in page

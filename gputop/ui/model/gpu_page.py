@@ -39,7 +39,7 @@ def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _who(gpu: GpuRow, width: int, glyphs: Glyphs) -> Line:
-    facts = [gpu.uuid, gpu.pci_bus_id, f"sample {format_ns(gpu.age_ns)} old"]
+    facts = [gpu.pci_bus_id, f"sample {format_ns(gpu.age_ns)} old", gpu.uuid]
     rest = f"  {glyphs.dot}  ".join(escape_text(fact) for fact in facts if fact)
     name = escape_text(gpu.name, ascii_only=glyphs.ascii)
     return ((f" GPU {gpu.index}", "value"), (f"  {name}  ", ""), (rest, "faint"))
@@ -49,6 +49,8 @@ def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
     """The utilisation over as many marks as there is room for, on its fixed scale."""
     if trouble := gpu_text.trouble(gpu, glyphs):
         return ((" ", ""), trouble)
+    if all(value is None for value in gpu.utilization_history):
+        return ((" no utilisation was told so far", "unknown"),)
     room = max(width - 26, 8)
     shown = min(room, len(gpu.utilization_history))
     seconds = shown / frame.rate_hz if frame.rate_hz > 0 else 0
@@ -137,6 +139,12 @@ def _user(row: GpuProcess, glyphs: Glyphs) -> str:
     return escape_text(row.user, ascii_only=glyphs.ascii) or "?"
 
 
+def _without_folder(command: str) -> str:
+    """The command line without the folder of its program, which says least and is longest."""
+    program, space, rest = command.partition(" ")
+    return program.rpartition("/")[2] + space + rest
+
+
 def _process(
     row: GpuProcess, gpu: GpuRow, heads: Sequence[tuple[str, int]], user: int, glyphs: Glyphs
 ) -> Line:
@@ -144,7 +152,7 @@ def _process(
     texts += map(_share, (row.sm_percent, row.memory_percent, row.encoder_percent, row.decoder_percent))
     texts += ["-" if row.gpu_instance is None else str(row.gpu_instance)] if gpu.mig_enabled else []
     cells = "".join(fit(text, size, right=True) for text, (_, size) in zip(texts, heads, strict=True))
-    command = row.command or row.name
+    command = _without_folder(row.command) or row.name
     inside = f"[{escape_text(row.container, ascii_only=glyphs.ascii)}] " if row.container else ""
     shown = escape_text(command, ascii_only=glyphs.ascii) or "not known: /proc tells nothing of it"
     who = clip(_user(row, glyphs), max(user, 4), glyphs.ellipsis)

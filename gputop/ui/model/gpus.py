@@ -52,7 +52,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("TEMP", 6, text.temperature_text),
     _percent("FAN%", "fan_percent", 8),
     Column("CLOCK", 9, text.clock_text),
-    Column("HELD BY", 24, lambda gpu, _: text.held_text(gpu), 6),
+    Column("HELD BY", 26, lambda gpu, _: text.held_text(gpu), 6),
     Column(
         "PCIe RX/TX", 14,
         lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
@@ -169,9 +169,16 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
 
 
 def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
-    """A GPU in a part of a line: index, utilisation, graph, memory, power."""
+    """A GPU in a part of a line: index, a sign while its clocks are held down, utilisation, memory, power."""
     cursor = glyphs.cursor if selected else " "
-    spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index} ", "value"), _utilization(gpu, glyphs), (" ", "")]
+    held = (glyphs.warning, "warn") if text.slowed(gpu) else (" ", "")
+    spans: list[Span] = [
+        (cursor, "cursor"),
+        (f"{gpu.index}", "value"),
+        held,
+        _utilization(gpu, glyphs),
+        (" ", ""),
+    ]
     tail = [_cell(text.memory_text(gpu), 12), _cell(text.power_text(gpu), 9)]
     while tail and 8 + 4 + sum(len(shown) for shown, _ in tail) > width:
         tail.pop()
