@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pynvml
@@ -9,6 +10,7 @@ import pynvml
 from probes.nvml_errors import RefusalError
 
 _MIB = 1 << 20
+_LEAST_S = 0.1  # between two samples; closer ones say nothing
 # key -> (NVML's number of the metric, what one unit of it is worth)
 METRICS: dict[str, tuple[int, float]] = {
     "sm_active_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
@@ -34,6 +36,8 @@ class GpmMeter:
         self._offered: bool | None = None
         self._spare: Any = None
         self._last: Any = None
+        self._taken_s = 0.0
+        self._values: dict[str, float | None] = {}
 
     def read(self, gpu: Any) -> dict[str, float | None]:
         """Values by key since the last call; None for a metric that this GPU does not have.
@@ -46,6 +50,9 @@ class GpmMeter:
             pynvml.NVMLError: NVML refuses.
         """
         self._check(gpu)
+        now_s = time.monotonic()
+        if self._values and now_s - self._taken_s < _LEAST_S:
+            return self._values
         fresh = self._spare if self._spare is not None else pynvml.nvmlGpmSampleAlloc()
         self._spare = fresh  # kept also when the next line fails: samples are never freed while we run
         if self._instance is None:
@@ -55,7 +62,8 @@ class GpmMeter:
         before, self._last, self._spare = self._last, fresh, self._last
         if before is None:
             raise RefusalError("two samples are needed, there is one so far")
-        return _compare(before, fresh)
+        self._taken_s, self._values = now_s, _compare(before, fresh)
+        return self._values
 
     def _check(self, gpu: Any) -> None:
         if self._offered is None:

@@ -37,8 +37,8 @@ def held(gpu: Any) -> list[dict[str, Any]]:
 def _drawing(gpu: Any) -> list[Any]:
     try:
         return list(pynvml.nvmlDeviceGetGraphicsRunningProcesses(gpu))
-    except pynvml.NVMLError_NotSupported:  # a GPU that does not draw
-        return []
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission):
+        return []  # a GPU that does not draw, or one that is cut: those that compute are known all the same
 
 
 def _row(entry: Any, kind: str) -> dict[str, Any]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pynvml
 import pytest
 from gpu_rows_support import all_rows, ask
+
+from probes import nvml_gpm
+from probes.nvml_errors import RefusalError
 
 ACTIVITY = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
 
@@ -137,3 +142,22 @@ def test_where_gpm_counts_pcie_the_call_that_blocks_is_not_made(tmp_path: Path) 
     assert all_rows(tmp_path, **settings)[0]["pcie_rx_bytes_per_second"] == 0
     settings["SIMGPU_NVML_FAULT"] += ",notsupported:nvmlGpmQueryDeviceSupport"
     assert all_rows(tmp_path, **settings)[0]["pcie_rx_bytes_per_second"] is None
+
+
+def test_samples_of_gpm_are_at_least_a_tenth_of_a_second_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often is asked; in between the newest answer holds."""
+    clock, taken = [100.0], []
+    monkeypatch.setattr(nvml_gpm, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(nvml_gpm, "_compare", lambda before, after: {"sm_active_percent": float(len(taken))})
+    for name in ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc"):
+        monkeypatch.setattr(pynvml, name, lambda *_: SimpleNamespace(isSupportedDevice=1))
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleGet", lambda _, sample: taken.append(clock[0]))
+    meter = nvml_gpm.GpmMeter()
+    with pytest.raises(RefusalError, match="two samples"):
+        meter.read(None)
+    values = []
+    for _ in range(20):
+        clock[0] += 0.03
+        values.append(meter.read(None)["sm_active_percent"])
+    assert len(taken) == 1 + 5
+    assert values == sorted(values)
