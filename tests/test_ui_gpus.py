@@ -254,6 +254,23 @@ def test_names_of_others_cannot_write_to_the_terminal() -> None:
     assert "\x1b" not in render_text(frame, width=None)
 
 
+def test_ascii_means_ascii() -> None:
+    process = replace(PROCESSES[0], command="訓練", user="ü", container="é")
+    shown = Presenter("live", ascii_only=True, title="")
+    gpu = hopper(0, name="名", processes=(process,), clock_event_reasons=0x20)
+    shown.show(replace(fake.frame(), gpus=(gpu, lost(1))))
+    for key in ("", "previous_pane", "zoom", "down", "problems"):
+        shown.act(key)
+        assert all(plain(line).isascii() for line in shown.paint(120, 40))
+
+
+def test_the_page_of_problems_says_once_what_a_lost_gpu_lacks() -> None:
+    shown = presenter(hopper(0), lost(1), keys=("problems",))
+    text = "\n".join(lines_of(shown))
+    assert text.count("the GPU is lost") == 1
+    assert "GPU 1 n/a: all figures: the GPU is lost" in text
+
+
 def text_of(*gpus: GpuRow) -> str:
     frame: Frame = replace(fake.frame(processes=0), gpus=gpus)
     return render_text(frame, width=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.format import escape_text
 from gputop.frame import Frame
 from gputop.ui.actions import actions_of
+from gputop.ui.model import gpu_text
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
 COLUMNS_HELP = (
@@ -62,7 +63,7 @@ def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: 
     if frame.lost.events:
         kinds = [f"{count} {kind}" for kind, count in frame.lost.by_kind] or [f"{frame.lost.events} events"]
         out += _paragraphs("Lost since the start", kinds, width, "alert", glyphs)
-    reasons = [f"GPU {gpu.index} {key}: {reason}" for gpu in frame.gpus for key, reason in gpu.unavailable]
+    reasons = [f"GPU {gpu.index} {text}" for gpu in frame.gpus for text in gpu_text.reasons(gpu)]
     if reasons:
         out += _paragraphs("n/a of the GPUs", reasons, width, "unknown", glyphs)
     if frame.notes:
