@@ -20,7 +20,7 @@ from tests.faults.programs_at_random import contradictions
 from tests.faults.scenario import MS, SCENARIOS
 from tests.faults.suite import damaged, direct, drawn, robust, verdicts
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 SEED = int(os.environ.get("FAULT_SEED") or 1)
 SIZES = re.compile(r"C\d\d: (at most|at least|only) |.* ms unexplained$")
 MISSIZED = 3  # of the scenarios of one part
