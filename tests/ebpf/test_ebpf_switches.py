@@ -146,7 +146,7 @@ def test_switches_of_each_thread_equal_the_kernels_counters(case: Case) -> None:
         hidden = case.hidden[line["tid"]]
         print(f"{line} missed {voluntary} + {involuntary}, hidden {hidden}")
         assert -1 <= voluntary <= 1
-        assert -1 <= involuntary <= 1
+        assert -2 <= involuntary <= 1  # preempted once more after it has read the counters
         assert voluntary + involuntary <= 2
 
 
