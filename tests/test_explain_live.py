@@ -119,7 +119,7 @@ def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Pat
         writer = SessionWriter(tmp_path / "session.msgpack", source.header)
         feed = _Verdicts(source, writer)
         feed.start()
-        time.sleep(18)
+        time.sleep(14)
         feed.close()
     assert feed.failure() is None
     reader = SessionReader(tmp_path / "session.msgpack")

@@ -5,11 +5,11 @@ current. A switch from such a thread to ours is then seen by nobody; gputop ends
 and still counts the switch, but times are unknown. Nor is a wakeup from its context seen. bpftrace tells how
 many such switches there were (out less in), the recording itself tells of wakeups that it missed.
 
-Between the kernel's clock reading and ours lie the rest of the scheduler and bpftrace's program: about 1 µs a
-switch, and up to 15 µs where a CPU wakes from idleness in a virtual machine, with cold caches. So a wakeup has
-an allowance of its own; the cases with few wakeups hold the tight tolerance. A host that takes the CPU away between the two readings moves milliseconds
-from the one to the other, which is nobody's error: a recording with such a moment is made again, a few times. An
-error of ours would be in all of them.
+Between the kernel's clock reading and ours lie the rest of the scheduler and bpftrace's program: about 1 µs
+a switch, and up to 15 µs where a CPU wakes from idleness in a virtual machine, with cold caches. So a
+wakeup has an allowance of its own; the cases with few wakeups hold the tight tolerance. A host that takes
+the CPU away between the two readings moves milliseconds from the one to the other, which is nobody's error:
+a recording with such a moment is made again, a few times. An error of ours would be in all of them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Case:
 
 @pytest.fixture(scope="module", params=[*CASES, "sleep as on 5.15", "talk as on 5.15"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Case:
-    """A recording of a mode in which most threads had no hidden switch; of several, one that nothing disturbed.
+    """A recording of a mode in which most threads had no hidden switch; of several, an undisturbed one.
 
     Before Linux 5.18 the state of who leaves comes from the task, not from the tracepoint.
     """
