@@ -113,7 +113,8 @@ class Attachments:
             probes = minimal.selection(probes)
         if probes:
             # returns first: a call that is under way then ends without a start and is ignored
-            for program, on_return in ((self._programs.on_return, True), (self._programs.entry, False)):
+            uprobes = self._programs.uprobes
+            for program, on_return in ((uprobes["on_return"], True), (uprobes["on_entry"], False)):
                 self._attach_probes(program, target, probes, on_return=on_return)
         return Attached(target, image.build_id, len(probes))
 

@@ -16,10 +16,11 @@ from types import ModuleType
 from typing import Any
 
 from probes import bpfcall, btf, registers, schema
+from probes.frames import layout as layout_of_python
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
-SOURCES = tuple(_HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "calls.c", "scheduler.c"))
+SOURCES = tuple(_HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "python.c", "calls.c", "scheduler.c"))
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
 BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
@@ -27,6 +28,8 @@ UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
+MAX_CODES = 65536  # Python functions that are known at a time
+STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 
 OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
 ATTACH_VARIABLE = "GPUTOP_ATTACH"
@@ -150,7 +153,11 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
+        "MAX_CODES": MAX_CODES,
+        "STACK_PAGES": STACK_BYTES // os.sysconf("SC_PAGE_SIZE"),
     }
+    if "task_struct.thread" in offsets and "thread_struct.fsbase" in offsets:
+        defines["TASK_FSBASE"] = task["thread"] + offsets["thread_struct.fsbase"]
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
     defines |= _interrupt_defines(layout) | _throttle_defines(layout)
@@ -223,11 +230,14 @@ def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: b
             *registers.defines(machine),
             *_defines(options, layout or btf.read_layout(), as_old=as_old),
             schema.c_header(),
+            layout_of_python.c_header(),
             *(source.read_text() for source in SOURCES),
         ]
     )
 
 
+UPROBES = ("on_entry", "on_return", "on_python", "on_code_free")
+MAPS = ("events", "threads", "procs", "cpus", "stacks", "interpreters", "pythons", "seen")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",
@@ -252,8 +262,7 @@ class Programs:
     module: Any
     multi: bool
     tells: Mapping[str, bool]
-    entry: int
-    on_return: int
+    uprobes: dict[str, int]
     tracepoints: dict[str, int]
     maps: dict[str, int]
 
@@ -276,13 +285,13 @@ def load(options: Options) -> Programs:
         module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
         functions = {
             name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
-            for name in ("on_entry", "on_return")
+            for name in UPROBES
         }
         points = {
             point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
             for point, name in TRACEPOINTS.items()
         }
-        names = ("events", "threads", "procs", "cpus", *(() if multi else ("stopped",)))
+        names = (*MAPS, *(() if multi else ("stopped",)))
         maps = {name: module[name.encode()].map_fd for name in names}
     except ProbeError:
         raise
@@ -296,7 +305,7 @@ def load(options: Options) -> Programs:
         "interrupts": bool(_interrupt_defines(layout)),
         "throttling": bool(_throttle_defines(layout)),
     }
-    return Programs(module, multi, tells, functions["on_entry"], functions["on_return"], points, maps)
+    return Programs(module, multi, tells, functions, points, maps)
 
 
 def _return_memory() -> None:

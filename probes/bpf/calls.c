@@ -22,6 +22,7 @@ static __always_inline void emit_call(struct thread *t, struct call *f, u64 now,
 	r->bytes = f->bytes;
 	r->stream = f->out == OUT_STREAM ? made : f->stream;
 	r->aux = f->out == OUT_AUX ? made : f->aux;
+	r->stack = f->stack;
 	if (f->counted && task) {
 		u64 delay = FIELD(u64, task, TASK_RUN_DELAY) - f->run_delay;
 		u64 voluntary = FIELD(u64, task, TASK_NVCSW) - f->nvcsw;
@@ -122,6 +123,10 @@ int on_entry(struct pt_regs *ctx)
 		f->nvcsw = FIELD(u64, task, TASK_NVCSW);
 		f->nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	}
+	f->stack = 0;
+	/* a lower layer's call inside is made by the same line */
+	if (cookie >> 57 & 1 && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack))
+		f->stack = python_stack(pid, tid, sp);
 	t->depth = depth + 1;
 	t->called = 1;
 	f->start = bpf_ktime_get_ns();

@@ -2,7 +2,7 @@
  *
  * probes/loader.py puts the record layout (probes/schema.py), the offsets of kernel structures
  * (probes/btf.py), the registers of the architecture (probes/registers.py) and the limits in front of
- * this text, and arguments.h, calls.c and scheduler.c behind it. No kernel header is needed.
+ * this text, and arguments.h, python.c, calls.c and scheduler.c behind it. No kernel header is needed.
  *
  * One entry of `threads` per watched thread holds both its open calls and its place in the
  * scheduler, so that a probe costs one hash lookup. A thread's calls are written by itself only;
@@ -83,6 +83,7 @@ static __always_inline struct record *begin(u32 kind, u32 loss, u64 t_end, u32 p
 	r->run_delay = 0;
 	r->nvcsw = 0;
 	r->nivcsw = 0;
+	r->stack = 0;
 	return r;
 }
 
