@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
 
-_COMMANDS = ("explain", "record", "replay", "stats", "check", "demo", "simgpu")
+_COMMANDS = ("explain", "diff", "record", "replay", "stats", "check", "demo", "simgpu")
 
 _DESCRIPTION = """\
 Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
@@ -22,6 +22,7 @@ GPU utilisation, live, without any change to the program (eBPF uprobes and sched
 _EPILOG = """\
 commands:
   gputop explain FILE        why the GPU waits; also: explain -- CMD, explain --pid N
+  gputop diff BEFORE AFTER   whether a change helped, from two recordings
   gputop record -o FILE      record without a screen
   gputop replay FILE         the same screen over a recording
   gputop stats FILE          totals of a whole recording
@@ -160,6 +161,18 @@ def _explain_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _diff_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop diff",
+        description="Compare two recordings of a program, before and after a change: its steps, its calls "
+        "and switches, and what the GPU waits for. Status 0, whatever the outcome; 1: an error.",
+    )
+    parser.add_argument("before", metavar="BEFORE", help="a recording from before the change")
+    parser.add_argument("after", metavar="AFTER", help="one from after it; it may be of another length")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
+    return parser
+
+
 def _record_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop record",
@@ -242,6 +255,7 @@ def _simgpu_parser() -> argparse.ArgumentParser:
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "live": _live_parser,
     "explain": _explain_parser,
+    "diff": _diff_parser,
     "record": _record_parser,
     "replay": _replay_parser,
     "stats": _stats_parser,
@@ -344,6 +358,10 @@ def _dispatch(name: str, options: argparse.Namespace) -> int:
         from gputop.commands.explain import explain
 
         return explain(options)
+    if name == "diff":
+        from gputop.commands.diff import diff
+
+        return diff(options)
     if name == "record":
         from gputop.commands.record import record
 

@@ -308,7 +308,7 @@ def test_the_json_is_what_the_page_says() -> None:
     for family in ("kernel", "rights", "bcc", "tracing", "nvml"):
         assert set(found[family]) <= documented, family
     simulated = [library for library in found["libraries"] if "/simgpu-" in library["path"]]
-    assert {library["layer"] for library in simulated} == {"runtime", "driver"}
+    assert {library["layer"] for library in simulated} == {"runtime", "driver", "nccl"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root tries it as somebody else")

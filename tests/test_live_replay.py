@@ -47,7 +47,7 @@ def demo(name: str, seconds: float) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("story", ["dataloader", "train"])
+@pytest.mark.parametrize("story", ["dataloader-workers", "healthy"])
 def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: str) -> None:
     build.ensure_built()
     workload = demo(story, 60)
@@ -73,7 +73,7 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
 
 def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
-    workload = demo("train", 30)
+    workload = demo("healthy", 30)
     command = [
         sys.executable,
         "-m",

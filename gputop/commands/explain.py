@@ -38,19 +38,25 @@ def explain(options: argparse.Namespace) -> int:
 
 def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
-    reader = open_file(options.file)
+    evidence = evidence_of(options.file)
+    with understood(options.file):
+        return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
+
+
+def evidence_of(file: str) -> Evidence:
+    """Everything that a session file holds."""
+    reader = open_file(file)
     try:
-        with understood(options.file):
+        with understood(file):
             if reader.header.get("calls_observed") is False:
                 raise CommandError(
-                    f"{options.file} was recorded without eBPF, so it holds no CUDA calls and no waits to "
+                    f"{file} was recorded without eBPF, so it holds no CUDA calls and no waits to "
                     "explain: record it as root"
                 )
             gatherer = Gatherer(reader.header)
             for item in reader.items_between(-1, len(reader.marks)):
                 gatherer.feed(item)
-            evidence = assemble(gatherer)
-            return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
+            return assemble(gatherer)
     finally:
         reader.close()
 

@@ -8,7 +8,8 @@ import sys
 import time
 
 from gputop.demo.cuda import CudaError
-from gputop.demo.stories import STORIES, steps_until
+from gputop.demo.stories import STORIES
+from gputop.demo.story import steps_until
 
 _PR_SET_PDEATHSIG = 1
 

@@ -6,6 +6,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 H2D, D2H = 1, 2
 _NON_BLOCKING = 1
 _DISABLE_TIMING = 2
@@ -71,6 +74,11 @@ class Cuda:
         self._check("cudaMallocHost", ctypes.byref(pointer), ctypes.c_size_t(size))
         return pointer.value or 0
 
+    def pinned_array(self, size: int) -> npt.NDArray[np.float32]:
+        """Page-locked memory as ``size`` numbers."""
+        address = self.pinned(4 * size)
+        return np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
+
     def stream(self) -> int:
         """A stream that does not synchronise with the legacy default stream, as PyTorch's pool has."""
         handle = ctypes.c_void_p()
@@ -105,3 +113,7 @@ class Cuda:
     def synchronize(self, stream: int = 0) -> None:
         """cudaStreamSynchronize."""
         self._check("cudaStreamSynchronize", ctypes.c_void_p(stream))
+
+    def synchronize_device(self) -> None:
+        """cudaDeviceSynchronize."""
+        self._check("cudaDeviceSynchronize")

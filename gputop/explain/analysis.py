@@ -51,9 +51,8 @@ def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:
     """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them."""
     calls = evidence.calls
-    first = np.searchsorted(
-        evidence.key(calls["row"], calls["end"]), evidence.key(gaps.thread, gaps.begin), side="right"
-    )
+    ends = np.maximum.accumulate(evidence.key(calls["row"], calls["end"]))
+    first = np.searchsorted(ends, evidence.key(gaps.thread, gaps.begin), side="right")
     last = np.searchsorted(
         evidence.key(calls["row"], calls["begin"]), evidence.key(gaps.thread, gaps.end), side="left"
     )
@@ -81,6 +80,8 @@ def _running_end(owner: Ints, end: Ints, begin: Ints) -> Ints:
     """The latest end so far within each gap."""
     if not len(owner):
         return end
-    base = int(begin.min())
-    width = int(end.max()) - base + 1
-    return np.maximum.accumulate(owner * width + (end - base)) - owner * width + base
+    # counted from the gap's begin, so that many gaps in a long recording still fit into 64 bits
+    within = end - begin[owner]
+    width = int(within.max()) + 1
+    reach: Ints = np.maximum.accumulate(owner * width + within) - owner * width + begin[owner]
+    return reach

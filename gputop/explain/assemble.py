@@ -20,6 +20,7 @@ from gputop.explain.evidence import (
     Table,
     Threads,
 )
+from gputop.explain.ranges import Ints, Mask
 from gputop.explain.waits import wait_table
 from gputop.switches import OpenThreads
 from probes.schema import NO_SYSCALL, Kind, OffFlag
@@ -32,10 +33,8 @@ def assemble(gatherer: Gatherer) -> Evidence:
     ticks = gatherer.ticks
     calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS)
     inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
-    slices = Columns.join(
-        [*(part for tick in ticks for part in tick.slices), _open_slices(gatherer.open, gatherer.end_ns)],
-        SLICE_COLUMNS,
-    )
+    slices = Columns.join((part for tick in ticks for part in tick.slices), SLICE_COLUMNS)
+    slices = Columns.join([slices, _open_slices(gatherer.open, gatherer.end_ns, slices)], SLICE_COLUMNS)
     lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
     threads = _threads(calls, slices, lives)
     start = int(gatherer.header.get("start_ns", 0))
@@ -51,10 +50,10 @@ def assemble(gatherer: Gatherer) -> Evidence:
         threads=threads,
         calls=_by_thread(calls, threads, start),
         inner=inner,
-        slices=_by_thread(slices, threads, start),
+        slices=_disjoint(_by_thread(slices, threads, start), start),
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
-        open_calls=_open_calls(gatherer.open),
+        open_calls=_open_calls(gatherer.open, calls),
         lost=lost,
         lost_events=max(gatherer.counted_lost, gatherer.losses.records),
         complete=_complete(lives, gatherer),
@@ -84,11 +83,41 @@ def _by_thread(columns: Columns, threads: Threads, start_ns: int) -> Columns:
     return Columns(sorted_columns)
 
 
-def _open_slices(still: OpenThreads, end_ns: int) -> Columns:
+def _disjoint(slices: Columns, start_ns: int) -> Columns:
+    """A thread is off its CPU once at a time: what a damaged file says beyond that is cut off."""
+    if not len(slices):
+        return slices
+    width = 1 << TIME_BITS
+    row, begin = slices["row"], slices["begin"]
+    reach = np.maximum.accumulate(row * width + np.clip(slices["end"] - start_ns, 0, width - 1))
+    before = np.append(0, reach[:-1]) - row * width + start_ns
+    if (begin >= before).all():
+        return slices
+    begin = np.maximum(begin, before)
+    end = np.maximum(slices["end"], begin)
+    columns = {name: slices[name] for name in slices.names()}
+    columns.update(begin=begin, end=end, queued=np.clip(slices["queued"], begin, end))
+    return Columns(columns).take(np.flatnonzero(end > begin))
+
+
+def _since_returned(still: OpenThreads, since: Ints, columns: Columns) -> Mask:
+    """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
+    tids = np.array(still.tid, np.int64)
+    recent = columns.take(np.flatnonzero(columns["end"] > (since.min() if len(since) else 0)))
+    order = np.lexsort((recent["end"], recent["tid"]))
+    tid, end = recent["tid"][order].astype(np.int64), recent["end"][order]
+    place = np.searchsorted(tid, tids, side="right") - 1
+    if not len(tid):
+        return np.zeros(len(tids), np.bool_)
+    result: Mask = (place >= 0) & (tid[np.maximum(place, 0)] == tids) & (end[np.maximum(place, 0)] > since)
+    return result
+
+
+def _open_slices(still: OpenThreads, end_ns: int, slices: Columns) -> Columns:
     """Stays off the CPU that had not ended at the last mark: until the far future."""
     off = np.array(still.off_since, np.int64)
     queued = np.array(still.queued_since, np.int64)
-    chosen = (off > 0) & (off <= end_ns)
+    chosen = (off > 0) & (off <= end_ns) & ~_since_returned(still, off, slices)
     rows = int(np.count_nonzero(chosen))
     columns: dict[str, Column] = {
         name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()
@@ -103,10 +132,10 @@ def _open_slices(still: OpenThreads, end_ns: int) -> Columns:
     return Columns(columns)
 
 
-def _open_calls(still: OpenThreads) -> Table:
+def _open_calls(still: OpenThreads, calls: Columns) -> Table:
     """Outermost calls under way at the last mark."""
-    op = np.array(still.op, np.int64)
-    chosen = op >= 0
+    op, since = np.array(still.op, np.int64), np.array(still.call_since, np.int64)
+    chosen = (op >= 0) & ~_since_returned(still, since, calls)
     table = np.zeros(
         int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")]
     )

@@ -11,7 +11,7 @@ from gputop.explain.causes.assessments import ASSESSMENTS
 from gputop.explain.chain import State
 from gputop.explain.coverage import contradictions, strangers
 from gputop.explain.evidence import Evidence
-from gputop.explain.findings import find
+from gputop.explain.findings import Outcome, find
 from gputop.explain.gaps import GpuTime
 from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts, StormCost
 from gputop.explain.scene import Scene
@@ -24,7 +24,14 @@ STORM_PER_S = 1_000  # switches of one thread (screen.md: what counts as a storm
 def explain(
     evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
 ) -> Report:
-    """The report.
+    """The report; arguments as of ``examine``."""
+    return examine(evidence, pids, stretch)[0]
+
+
+def examine(
+    evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
+) -> tuple[Report, Scene, Outcome]:
+    """The report, and what it was made from.
 
     Args:
         evidence: What was observed.
@@ -49,7 +56,7 @@ def explain(
     idle = Range(lower, lower + sum(device.unknown_ns for device in gpu.spans))
     outside = _outside(gpu, stretch)
     events = [event for event in outcome.events if pids is None or event.pid in pids]
-    return Report(
+    report = Report(
         start_ns=start,
         duration_ns=stretch[1] - stretch[0],
         verdict=_verdict(evidence, gpu, idle, span, findings, outcome.unexplained_ns),
@@ -75,6 +82,7 @@ def explain(
         lost_events=evidence.lost_events,
         notes=_notes(evidence, gpu, coverage=coverage, idle=idle, span=span),
     )
+    return report, scene, outcome
 
 
 def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:

@@ -167,14 +167,31 @@ class Evidence:
         groups: Column = self.apis.group.take(calls["op"], mode="clip")
         return groups
 
+    def role_of(self, rows: Ints) -> Column:
+        """The ``Role`` of these rows of ``calls``."""
+        roles: Column = self.apis.role.take(self.calls["op"][rows], mode="clip")
+        return roles
+
+    def group_of(self, rows: Ints) -> Column:
+        """The ``Group`` of these rows of ``calls``."""
+        groups: Column = self.apis.group.take(self.calls["op"][rows], mode="clip")
+        return groups
+
+
+def _times(records: Records) -> tuple[Ints, Ints]:
+    """(begin, end); a damaged file may hold any number."""
+    end = np.minimum(records["t_end"], np.uint64(1 << 62))
+    begin = end - np.minimum(records["duration"], end)
+    return begin.astype(np.int64), end.astype(np.int64)
+
 
 def calls_of(records: Records) -> Columns:
     """CALL records as columns."""
-    end = records["t_end"].astype(np.int64)
+    begin, end = _times(records)
     flags = records["flags"]
     return Columns(
         {
-            "begin": end - records["duration"].astype(np.int64),
+            "begin": begin,
             "end": end,
             "tid": records["tid"].copy(),
             "pid": records["pid"].copy(),
@@ -192,12 +209,13 @@ def calls_of(records: Records) -> Columns:
 def slices_of(records: Records) -> Columns:
     """OFFCPU records as columns."""
     rows = records.view(ALIASED)
-    end = rows["t_end"].astype(np.int64)
+    begin, end = _times(rows)
+    queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
     missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
     return Columns(
         {
-            "begin": end - rows["duration"].astype(np.int64),
-            "queued": np.where(missed, end, end - rows["runnable"].astype(np.int64)),
+            "begin": begin,
+            "queued": np.where(missed, end, queued),
             "end": end,
             "tid": rows["tid"].copy(),
             "pid": rows["pid"].copy(),

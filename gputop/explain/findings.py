@@ -29,6 +29,7 @@ class Outcome:
 
     Attributes:
         small_ns: Explained, but too little or too rare.
+        cause: The catalogue's row of the cause that took each leaf, -1 for none.
         unexplained_ns: The chain did not lead to a cause.
     """
 
@@ -36,6 +37,7 @@ class Outcome:
     events: tuple[Event, ...]
     small_ns: int
     unexplained_ns: int
+    cause: Ints
 
 
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
@@ -48,19 +50,19 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
     findings: list[Finding] = []
     events: list[Event] = []
     small = 0
-    left = np.ones(scene.size, np.bool_)
+    owner = np.full(scene.size, -1, np.int64)
     owners = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
-    for cause in CATALOGUE:
+    for number, cause in enumerate(CATALOGUE):
         taken = cause.claim(scene, free)
         free &= ~taken
-        left &= ~taken
+        owner[taken] = number
         for pid in np.unique(owners[scene.leaves.gap[taken]]).tolist():
             mine = taken & (owners[scene.leaves.gap] == pid)
             finding, lonely, rest = _judge(scene, cause, mine, least, coverage=coverage)
             events += lonely
             findings += [finding] if finding else []
             small += rest
-    return Outcome(tuple(findings), tuple(events), small, int(scene.ns[left].sum()))
+    return Outcome(tuple(findings), tuple(events), small, int(scene.ns[owner < 0].sum()), owner)
 
 
 def _judge(
@@ -199,13 +201,13 @@ def _ruled_out(claim: Claim) -> tuple[str, ...]:
 def _gain(cause: Cause, claim: Claim) -> int:
     """The most that the advised change can win.
 
-    Work that goes away wins what it takes. A wait that goes away lets host and GPU work side by side: of
-    H + K a step max(H, K) is left, so it wins min(H, K), with H the host's time outside of waits for the GPU
-    and K the time in them (docs/explain.md, "What a change can win").
+    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host
+    and GPU work side by side: of H + K a step max(H, K) is left, so it wins min(H, K), with H the host's
+    time outside of waits for the GPU and K the time in them (docs/explain.md, "What a change can win").
     """
     scene = claim.scene
     if not cause.overlaps:
-        return claim.ns
+        return claim.ns + cause.more(claim)
     thread = int(scene.gaps.thread[claim.gaps[0]])
     calls = scene.evidence.calls
     low, high = np.searchsorted(calls["row"], [thread, thread + 1])

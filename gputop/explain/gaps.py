@@ -15,18 +15,15 @@ import numpy as np
 from gputop.explain.apiclass import Group, Role
 from gputop.explain.devices import Devices
 from gputop.explain.evidence import Column, Evidence
+from gputop.explain.pending import Delays, Pending
 from gputop.explain.pinned import HostRanges
+from gputop.explain.proofs import Proofs, proofs
 from gputop.explain.ranges import Ints, intersect, length, subtract, union
-from gputop.explain.streams import D2H, Proofs, Streams, merge, proofs
+from gputop.explain.streams import Streams
 
 FOREVER = 1 << 62
-WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
-RETURN_NS = 50_000  # a waiter that returns within this after its wakeup was woken by the completion
-START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
-SLOW_COPY = (
-    5.0  # bytes per ns; pageable copies reach 5 to 10 GB/s (causes: PCIe 3 to 5), so they take no longer
-)
 FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
+LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,24 @@ class Gaps:
 
     def __len__(self) -> int:
         return len(self.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEmpty:
+    """Disjoint intervals in which a stream is empty, in order.
+
+    Attributes:
+        at, until: Of each interval; the first one begins before everything.
+        row: The call that proves it, -1 for the first one and for the end of a process.
+        closing: The operation that ends it, -1 for none.
+        cover: Operations that had returned by then are those that are proved complete.
+    """
+
+    at: Ints
+    until: Ints
+    row: Ints
+    closing: Ints
+    cover: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,161 +114,118 @@ class GpuTime:
         self.delays = Delays(evidence)
         self.voided_ns = 0
         self.spans: list[DeviceTime] = []
-        self._pending: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
-        self._jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
-        self._every = proofs(evidence, self.streams, self.devices, self.ranges)
+        every = proofs(evidence, self.streams, self.devices, self.ranges)
+        self._every = [known for _direct, known in every]
+        self._pending = Pending(
+            evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
+        )
         parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
         self.gaps = _join(parts)
 
-    def _device(self, device: int) -> Gaps:
-        streams = self.streams
-        mine = np.flatnonzero(streams.device == device)
-        begins, ends = [], []
-        for stream in mine.tolist():
-            begin, end = self._empty(stream, *self._every[stream])
-            begins.append(begin)
-            ends.append(end)
-        at, opener, until, closer = _all_empty(begins, ends)
-        for owner, (row, start) in self._jointly.items():
-            if owner[0] == device:
-                self._add_pending(owner, row, start)
-        return self._bounded(device, at, opener, until, closer)
+    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        return self._pending.of(device, without)
 
-    def _empty(
-        self, stream: int, direct: Proofs, *derived: Proofs
-    ) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """((begin, opener), (end, enqueue)) of the intervals in which a stream is provably empty."""
-        streams = self.streams
-        own = np.flatnonzero(streams.enqueue_stream == stream)
-        order = own[np.argsort(streams.enqueue_end[own], kind="stable")]
+    def _device(self, device: int) -> Gaps:
+        mine = np.flatnonzero(self.streams.device == device)
+        empty = [self._empty(stream, self._every[stream]) for stream in mine.tolist()]
+        return self._bounded(device, empty, *_all_empty(empty))
+
+    def _empty(self, stream: int, known: Proofs) -> StreamEmpty:
+        """The intervals in which a stream is provably empty."""
+        streams, calls = self.streams, self.evidence.calls
+        order = streams.operations(stream)
         begin, end = streams.enqueue_begin[order], streams.enqueue_end[order]
         least, whose = _least_of_rest(begin)
-        known = merge([direct, *derived])
-        cover, at, row = self._self_covering(known, streams.enqueue_row[order], end)
+        cover, row = self._self_covering(known, streams.enqueue_row[order], end), known.row
         place = np.searchsorted(end, cover, side="right")
-        self._note_pending(stream, direct, end)
-        self._note_copies(stream, streams.enqueue_row[order], end)
-        at = np.minimum(at, self.delays.completed[row])
-        valid = least[place] > np.maximum(at, self.evidence.calls["end"][row])
-        place, at, row = place[valid], at[valid], row[valid]
+        at = np.minimum(known.at, self.delays.completed[row])
+        # what is proved before the first enqueue is known without a proof
+        valid = (place > 0) & (least[place] > np.maximum(at, calls["end"][row]))
+        place, at, row, cover = place[valid], at[valid], row[valid], cover[valid]
         first = np.lexsort((at, place))
-        place, at, row = place[first], at[first], row[first]
+        place, at, row, cover = place[first], at[first], row[first], cover[first]
         head = np.flatnonzero(np.diff(place, prepend=-1))
-        place, at, row = place[head], at[head], row[head]
-        at, row = np.append(-FOREVER, at), np.append(-1, row)
+        place, at, row, cover = place[head], at[head], row[head], cover[head]
+        at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(-FOREVER, cover)
         until = np.append(least[0], least[place])
         closing = np.append(whose[0], np.append(whose, -1)[place])
         closing = np.where(closing >= 0, order[np.maximum(closing, 0)], -1)
         gone = self.evidence.ended.get(int(streams.pid[stream]), FOREVER)
-        if until[-1] > gone or gone == FOREVER:
-            return (at, row), (until, closing)
-        # its contexts went with it
-        return (np.append(at, gone), np.append(row, -1)), (np.append(until, FOREVER), np.append(closing, -1))
+        if until[-1] <= gone < FOREVER:  # its contexts went with it
+            at, until, cover = np.append(at, gone), np.append(until, FOREVER), np.append(cover, gone)
+            row, closing = np.append(row, -1), np.append(closing, -1)
+        return StreamEmpty(at, until, row, closing, cover)
 
-    def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-        """Copies that wait are their own proof: they cover themselves if nothing came in between."""
-        copies = self.evidence.role(self.evidence.calls.take(known.row)) == Role.COPY_SYNC
-        if not copies.any():
-            return known.cover, known.at, known.row
-        calls = self.evidence.calls
-        place = np.searchsorted(end, known.cover, side="right")
-        own = np.searchsorted(end, calls["end"][known.row], side="left")
-        own = np.minimum(own, len(rows) - 1)
-        alone = copies & (place == own) & (rows[own] == known.row)
-        keep = ~copies | alone
-        cover = np.where(alone, calls["end"][known.row], known.cover)
-        return cover[keep], known.at[keep], known.row[keep]
+    def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> Ints:
+        """The covers; copies that wait are their own proof: they cover themselves if nothing came between."""
+        copies = np.flatnonzero(self.evidence.role_of(known.row) == Role.COPY_SYNC)
+        finish = self.evidence.calls["end"][known.row[copies]]
+        place = np.searchsorted(end, known.cover[copies], side="right")
+        own = np.minimum(place, len(rows) - 1)
+        alone = (rows[own] == known.row[copies]) & (np.searchsorted(end, finish, side="right") == own + 1)
+        cover = known.cover.copy()
+        cover[copies] = np.where(alone, finish, cover[copies])
+        return cover
 
-    def _note_pending(self, stream: int, known: Proofs, end: Ints) -> None:
-        """Work is outstanding from its enqueueing to the end of a wait for it.
-
-        A wait for the device is for some stream: then all that was enqueued last counts, on whichever.
-        """
-        calls = self.evidence.calls
-        waited = calls["end"][known.row] - calls["begin"][known.row] > WAIT_NS
-        cover, row = known.cover[waited], known.row[waited]
-        place = np.searchsorted(end, cover, side="right") - 1
-        start = np.where(place >= 0, end[np.maximum(place, 0)] + START_NS, 0)
-        role = self.evidence.role(calls.take(row))
-        named = ((role == Role.PROVE_STREAM) | (role == Role.PROVE_EVENT)) & (place >= 0)
-        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
-        self._add_pending(owner, row[named], start[named])
-        whole = role == Role.PROVE_DEVICE
-        order = np.argsort(row[whole], kind="stable")
-        rows, start = row[whole][order], start[whole][order]
-        known_start = self._jointly.get(owner, (rows, start))[1]
-        self._jointly[owner] = rows, np.maximum(start, known_start)
-
-    def _note_copies(self, stream: int, rows: Ints, end: Ints) -> None:
-        """A copy to the host that took longer than its bytes waited for the work before it."""
-        calls = self.evidence.calls
-        place = np.flatnonzero((rows >= 0) & (calls["direction"][np.maximum(rows, 0)] == D2H))
-        place = place[place > 0]
-        row = rows[place]
-        moving = (calls["bytes"][row] / SLOW_COPY).astype(np.int64)
-        waited = calls["end"][row] - calls["begin"][row] - moving > WAIT_NS
-        start, stop = end[place - 1] + START_NS, calls["end"][row] - moving
-        chosen = waited & (stop > start)
-        owner = int(self.streams.device[stream]), int(self.streams.pid[stream])
-        self._pending.setdefault(owner, []).append((start[chosen], stop[chosen]))
-
-    def _add_pending(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
-        stop = np.minimum(self.evidence.calls["end"][row], self.delays.surely_waiting[row])
-        valid = (stop > start) & (start > 0)
-        self._pending.setdefault(owner, []).append((start[valid], stop[valid]))
-
-    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
-        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
-        parts = [
-            part
-            for (owner, pid), known in self._pending.items()
-            if owner == device and pid != without
-            for part in known
-        ]
-        empty = np.zeros(0, np.int64)
-        return union(
-            np.concatenate([empty, *(part[0] for part in parts)]),
-            np.concatenate([empty, *(part[1] for part in parts)]),
-        )
-
-    def _bounded(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints) -> Gaps:
+    def _bounded(
+        self, device: int, empty: list[StreamEmpty], at: Ints, opener: Ints, until: Ints, closer: Ints
+    ) -> Gaps:
         """Cuts the gaps to the device's span and takes out what is not certain."""
         streams = self.streams
         mine = streams.enqueue_begin[streams.device[streams.enqueue_stream] == device]
         first = int(mine.min())
         inside = (until < FOREVER) & (at >= first) & (closer >= 0)
-        drained = at[(at >= first) & (at < FOREVER)]
+        drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
+        torn, fresh = self._losses(empty, at, until)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
         at, opener, until, closer = at[inside], opener[inside], until[inside], closer[inside]
+        torn, fresh = torn[inside], fresh[inside]
         at, until = np.maximum(at, low), np.minimum(until, high)
         first, last = min(max(first, low), high), max(min(last, high), low)
         starts_up = self._first_of_process(closer)
-        lost = self.evidence.lost
-        torn = np.searchsorted(lost[1], at, side="right") < np.searchsorted(lost[0], until, side="left")
         outside = (at[starts_up], until[starts_up])
         first_use = self._first_use(device)
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
-        gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep])
+        gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep], fresh[keep])
         span = (np.array([first]), np.array([max(last, first)]))
-        empty = (gaps.begin, gaps.end)
-        pending = subtract(intersect(self.pending(device), span), empty)
+        gone = (gaps.begin, gaps.end)
+        pending = subtract(intersect(self.pending(device), span), gone)
         aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
-        aside = subtract(subtract(intersect(aside, span), empty), pending)
+        aside = subtract(subtract(intersect(aside, span), gone), pending)
         self.spans.append(
             DeviceTime(
                 device,
                 first,
                 max(last, first),
-                length(*empty),
+                length(*gone),
                 length(*pending),
                 length(*aside),
                 self.delays.intervals,
             )
         )
         return gaps
+
+    def _losses(self, empty: list[StreamEmpty], at: Ints, until: Ints) -> tuple[Column, Column]:
+        """(torn, fresh): a record is missing since what opened a gap; none is since any proof that it needs.
+
+        A lost record may be an enqueueing that had begun before, or the change of an event.
+        """
+        begin, end = self.evidence.lost
+        torn, fresh = np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_)
+        if not len(begin):
+            return torn, fresh
+        starts = np.append(begin - LOST_CALL_NS, FOREVER)
+        for stream in empty:
+            place = np.searchsorted(stream.at, at, side="right") - 1
+            missing = starts[np.searchsorted(end, stream.cover[place], side="left")] < until
+            fresh &= ~missing | (stream.at[place] == -FOREVER)
+            torn |= missing & (stream.at[place] == at)
+        within = np.searchsorted(end, at, side="left") < np.searchsorted(starts[:-1], until, side="left")
+        return torn | within, fresh
 
     def _first_of_process(self, closer: Ints) -> Column:
         """Gaps that end with the first work of a further process: its start-up, not a loss."""
@@ -279,7 +251,7 @@ class GpuTime:
         firsts = firsts[long[firsts]]
         return union(calls["begin"][firsts], calls["end"][firsts])
 
-    def _gaps(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints) -> Gaps:
+    def _gaps(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints, fresh: Column) -> Gaps:
         streams = self.streams
         return Gaps(
             begin=at,
@@ -288,7 +260,8 @@ class GpuTime:
             opener=opener,
             closer=streams.enqueue_row[closer],
             thread=streams.enqueue_thread[closer],
-            proved=at >= self._proved_since(device),
+            # a process that ends may leave its GPU at work for a moment
+            proved=fresh & (opener >= 0) & (at >= self._proved_since(device)),
         )
 
     def _proved_since(self, device: int) -> int:
@@ -304,44 +277,6 @@ class GpuTime:
         return since
 
 
-class Delays:
-    """What the scheduler did to waits for the GPU.
-
-    Attributes:
-        completed: For each call: when the work that it waited for was complete at the latest. Earlier than
-            its return only where it slept, was woken and returned at once, but had to wait for a CPU.
-        surely_waiting: Up to when it certainly waited: its return, or the begin of a preemption after which
-            it returned at once.
-        intervals: Those preemptions and late returns, as disjoint intervals.
-    """
-
-    def __init__(self, evidence: Evidence) -> None:
-        calls, slices = evidence.calls, evidence.slices
-        self.completed: Ints = calls["end"].copy()
-        self.surely_waiting: Ints = calls["end"].copy()
-        self.intervals: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        roles = evidence.role(calls)
-        waits = np.flatnonzero(
-            ((roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT) | (roles == Role.COPY_SYNC))
-            & (calls["end"] - calls["begin"] > WAIT_NS)
-        )
-        if not len(waits) or not len(slices):
-            return
-        order = evidence.key(slices["row"], slices["end"])
-        last = (
-            np.searchsorted(order, evidence.key(calls["row"][waits], calls["end"][waits]), side="right") - 1
-        )
-        found = (last >= 0) & (slices["row"][last] == calls["row"][waits])
-        found &= (slices["begin"][last] >= calls["begin"][waits]) & (
-            calls["end"][waits] - slices["end"][last] <= RETURN_NS
-        )
-        rows, last = waits[found], last[found]
-        slept = slices["queued"][last] > slices["begin"][last]
-        self.completed[rows[slept]] = np.minimum(slices["queued"][last[slept]], calls["end"][rows[slept]])
-        self.surely_waiting[rows] = np.where(slept, slices["queued"][last], slices["begin"][last])
-        self.intervals = union(slices["queued"][last], slices["end"][last])
-
-
 def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
     """(least, whose): for each place the least number from there on, and where it stands.
 
@@ -353,15 +288,12 @@ def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
     return np.append(backwards[::-1], FOREVER), len(begin) - 1 - place[::-1]
 
 
-def _all_empty(
-    begins: list[tuple[Ints, Ints]], ends: list[tuple[Ints, Ints]]
-) -> tuple[Ints, Ints, Ints, Ints]:
+def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
     """(begin, opener, end, closer) of the intervals that all streams share."""
-    streams = len(begins)
-    time = np.concatenate([part[0] for part in [*begins, *ends]])
-    what = np.concatenate([part[1] for part in [*begins, *ends]])
-    opens = sum(len(part[0]) for part in begins)
-    step = np.where(np.arange(len(time)) < opens, 1, -1)
+    streams = len(empty)
+    time = np.concatenate([part.at for part in empty] + [part.until for part in empty])
+    what = np.concatenate([part.row for part in empty] + [part.closing for part in empty])
+    step = np.where(np.arange(len(time)) < len(time) // 2, 1, -1)
     order = np.lexsort((step, time))
     time, what, step = time[order], what[order], step[order]
     all_at = np.flatnonzero((np.cumsum(step) == streams) & (step == 1))

@@ -21,16 +21,23 @@ class CallTime:
 
 def call_time(evidence: Evidence, rows: Ints) -> CallTime:
     """The parts of these calls."""
-    calls, slices = evidence.calls, evidence.slices
-    row, begin, end = calls["row"][rows], calls["begin"][rows], calls["end"][rows]
+    calls = evidence.calls
+    return time_within(evidence, calls["row"][rows], calls["begin"][rows], calls["end"][rows])
+
+
+def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> CallTime:
+    """The parts of intervals of threads."""
+    slices = evidence.slices
     first = np.searchsorted(
-        evidence.key(slices["row"], slices["end"]), evidence.key(row, begin), side="right"
+        evidence.key(slices["row"], slices["end"]), evidence.key(thread, begin), side="right"
     )
-    last = np.searchsorted(evidence.key(slices["row"], slices["begin"]), evidence.key(row, end), side="left")
+    last = np.searchsorted(
+        evidence.key(slices["row"], slices["begin"]), evidence.key(thread, end), side="left"
+    )
     owner, item = expand(first, last)
     low, high = begin[owner], end[owner]
     asleep = overlap(slices["begin"][item], slices["queued"][item], low, high)
     waiting = overlap(slices["queued"][item], slices["end"][item], low, high)
-    blocked = np.bincount(owner, weights=asleep, minlength=len(rows)).astype(np.int64)
-    queued = np.bincount(owner, weights=waiting, minlength=len(rows)).astype(np.int64)
+    blocked = np.bincount(owner, weights=asleep, minlength=len(begin)).astype(np.int64)
+    queued = np.bincount(owner, weights=waiting, minlength=len(begin)).astype(np.int64)
     return CallTime(end - begin - queued - blocked, queued, blocked)

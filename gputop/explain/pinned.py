@@ -31,7 +31,8 @@ class HostRanges:
         ranges = self._ranges.setdefault(int(calls["pid"][row]), [])
         address = int(calls["aux"][row])
         if begins:
-            ranges.append([address, address + int(calls["bytes"][row]), int(calls["end"][row]), FOREVER])
+            end = min(address + max(int(calls["bytes"][row]), 0), (1 << 64) - 1)
+            ranges.append([address, end, int(calls["end"][row]), FOREVER])
             return
         for known in reversed(ranges):
             if known[0] == address and known[3] == FOREVER:

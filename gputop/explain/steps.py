@@ -84,6 +84,7 @@ def _of_thread(evidence: Evidence, thread: int) -> Steps | None:
     what = _symbols(evidence, rows, groups)
     waits = groups == Group.SYNC
     waits |= (groups == Group.COPY) & (evidence.role(calls).take(rows) == Role.COPY_SYNC)
+    waits &= _after_work(waits, groups)
     cut = waits if np.count_nonzero(waits) > FEWEST else _regular(what)
     units = _Units.of(evidence, rows, what, cut)
     chosen = _chosen(units) if len(units) >= FEWEST else None
@@ -95,6 +96,16 @@ def _of_thread(evidence: Evidence, thread: int) -> Steps | None:
     if len(more):
         begins = np.concatenate([begins[:1], calls["begin"][rows[more]], begins[1:]])
     return Steps(thread, begins, int(units.end[chosen][-1]))
+
+
+def _after_work(waits: Column, groups: Column) -> Column:
+    """Waits before which something was launched: a loop of copies is no step, however often it waits."""
+    launched = np.cumsum(np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE]))
+    if not launched[-1]:
+        return waits
+    ends = np.zeros(len(waits), np.bool_)
+    ends[waits] = np.diff(launched[waits], prepend=0) > 0
+    return ends
 
 
 def _ahead(what: npt.NDArray[np.uint64], head: Ints, first: int) -> Ints:
@@ -141,6 +152,14 @@ def _regular(what: npt.NDArray[np.uint64]) -> Column:
     return chosen
 
 
+def _bits(what: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A bit for each thing that is done: the 64 most frequent have one of their own."""
+    _unique, number, counts = np.unique(what, return_inverse=True, return_counts=True)
+    rank = np.empty(len(counts), np.uint64)
+    rank[np.argsort(counts)[::-1]] = np.arange(len(counts), dtype=np.uint64) % _BITS
+    return rank[number.reshape(-1)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Units:
     """Stretches that end with a wait: times, and what was done in each as a set of 64 bits."""
@@ -161,7 +180,7 @@ class _Units:
         heads = np.flatnonzero(np.append(True, last[:-1]))
         tails = np.append(heads[1:], len(rows)) - 1
         whole = last[tails]
-        bit = np.uint64(1) << ((what * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(58))
+        bit = np.uint64(1) << _bits(what)
         does = np.bitwise_or.reduceat(bit, heads)
         ends = calls["end"][rows[tails]]
         # a step lasts from the wait before it: the host's work belongs to it

@@ -1,43 +1,21 @@
-"""Which stream a call gives work to, which streams a call proves empty, and up to which moment.
-
-A *proof* on a stream is (cover, at): the stream's work whose enqueueing had returned by ``cover`` is known to
-be complete at ``at``. The rules for the default streams, events and waits are those of the runtime API's
-pages on stream synchronization behavior; docs/explain.md has them in words.
-"""
+"""Which stream a call gives work to, and what is known about streams: their GPU, their kind, captures."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from gputop.explain.apiclass import Role
 from gputop.explain.devices import Devices
-from gputop.explain.evidence import TIME_BITS, Column, Columns, Evidence
-from gputop.explain.pinned import HostRanges
-from gputop.explain.ranges import Ints
+from gputop.explain.evidence import Column, Columns, Evidence
+from gputop.explain.ranges import Ints, Mask, union
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
 NON_BLOCKING = 1  # cudaStreamNonBlocking
 D2H, H2D = 2, 1
-_ROUNDS = 2  # edges from stream to stream are followed this far; stopping early only loses proofs
-
-
-@dataclass(frozen=True, slots=True)
-class Proofs:
-    """Proofs on one stream, in no order; ``row`` is the call's."""
-
-    cover: Ints
-    at: Ints
-    row: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """Proofs on one stream with ``cover >= when`` prove another up to ``cover``; by ascending ``when``."""
-
-    when: Ints
-    cover: Ints
+FOREVER = 1 << 62
+_NOT_READY = 600
+# in a stream, and not the GPU's work: while they are due it may be idle
+_HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
 
 class Streams:
@@ -48,84 +26,78 @@ class Streams:
         blocking: Whether it is known to synchronise with the legacy default stream.
         enqueue_stream, enqueue_begin, enqueue_end, enqueue_row, enqueue_thread: One entry per operation;
             ``row`` is -1 for what a group of collectives started and for calls still under way.
+        captures: For each process: when some of its streams were captured into a graph, and not run.
     """
 
     def __init__(self, evidence: Evidence, devices: Devices) -> None:
         self._evidence = evidence
         self._devices = devices
-        calls = evidence.calls
-        roles = evidence.role(calls)
-        self._roles = roles
+        calls, inner = evidence.calls, evidence.inner
+        self._roles = roles = evidence.role(calls)
         gives = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
             (calls["ret"] == 0) | calls["abandoned"]
         )
         rows = np.flatnonzero(gives)
-        inner = evidence.inner
+        inner_device = devices.of(inner)
         ids = np.concatenate(
             [
                 self._identity(calls, rows, devices.of_calls[rows]),
-                self._identity(inner, np.arange(len(inner)), devices.of(inner)),
+                self._identity(inner, np.arange(len(inner)), inner_device),
             ]
         )
         unique, first, number = np.unique(ids, return_index=True, return_inverse=True)
         self._ids = unique
         every_pid = np.concatenate([calls["pid"][rows], inner["pid"]]).astype(np.int64)
         every_handle = np.concatenate([calls["stream"][rows], inner["stream"]])
-        every_device = np.concatenate([devices.of_calls[rows], devices.of(inner)])
-        self.pid, self.device = every_pid[first], every_device[first]
+        self.pid = every_pid[first]
         self.handle = np.where(every_handle[first] == 1, LEGACY, every_handle[first])
         self.enqueue_stream: Ints = number.reshape(-1).astype(np.int64)
+        self.device = self._device(np.concatenate([devices.of_calls[rows], inner_device]), first)
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
         self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
         self.enqueue_thread: Ints = np.concatenate([calls["row"][rows], evidence.threads.row(inner["tid"])])
         self._add_open_calls()
         self.blocking = self._blocking()
+        self.captures = self._captures()
+        self._sort()
 
     def __len__(self) -> int:
         return len(self.pid)
 
+    # -- which stream -------------------------------------------------------------------------------
+
     def _identity(self, calls: Columns, rows: Ints, device: Ints) -> Column:
-        """A number for (process, device, stream); the per-thread default stream is one per thread."""
+        """A number for (process, stream); default streams are one per GPU, and per thread where they say so.
+
+        A stream that was made belongs to one GPU, whichever is current when something is put into it.
+        """
         handle = calls["stream"][rows]
         pid, tid = calls["pid"][rows].astype(np.uint64), calls["tid"][rows].astype(np.uint64)
         handle = np.where(handle == 1, np.uint64(LEGACY), handle)
         thread = np.where(handle == PER_THREAD, tid, np.uint64(0))
+        where = np.where(handle > PER_THREAD, np.uint64(0), device.astype(np.uint64) + np.uint64(1))
         mixed = handle * np.uint64(0x9E3779B97F4A7C15) + (pid << np.uint64(32))
         mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
-        mixed ^= device.astype(np.uint64) * np.uint64(0x165667B19E3779F9)
-        return mixed
+        return mixed ^ (where * np.uint64(0x165667B19E3779F9))
 
-    def _add_open_calls(self) -> None:
-        """A call that had not returned at the end may give any stream of its process work."""
-        table = self._evidence.open_calls
-        roles = self._evidence.apis.role.take(table["op"], mode="clip")
-        for call in table[(roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)]:
-            own = np.flatnonzero(self.pid == int(call["pid"]))
-            thread = int(self._evidence.threads.row(np.array([call["tid"]]))[0])
-            self.enqueue_stream = np.append(self.enqueue_stream, own)
-            self.enqueue_begin = np.append(self.enqueue_begin, np.full(len(own), int(call["begin"])))
-            self.enqueue_end = np.append(self.enqueue_end, np.full(len(own), 1 << 62))
-            self.enqueue_row = np.append(self.enqueue_row, np.full(len(own), -1))
-            self.enqueue_thread = np.append(self.enqueue_thread, np.full(len(own), thread))
-
-    def _blocking(self) -> Column:
-        """Streams whose creation without the non-blocking flag was seen, and per-thread default streams."""
-        calls = self._evidence.calls
-        made = np.flatnonzero((self._roles == Role.CREATE_STREAM) & (calls["ret"] == 0))
-        plain = made[(calls["aux"][made] & NON_BLOCKING) == 0]
-        known = {
-            (int(pid), int(handle))
-            for pid, handle in zip(calls["pid"][plain], calls["stream"][plain], strict=True)
-            if handle > PER_THREAD
-        }
-        pairs = zip(self.pid.tolist(), self.handle.tolist(), strict=True)
-        return np.array([handle == PER_THREAD or (pid, handle) in known for pid, handle in pairs], np.bool_)
+    def _device(self, every: Ints, first: Ints) -> Ints:
+        """The GPU of each stream: where it was made, else where most of its work was given."""
+        device = every[first]
+        if not len(every) or (every == every[0]).all():
+            return device
+        width = int(every.max()) + 1
+        pairs, counts = np.unique(self.enqueue_stream * width + every, return_counts=True)
+        order = np.argsort(counts, kind="stable")
+        device[pairs[order] // width] = pairs[order] % width
+        made = self.rows(Role.CREATE_STREAM)
+        number = self.number(made)
+        device[number[number >= 0]] = self._devices.of_calls[made[number >= 0]]
+        return device
 
     def number(self, rows: Ints) -> Ints:
         """The stream that each of these calls names; -1 when it never received work."""
-        calls = self._evidence.calls
-        ids = self._identity(calls, rows, self._devices.of_calls[rows])
+        ids = self._identity(self._evidence.calls, rows, self._devices.of_calls[rows])
         if not len(self._ids):
             return np.full(len(rows), -1, np.int64)
         place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
@@ -136,161 +108,117 @@ class Streams:
         calls = self._evidence.calls
         return np.flatnonzero((self._roles == role) & (calls["ret"] == 0) & ~calls["abandoned"])
 
+    # -- what is known about streams ----------------------------------------------------------------
 
-def proofs(evidence: Evidence, streams: Streams, devices: Devices, ranges: HostRanges) -> list[list[Proofs]]:
-    """The proofs on each stream, edges between streams followed: the direct ones, then the others."""
-    found: list[list[Proofs]] = [[] for _ in range(len(streams))]
-    calls = evidence.calls
-    for row, number in _named(streams.rows(Role.PROVE_STREAM), streams):
-        found[number].append(Proofs(calls["begin"][row], calls["end"][row], row))
-    device_rows = streams.rows(Role.PROVE_DEVICE)
-    for number in range(len(streams)):
-        own = (calls["pid"][device_rows] == streams.pid[number]) & (
-            devices.of_calls[device_rows] == streams.device[number]
+    def _add_open_calls(self) -> None:
+        """A call that had not returned at the end may give any stream of its process work."""
+        table = self._evidence.open_calls
+        roles = self._evidence.apis.role.take(table["op"], mode="clip")
+        for call in table[(roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)]:
+            own = np.flatnonzero(self.pid == int(call["pid"]))
+            thread = int(self._evidence.threads.row(np.array([call["tid"]]))[0])
+            self.enqueue_stream = np.append(self.enqueue_stream, own)
+            self.enqueue_begin = np.append(self.enqueue_begin, np.full(len(own), int(call["begin"])))
+            self.enqueue_end = np.append(self.enqueue_end, np.full(len(own), FOREVER))
+            self.enqueue_row = np.append(self.enqueue_row, np.full(len(own), -1))
+            self.enqueue_thread = np.append(self.enqueue_thread, np.full(len(own), thread))
+
+    def _blocking(self) -> Column:
+        """Streams that were only ever made without the non-blocking flag, and per-thread default streams."""
+        calls = self._evidence.calls
+        made = self.rows(Role.CREATE_STREAM)
+        known: dict[tuple[int, int], bool] = {}
+        flagged = (calls["aux"][made] & NON_BLOCKING) != 0
+        for pid, handle, free in zip(
+            calls["pid"][made].tolist(), calls["stream"][made].tolist(), flagged.tolist(), strict=True
+        ):
+            known[pid, handle] = known.get((pid, handle), True) and not free
+        pairs = zip(self.pid.tolist(), self.handle.tolist(), strict=True)
+        return np.array(
+            [
+                handle == PER_THREAD or (handle > PER_THREAD and known.get((pid, handle), False))
+                for pid, handle in pairs
+            ],
+            np.bool_,
         )
-        rows = device_rows[own]
-        found[number].append(Proofs(calls["begin"][rows], calls["end"][rows], rows))
-    events = Events(evidence, streams)
-    rows = streams.rows(Role.PROVE_EVENT)
-    records = events.record_before(rows, calls["begin"][rows], calls["end"][rows])
-    _scatter(
-        found, events.stream[records], calls["begin"][events.row[records]], calls["end"][rows], rows, records
-    )
-    for row, number in _named(_waiting_copies(evidence, streams, ranges), streams):
-        # the copy itself is the last thing that its stream is known to have done
-        found[number].append(Proofs(calls["begin"][row], calls["end"][row], row))
-    return _follow([merge(parts) for parts in found], _edges(evidence, streams, events))
 
+    def _captures(self) -> dict[int, tuple[Ints, Ints]]:
+        calls = self._evidence.calls
+        begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
+        rows = np.concatenate([begins, ends])
+        opened: dict[tuple[int, int], int] = {}
+        parts: dict[int, list[tuple[int, int]]] = {}
+        for row in rows[np.argsort(calls["begin"][rows], kind="stable")].tolist():
+            stream = int(calls["pid"][row]), int(calls["stream"][row])
+            if self._roles[row] == Role.CAPTURE_BEGIN:
+                opened[stream] = int(calls["begin"][row])
+            else:
+                since = opened.pop(stream, -FOREVER)
+                parts.setdefault(stream[0], []).append((since, int(calls["end"][row])))
+        for (pid, _handle), since in opened.items():
+            parts.setdefault(pid, []).append((since, FOREVER))
+        return {
+            pid: union(np.array([one[0] for one in some]), np.array([one[1] for one in some]))
+            for pid, some in parts.items()
+        }
 
-def _named(rows: Ints, streams: Streams) -> list[tuple[Ints, int]]:
-    """Calls by the stream that they name."""
-    if not len(rows):
-        return []
-    number = streams.number(rows)
-    order = np.argsort(number, kind="stable")
-    number, rows = number[order], rows[order]
-    heads = np.flatnonzero(np.diff(number, prepend=-2))
-    return [
-        (part, int(number[head]))
-        for head, part in zip(heads, np.split(rows, heads[1:]), strict=True)
-        if number[head] >= 0
-    ]
+    def captured(self, rows: Ints) -> Mask:
+        """Calls that may have been put into a graph instead of being done: made during any capture."""
+        calls = self._evidence.calls
+        result: Mask = np.zeros(len(rows), np.bool_)
+        for pid, (begin, end) in self.captures.items():
+            first = np.searchsorted(end, calls["begin"][rows], side="left")
+            last = np.searchsorted(begin, calls["end"][rows], side="right")
+            result |= (calls["pid"][rows] == pid) & (last > first)
+        return result
 
+    # -- what was put into streams ------------------------------------------------------------------
 
-def _scatter(found: list[list[Proofs]], number: Ints, cover: Ints, at: Ints, rows: Ints, valid: Ints) -> None:
-    chosen = (valid >= 0) & (number >= 0)
-    for stream in np.unique(number[chosen]).tolist():
-        here = chosen & (number == stream)
-        found[stream].append(Proofs(cover[here], at[here], rows[here]))
+    def _sort(self) -> None:
+        """Puts the operations of each stream in the order of their return; waits for events beside them."""
+        calls = self._evidence.calls
+        self._order = np.lexsort((self.enqueue_end, self.enqueue_stream))
+        self._first = np.searchsorted(self.enqueue_stream[self._order], np.arange(len(self) + 1))
+        self._wait_rows = self.rows(Role.WAIT)
+        self._wait_stream = self.number(self._wait_rows)
+        denied = (self._roles == Role.PROVE_STREAM) & (calls["ret"] == _NOT_READY)
+        self._denied = np.flatnonzero(denied)
+        self._denied_stream = self.number(self._denied)
 
+    def operations(self, stream: int) -> Ints:
+        """A stream's operations, as indices into the ``enqueue_`` columns, by their return."""
+        mine: Ints = self._order[self._first[stream] : self._first[stream + 1]]
+        return mine
 
-def merge(parts: list[Proofs]) -> Proofs:
-    """All of them."""
-    empty = np.zeros(0, np.int64)
-    return Proofs(
-        np.concatenate([empty, *(part.cover for part in parts)]),
-        np.concatenate([empty, *(part.at for part in parts)]),
-        np.concatenate([empty, *(part.row for part in parts)]),
-    )
+    def given(self, streams: list[int]) -> tuple[Ints, Ints, Ints]:
+        """(row, begin, latest end so far) of some streams' operations and waits for events, by begin."""
+        calls = self._evidence.calls
+        own = np.concatenate([self.operations(stream) for stream in streams])
+        waits = self._wait_rows[np.isin(self._wait_stream, streams)]
+        rows = np.concatenate([self.enqueue_row[own], waits])
+        begins = np.concatenate([self.enqueue_begin[own], calls["begin"][waits]])
+        ends = np.concatenate([self.enqueue_end[own], calls["end"][waits]])
+        order = np.argsort(begins, kind="stable")
+        return rows[order], begins[order], np.maximum.accumulate(ends[order])
 
+    def peers(self, stream: int) -> list[int]:
+        """The streams that wait for what is put into this one, and it for theirs."""
+        alike = (self.pid == self.pid[stream]) & (self.device == self.device[stream])
+        if self.handle[stream] == LEGACY:
+            return [int(peer) for peer in np.flatnonzero(alike & self.blocking)]
+        alike &= self.blocking[stream]
+        return [int(peer) for peer in np.flatnonzero(alike & (self.handle == LEGACY))]
 
-def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) -> Ints:
-    """Synchronous copies that have completed when they return: D2H, and H2D from page-locked memory."""
-    calls = evidence.calls
-    rows = streams.rows(Role.COPY_SYNC)
-    direction = calls["direction"][rows]
-    pinned = ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
-    waiting: Ints = rows[(direction == D2H) | ((direction == H2D) & pinned)]
-    return waiting
+    def not_ready(self, stream: int) -> Ints:
+        """Queries that found a stream at work."""
+        rows: Ints = self._denied[self._denied_stream == stream]
+        return rows
 
-
-class Events:
-    """When each event was recorded last, and in which stream."""
-
-    def __init__(self, evidence: Evidence, streams: Streams) -> None:
-        calls = evidence.calls
-        self._calls = calls
-        self._base = evidence.start_ns
-        rows = streams.rows(Role.RECORD)
-        keys = self._event(rows)
-        self._events = np.unique(keys)
-        event = np.searchsorted(self._events, keys)
-        order = np.argsort(self._key(event, calls["end"][rows]), kind="stable")
-        self.row: Ints = np.append(rows[order], 0)  # one more, for "none"
-        self._order = self._key(event[order], calls["end"][rows][order])
-        self._number = event[order]
-        # an event in a stream without work is behind nothing
-        self.stream: Ints = np.append(streams.number(rows[order]), -1)
-
-    def _event(self, rows: Ints) -> Column:
-        pid = self._calls["pid"][rows].astype(np.uint64)
-        return self._calls["aux"][rows] * np.uint64(0x9E3779B97F4A7C15) ^ (pid << np.uint64(20))
-
-    def _key(self, event: Ints, time: Ints) -> Ints:
-        return (event.astype(np.int64) << TIME_BITS) | np.maximum(time - self._base, 0)
-
-    def record_before(self, rows: Ints, begin: Ints, end: Ints) -> Ints:
-        """The last record of the event that each call names, finished before ``begin``.
-
-        -1 where there is none, or where another thread may have recorded it anew before ``end``.
-        """
-        if not len(self._events) or not len(rows):
-            return np.full(len(rows), -1, np.int64)
-        keys = self._event(rows)
-        event = np.minimum(np.searchsorted(self._events, keys), len(self._events) - 1)
-        place = np.searchsorted(self._order, self._key(event, begin), side="right") - 1
-        known = (self._events[event] == keys) & (place >= 0)
-        known &= self._number[np.maximum(place, 0)] == event
-        following = np.minimum(place + 1, len(self._number) - 1)
-        again = (place + 1 < len(self._number)) & (self._number[following] == event)
-        again &= self._calls["begin"][self.row[following]] < end
-        return np.where(known & ~again, place, -1)
-
-
-def _edges(evidence: Evidence, streams: Streams, events: Events) -> dict[tuple[int, int], Edges]:
-    """(from, to) -> what a proof on one stream says about another."""
-    calls = evidence.calls
-    collected: dict[tuple[int, int], tuple[list[Ints], list[Ints]]] = {}
-
-    def add(source: int, target: int, when: Ints, cover: Ints) -> None:
-        parts = collected.setdefault((source, target), ([], []))
-        parts[0].append(when)
-        parts[1].append(cover)
-
-    waits = streams.rows(Role.WAIT)
-    place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
-    source, target = streams.number(waits), events.stream[place]
-    valid = (place >= 0) & (source >= 0) & (target >= 0) & (source != target)
-    pairs = np.stack([source[valid], target[valid]])
-    for one, other in np.unique(pairs, axis=1).T.tolist():
-        here = valid & (source == one) & (target == other)
-        add(one, other, calls["end"][waits[here]], calls["begin"][events.row[place[here]]])
-    for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
-        peers = (streams.pid == streams.pid[legacy]) & (streams.device == streams.device[legacy])
-        for peer in np.flatnonzero(peers & streams.blocking).tolist():
-            for one, other in ((legacy, peer), (peer, legacy)):
-                mine = streams.enqueue_stream == one
-                add(one, other, streams.enqueue_end[mine], streams.enqueue_begin[mine])
-    return {pair: _sorted_edges(*parts) for pair, parts in collected.items()}
-
-
-def _sorted_edges(when: list[Ints], cover: list[Ints]) -> Edges:
-    times, covers = np.concatenate(when), np.concatenate(cover)
-    order = np.argsort(times, kind="stable")
-    return Edges(times[order], np.maximum.accumulate(covers[order]))
-
-
-def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[list[Proofs]]:
-    """Adds what proofs on one stream say about others."""
-    result, fresh = [[known] for known in direct], list(direct)
-    for _ in range(_ROUNDS if edges else 0):
-        derived: list[list[Proofs]] = [[] for _ in result]
-        for (source, target), edge in edges.items():
-            known = fresh[source]
-            place = np.searchsorted(edge.when, known.cover, side="right") - 1
-            valid = place >= 0
-            derived[target].append(Proofs(edge.cover[place[valid]], known.at[valid], known.row[valid]))
-        fresh = [merge(parts) for parts in derived]
-        for every, more in zip(result, fresh, strict=True):
-            every.append(more)
-    return result
+    def held(self) -> set[int]:
+        """Processes whose streams may wait for something else than their own GPU's work."""
+        calls = self._evidence.calls
+        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *_HOLDS)]).tolist())
+        for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
+            if len(np.unique(self.device[self.pid == pid])) > 1:
+                pids.add(pid)
+        return pids

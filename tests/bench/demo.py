@@ -23,7 +23,7 @@ PAIRS = 3
 REPEATS = 5
 
 _GPUTOP = (sys.executable, "-m", "gputop")
-_DEMO = (*_GPUTOP, "demo", "train", "--duration", str(SECONDS))
+_DEMO = (*_GPUTOP, "demo", "healthy", "--duration", str(SECONDS))
 
 
 def _steps_per_second(command: tuple[str, ...]) -> float:

@@ -59,6 +59,7 @@ class Cause:
         level: The best level that it can have, for one claim.
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
             two), instead of taking the host's work away.
+        more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in).
     """
 
@@ -68,6 +69,7 @@ class Cause:
     advice: Callable[[Claim], tuple[str, ...]]
     level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
     overlaps: bool = False
+    more: Callable[[Claim], int] = lambda _claim: 0
     culprit: str = "opener"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.reads import own_work
 from gputop.explain.ranges import Mask
-from gputop.explain.scene import BIG_COPY, Scene
+from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step (causes.md C05)
@@ -28,8 +28,22 @@ def _tiny_copies(scene: Scene, free: Mask) -> Mask:
 
 def _prepared(scene: Scene, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.leaves.gap
-    # a round trip (read, host work, send) is C02, however large what is sent
-    return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & (facts.read_bytes[gap] < 0)
+    # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
+    # of a scalar: after a loss.item() the next input is what the time goes into
+    round_trip = facts.read_bytes[gap] > SCALAR_BYTES
+    return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
+
+
+def _copies(claim: Claim) -> int:
+    """Time in the copies between these gaps and in the waits for them, which go when the tensors stay."""
+    scene, gaps = claim.scene, claim.scene.gaps
+    calls = scene.evidence.calls
+    before = np.maximum(gaps.opener[claim.gaps] - 1, 0)
+    # only waits right after such a copy: others wait for kernels, too
+    after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
+    waits = gaps.opener[claim.gaps][after_copy & (calls["bytes"][before] < BIG_COPY)]
+    rows = np.unique(np.concatenate([waits, gaps.closer[claim.gaps]]))
+    return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 
 def _advise_tiny(claim: Claim) -> tuple[str, ...]:
@@ -61,7 +75,9 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     )
 
 
-TINY_COPIES = Cause("C05", "many small copies to the device", _tiny_copies, _advise_tiny, culprit="closer")
+TINY_COPIES = Cause(
+    "C05", "many small copies to the device", _tiny_copies, _advise_tiny, more=_copies, culprit="closer"
+)
 PREPARED = Cause(
     "C12", "input is prepared by the thread that feeds the GPU", _prepared, _advise_prepared, culprit="closer"
 )

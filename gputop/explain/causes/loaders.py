@@ -6,9 +6,11 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.ranges import Mask
+from gputop.explain.ranges import Mask, covered, union
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
+
+LARGE = 0.2  # part of the time that workers wait for each other (causes.md C08)
 
 
 def _others(scene: Scene) -> Mask:
@@ -31,12 +33,33 @@ def _fault_level(claim: Claim) -> Level:
     return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
 
 
+def _behind_workers(scene: Scene) -> Mask:
+    """Leaves that wait for a CPU on which mostly other workers of the same loader run.
+
+    Those compute the batches after this one: fewer workers would not make them less, so such a wait is the
+    loader's own computing, more of it than the CPUs can take.
+    """
+    leaves, stints = scene.leaves, scene.evidence.stints
+    behind = np.zeros(scene.size, np.bool_)
+    queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (leaves.slice >= 0))
+    feeders = scene.evidence.threads.pid[scene.gaps.thread]
+    helpers = np.setdiff1d(scene.pid[queued], feeders)
+    cpu = scene.evidence.slices["queue_cpu"][leaves.slice[queued]]
+    for number in np.unique(cpu).tolist():
+        rows = queued[cpu == number]
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], helpers)]
+        taken = covered(union(here["begin"], here["end"]), leaves.begin[rows], leaves.end[rows])
+        behind[rows] = 2 * taken > scene.ns[rows]
+    return behind
+
+
 def _starved(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.does(State.QUEUED)
+    return free & _others(scene) & scene.does(State.QUEUED) & ~_behind_workers(scene)
 
 
 def _computing(scene: Scene, free: Mask) -> Mask:
-    return free & _others(scene) & scene.does(State.RUN, State.BLOCKED)
+    works = scene.does(State.RUN, State.BLOCKED) | _behind_workers(scene)
+    return free & _others(scene) & works
 
 
 def _workers(claim: Claim) -> int:
@@ -49,7 +72,14 @@ def _advise_computing(claim: Claim) -> tuple[str, ...]:
         "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
         "move transforms to the GPU"
     ]
-    if cpus > workers + 1:
+    queued = claim.leaves & (claim.scene.leaves.state == State.QUEUED)
+    waited = int(claim.scene.ns[queued].sum())
+    if waited > LARGE * claim.ns:
+        advice.append(
+            f"{workers} workers share {cpus} CPUs and wait for each other for "
+            f"{waited / claim.ns:.0%} of this time: more of them will not help"
+        )
+    elif cpus > workers + 1:
         advice.append(f"{cpus - 1 - workers} of {cpus} CPUs can take more workers: num_workers={cpus - 1}")
     return tuple(advice)
 

@@ -1,0 +1,148 @@
+"""The comparison as JSON (docs/json.md) and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
+from gputop.format import format_ns, format_percent
+
+SCHEMA = "gputop.diff/1"
+_WORDS = {
+    "duration_ns": "duration",
+    "idle_ns": "GPU provably idle",
+    "calls": "CUDA calls",
+    "launches": "kernel launches",
+    "voluntary_switches": "switches, blocked",
+    "involuntary_switches": "switches, preempted",
+}
+
+
+def diff_to_json(diff: Diff) -> dict[str, Any]:
+    """One object; times in ns, per step or per second as ``unit`` says."""
+    return {
+        "schema": SCHEMA,
+        "sentence": diff.sentence,
+        "unit": str(diff.unit),
+        "before": _side_json(diff.before),
+        "after": _side_json(diff.after),
+        "measures": [
+            {
+                "name": one.name,
+                "before": _spread_json(one.before),
+                "after": _spread_json(one.after),
+                "clear": one.clear,
+            }
+            for one in diff.measures
+        ],
+        "causes": [
+            {
+                "cause": row.cause,
+                "kind": row.kind,
+                "title": row.title,
+                "change": str(row.change),
+                "bound": "lower" if row.proved else "upper",
+                "before_ns": row.before,
+                "after_ns": row.after,
+                "before": _spread_json(row.spread_before),
+                "after": _spread_json(row.spread_after),
+                "max_gain_ns": row.max_gain,
+            }
+            for row in diff.causes
+        ],
+        "notes": list(diff.notes),
+    }
+
+
+def _side_json(side: Side) -> dict[str, Any]:
+    report = side.report
+    return {
+        "duration_ns": report.duration_ns,
+        "span_ns": report.span_ns,
+        "idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper},
+        "steps": report.steps.count if report.steps is not None else None,
+        "left_out": side.measures.left_out,
+        "lost": {"events": report.lost_events},
+        "verdict": report.verdict,
+    }
+
+
+def _spread_json(spread: Spread | None) -> dict[str, Any] | None:
+    if spread is None:
+        return None
+    return {
+        "count": spread.count,
+        "usual": spread.usual,
+        "mean": spread.mean,
+        "median": spread.median,
+        "quartiles": list(spread.quartiles),
+    }
+
+
+def diff_to_text(diff: Diff, width: int = 100) -> str:
+    """The comparison for people."""
+    lines = textwrap.wrap(diff.sentence[0].upper() + diff.sentence[1:], width, subsequent_indent="  ")
+    counted = [
+        f"{word}: {_side_text(side)}" for word, side in (("before", diff.before), ("after", diff.after))
+    ]
+    lines += ["", *counted, ""]
+    head = f"A {diff.unit.upper()}"
+    rows: list[tuple[str, ...]] = [(head, "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
+    rows += [_measure_text(one) for one in diff.measures]
+    lines += _table(rows)
+    if diff.causes:
+        rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
+        rows += [_cause_text(row) for row in diff.causes]
+        lines += ["", *_table(rows)]
+    for note in diff.notes:
+        lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
+    return "\n".join(lines) + "\n"
+
+
+def _side_text(side: Side) -> str:
+    report = side.report
+    share = format_percent(100 * report.idle.lower / report.span_ns) if report.span_ns else "-"
+    steps = f"{report.steps.count} steps in " if report.steps is not None else ""
+    return f"{steps}{format_ns(report.span_ns)}, GPU provably idle for {share} % of it"
+
+
+def _measure_text(one: MeasureChange) -> tuple[str, ...]:
+    exact = not one.name.endswith("_ns")
+    verdict = "" if one.clear else "no clear change"
+    return (_WORDS[one.name], *_spread_text(one.before, exact), *_spread_text(one.after, exact), verdict)
+
+
+def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
+    if spread is None:
+        return "-", ""
+
+    def told(value: float) -> str:
+        return f"{value:.1f}".removesuffix(".0") if exact else format_ns(value) if value else "0"
+
+    return told(spread.usual), f"{told(spread.quartiles[0])} to {told(spread.quartiles[1])}"
+
+
+def _cause_text(row: CauseChange) -> tuple[str, ...]:
+    cells: list[str] = []
+    for loss, spread in ((row.before, row.spread_before), (row.after, row.spread_after)):
+        told = "-" if loss is None else f"{'' if row.proved else '<'}{format_ns(loss) if loss else '0'}"
+        cells += [
+            told,
+            _spread_text(spread, exact=False)[1] if spread is not None and loss is not None else "",
+        ]
+    return (f"{row.cause} {row.title}", *cells, str(row.change))
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        # a figure is right-aligned, its range follows
+        for column, cell in enumerate(row[1:], 1):
+            right = column % 2 and column < len(row) - 1
+            cells.append(cell.rjust(widths[column]) if right else cell.ljust(widths[column]))
+        lines.append("  ".join(cells).rstrip())
+    return lines

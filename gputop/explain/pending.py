@@ -1,0 +1,167 @@
+"""When a GPU certainly had work: what bounds its idle time from above.
+
+A wait for a stream that had to wait says that the last thing given to the stream was not complete up to then,
+so the stream had work from that enqueueing on. What looks like waiting and may be something else (a wait for
+a CPU, a host function in the stream, another GPU's event) is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group, Role
+from gputop.explain.evidence import Evidence
+from gputop.explain.intime import time_within
+from gputop.explain.pinned import HostRanges
+from gputop.explain.proofs import Proofs
+from gputop.explain.ranges import Ints, union
+from gputop.explain.streams import D2H, Streams
+
+WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
+RETURN_NS = 50_000  # a waiter that returns within this after its wakeup was woken by the completion
+END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU
+START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
+SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
+
+
+class Delays:
+    """What the scheduler did to waits for the GPU.
+
+    Attributes:
+        completed: For each call: when the work that it waited for was complete at the latest. Earlier than
+            its return only where it slept, was woken and returned at once, but had to wait for a CPU.
+        surely_waiting: Up to when it certainly waited: its return, or the begin of a preemption after which
+            it returned at once.
+        intervals: Those preemptions and late returns, as disjoint intervals.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        calls, slices = evidence.calls, evidence.slices
+        self.completed: Ints = calls["end"].copy()
+        self.surely_waiting: Ints = calls["end"].copy()
+        self.intervals: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        # queries never wait, however long they take
+        waits = (evidence.group(calls) == Group.SYNC) | (evidence.role(calls) == Role.COPY_SYNC)
+        rows = np.flatnonzero(waits & (calls["end"] - calls["begin"] > WAIT_NS))
+        if not len(rows) or not len(slices):
+            return
+        order = evidence.key(slices["row"], slices["end"])
+        last = np.searchsorted(order, evidence.key(calls["row"][rows], calls["end"][rows]), side="right") - 1
+        found = (last >= 0) & (slices["row"][last] == calls["row"][rows])
+        found &= (slices["begin"][last] >= calls["begin"][rows]) & (
+            calls["end"][rows] - slices["end"][last] <= RETURN_NS
+        )
+        rows, last = rows[found], last[found]
+        slept = slices["queued"][last] > slices["begin"][last]
+        self.completed[rows[slept]] = np.minimum(slices["queued"][last[slept]], calls["end"][rows[slept]])
+        self.surely_waiting[rows] = np.where(slept, slices["queued"][last], slices["begin"][last])
+        self.intervals = union(slices["queued"][last], slices["end"][last])
+
+
+class Pending:
+    """Intervals with work, by (GPU, process)."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        streams: Streams,
+        ranges: HostRanges,
+        delays: Delays,
+        direct: list[Proofs],
+    ) -> None:
+        """``direct`` are the proofs on each stream that name it or its device."""
+        self._evidence, self._streams = evidence, streams
+        self._ranges, self._delays = ranges, delays
+        self._parts: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
+        jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        held = streams.held()
+        for stream in np.flatnonzero(~np.isin(streams.pid, sorted(held))).tolist():
+            self._waits(stream, direct[stream], jointly)
+            self._queries(stream)
+            self._copies(stream)
+        for owner, (row, start) in jointly.items():
+            self._add_waits(owner, row, start)
+
+    def of(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        parts = [
+            part
+            for (owner, pid), known in self._parts.items()
+            if owner == device and pid != without
+            for part in known
+        ]
+        empty = np.zeros(0, np.int64)
+        return union(
+            np.concatenate([empty, *(part[0] for part in parts)]),
+            np.concatenate([empty, *(part[1] for part in parts)]),
+        )
+
+    def _owner(self, stream: int) -> tuple[int, int]:
+        return int(self._streams.device[stream]), int(self._streams.pid[stream])
+
+    def _add(self, owner: tuple[int, int], start: Ints, stop: Ints) -> None:
+        valid = (stop > start) & (start > 0)
+        self._parts.setdefault(owner, []).append((start[valid], stop[valid]))
+
+    def _add_waits(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
+        stop = np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
+        self._add(owner, start, stop)
+
+    def _last_given(self, streams: list[int], before: Ints) -> Ints:
+        """The end of the last operation that was begun before; 0 where there is none."""
+        _rows, begins, reach = self._streams.given(streams)
+        place = np.searchsorted(begins, before, side="left") - 1
+        return np.where(place >= 0, reach[np.maximum(place, 0)], -START_NS)
+
+    def _waits(self, stream: int, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]) -> None:
+        """A wait for the device is for some stream: then all that was enqueued last counts, on whichever."""
+        evidence, calls = self._evidence, self._evidence.calls
+        rows = np.flatnonzero(evidence.group_of(known.row) == Group.SYNC)
+        cover, row = known.cover[rows], known.row[rows]
+        begin, until = calls["begin"][row], self._delays.surely_waiting[row]
+        queued = time_within(evidence, calls["row"][row], begin, until).queued
+        waited = until - begin - queued > WAIT_NS
+        # what another thread enqueues just after it was called it may have waited for
+        event = evidence.role_of(row) == Role.PROVE_EVENT
+        before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
+        start = self._last_given([stream], before) + START_NS
+        row = row[waited]
+        whole = evidence.role_of(row) == Role.PROVE_DEVICE
+        owner = self._owner(stream)
+        self._add_waits(owner, row[~whole], start[~whole])
+        order = np.argsort(row[whole], kind="stable")
+        rows, start = row[whole][order], start[whole][order]
+        jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
+
+    def _queries(self, stream: int) -> None:
+        """A query that finds work: it was there since the last enqueueing."""
+        calls = self._evidence.calls
+        rows = self._streams.not_ready(stream)
+        self._add(
+            self._owner(stream),
+            self._last_given([stream], calls["end"][rows]) + START_NS,
+            calls["begin"][rows],
+        )
+
+    def _copies(self, stream: int) -> None:
+        """A copy to the host that took longer than its bytes waited for the work before it.
+
+        One to page-locked memory that does not wait has no reason to: what takes it long is something else.
+        """
+        evidence, calls = self._evidence, self._evidence.calls
+        row, _begin, _reach = self._streams.given([stream])
+        row = row[row >= 0]
+        row = row[(calls["direction"][row] == D2H) & (evidence.group_of(row) == Group.COPY)]
+        pinned = self._ranges.pinned(calls["pid"][row], calls["aux"][row], calls["begin"][row])
+        row = row[~pinned | (evidence.role_of(row) == Role.COPY_SYNC)]
+        begin, end = calls["begin"][row], calls["end"][row]
+        queued = time_within(evidence, calls["row"][row], begin, end).queued
+        stop = end - queued - (calls["bytes"][row] / SLOW_COPY).astype(np.int64) - END_NS
+        streams = [stream, *self._streams.peers(stream)]
+        begins = self._streams.given(streams)[1]
+        beside = np.searchsorted(begins, begin + WAIT_NS + queued) > np.searchsorted(
+            begins, begin, side="right"
+        )
+        waited = (stop - begin > WAIT_NS) & ~beside
+        start = self._last_given(streams, begin[waited]) + START_NS
+        self._add(self._owner(stream), start, stop[waited])
