@@ -18,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
+from probes.frames import interpreter
+from probes.frames.lines import Lines
+from probes.frames.stackring import StackRing
 from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
@@ -47,6 +50,7 @@ class LivePlan:
         interpreters: Prefixes of Python installations whose wheels may be used.
         program: File of the command to come, which may have the CUDA runtime inside.
         nvml_library: NVML library to load instead of the system's.
+        lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
         problems: What cannot be observed, as far as it is known before: sentences.
     """
 
@@ -58,6 +62,7 @@ class LivePlan:
     program: Path | None = None
     nvml_library: Path | None = None
     problems: tuple[str, ...] = ()
+    lines: str = "costly"
 
 
 class LiveSource:
@@ -95,7 +100,8 @@ class LiveSource:
             raise
 
     def _start_probes(self) -> None:
-        options = loader.Options(self._plan.pids is None, self._plan.ring_bytes, os.getpid())
+        plan = self._plan
+        options = loader.Options(plan.pids is None, plan.ring_bytes, os.getpid(), plan.lines)
         programs = loader.load(options)
         self._programs = programs
         self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
@@ -135,6 +141,7 @@ class LiveSource:
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
             "tells": dict(self._programs.tells),
+            "lines": self._plan.lines,
             "libraries": [
                 {
                     "path": entry.target.shown,
@@ -169,8 +176,12 @@ class LiveSource:
             return False
 
     def _attach_libraries(self) -> None:
+        ring = StackRing(self._programs.maps["stacks"], loader.STACK_BYTES)
+        maps, tell = self._programs.maps, self._pending.append
+        self._lines = Lines(self._attachments, maps, ring, self._wanted, tell)
         self._scanner = Scanner(
             self._attachments,
+            self._lines if self._plan.lines != "off" else None,
             self._wanted,
             self._roster.alive,
             self._pending.append,
@@ -179,7 +190,8 @@ class LiveSource:
         installed = libraries.installed(self._plan.environment, self._plan.interpreters)
         if not self._programs.multi:
             installed = attach_perf.first_of_each(installed)
-        self._scanner.begin(loader.max_cpus(), installed, self._plan.program)
+        pythons = interpreter.installed(self._plan.environment, self._plan.interpreters, self._plan.program)
+        self._scanner.begin(loader.max_cpus(), installed, pythons, self._plan.program)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -211,6 +223,7 @@ class LiveSource:
                 deadline = max(deadline + period, time.monotonic())
         self._detach()
         self._ring.close()
+        self._lines.close()
 
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
@@ -253,6 +266,7 @@ class LiveSource:
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
+        yield from self._lines.drain(mark_ns)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None

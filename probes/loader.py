@@ -20,7 +20,9 @@ from probes.frames import layout as layout_of_python
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
-SOURCES = tuple(_HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "python.c", "calls.c", "scheduler.c"))
+SOURCES = tuple(
+    _HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "python.c", "calls.c", "scheduler.c")
+)
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
 BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
@@ -30,6 +32,9 @@ MAX_THREADS = 16384
 MAX_PROCS = 4096
 MAX_CODES = 65536  # Python functions that are known at a time
 STACK_BYTES = 8 << 20  # room for what is told of them between two marks
+
+# whose line is looked for -> how the programs know
+LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
 
 OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
 ATTACH_VARIABLE = "GPUTOP_ATTACH"
@@ -85,11 +90,13 @@ class Options:
         watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
         ring_bytes: Size of the ring buffer, a power of two of pages.
         own_pid: gputop itself, never watched.
+        lines: Calls whose line of Python is looked for: one of LINES.
     """
 
     watch_all: bool
     ring_bytes: int
     own_pid: int
+    lines: str = "costly"
 
 
 def max_cpus() -> int:
@@ -133,7 +140,7 @@ def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
 def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
     offsets = layout.offsets
     task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
-    defines = {
+    defines: dict[str, int | str] = {
         "TASK_PID": task["pid"],
         "TASK_COMM": task["comm"],
         "TASK_FLAGS": task["flags"],
@@ -153,6 +160,7 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
+        "WANTS_LINE(cookie)": LINES[options.lines],
         "MAX_CODES": MAX_CODES,
         "STACK_PAGES": STACK_BYTES // os.sysconf("SC_PAGE_SIZE"),
     }

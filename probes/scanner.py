@@ -12,6 +12,7 @@ from pathlib import Path
 
 from probes import api, libraries, procfs
 from probes.attach import Attachments
+from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped, MmapEvents
 from probes.pages import SharedPages
@@ -28,6 +29,7 @@ class Scanner:
 
     Args:
         attachments: What attaches.
+        lines: What makes lines of Python known; None where they are not asked for.
         wanted: Whether a process may be one whose libraries count.
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
@@ -37,6 +39,7 @@ class Scanner:
     def __init__(
         self,
         attachments: Attachments,
+        lines: Lines | None,
         wanted: Callable[[int], bool],
         watched: Callable[[], Iterable[int]],
         tell: Callable[[Sample], None],
@@ -44,6 +47,7 @@ class Scanner:
         everyone: bool,
     ) -> None:
         self._attachments = attachments
+        self._lines = lines
         self._wanted = wanted
         self._watched = watched
         self._everyone = everyone
@@ -56,7 +60,9 @@ class Scanner:
         self._scans = 0
         self._scanned: set[int] = set()
 
-    def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
+    def begin(
+        self, cpus: int, installed: Iterable[Target], pythons: Iterable[Path], command: Path | None
+    ) -> None:
         """Attaches to what is there: libraries that will be found, then those that are mapped."""
         try:
             self._events = MmapEvents(cpus)  # before the first look, so that nothing falls between
@@ -67,6 +73,8 @@ class Scanner:
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target)
         self._scan(libraries.all_pids())
+        if self._lines is not None:
+            self._lines.begin(pythons, filter(self._wanted, libraries.all_pids()))
 
     def run(self, stop: threading.Event) -> None:
         """Goes on until ``stop``; for a thread of its own."""
@@ -76,7 +84,8 @@ class Scanner:
                 if not stop.wait(POLL_S):
                     self._poll()
                 continue
-            found, lost = self._events.wait(_WAIT_S)
+            late = self._lines is not None and self._lines.retry()
+            found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
             if found:
                 self._notice(found)
             behind |= lost
@@ -92,6 +101,8 @@ class Scanner:
 
     def _notice(self, found: list[Mapped]) -> None:
         self._attach(self._new(found))
+        if self._lines is not None:
+            self._lines.notice(found)
         watched = set(self._watched())
         for mapping in found:
             drives = libraries.layer(mapping) == api.DRIVER
@@ -127,6 +138,8 @@ class Scanner:
                 self._look_at(pid, drives=True)
         for pid in self._watched():
             self._look_at(pid, drives=False)
+            if self._lines is not None:
+                self._lines.look_at(pid)
 
     # -- programs with the runtime inside ---------------------------------------------------
 

@@ -100,7 +100,9 @@ FIELDS: tuple[Field, ...] = (
     Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated"),
     Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
     Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
-    Field("stack", "u64", "<u8", "CALL: which Python stack made it, or why that is unknown (frames/layout.py)"),
+    Field(
+        "stack", "u64", "<u8", "CALL: which Python stack made it, or why that is unknown (frames/layout.py)"
+    ),
 )
 
 # alias -> (field at whose offset it starts, bytes past it, numpy type)

@@ -10,7 +10,7 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.chaintext import chain, usual_api
+from gputop.explain.chaintext import chain, usual_api, usual_line
 from gputop.explain.evidence import Column
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
@@ -139,7 +139,7 @@ def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
         loss,
         int(scene.evidence.threads.pid[leader]),
         int(scene.evidence.threads.tid[leader]),
-        _culprit(cause, claim),
+        usual_api(scene, _blamed(cause, claim)),
         chain(claim),
         _evidence(claim, per_gap),
         _ruled_out(claim),
@@ -148,16 +148,18 @@ def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
         lower // scene.steps.count if scene.steps is not None and scene.steps.count else None,
+        usual_line(scene, _blamed(cause, claim)),
     )
 
 
-def _culprit(cause: Cause, claim: Claim) -> str:
+def _blamed(cause: Cause, claim: Claim) -> Ints:
+    """The calls that the cause blames; -1 where a gap has none."""
     scene, gaps = claim.scene, claim.gaps
     if cause.culprit == "closer":
-        return usual_api(scene, scene.gaps.closer[gaps])
+        return scene.gaps.closer[gaps]
     if cause.culprit == "inside":
-        return usual_api(scene, scene.leaves.call[claim.leaves])
-    return usual_api(scene, scene.gaps.opener[gaps])
+        return scene.leaves.call[claim.leaves]
+    return scene.gaps.opener[gaps]
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:

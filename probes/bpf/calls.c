@@ -125,7 +125,7 @@ int on_entry(struct pt_regs *ctx)
 	}
 	f->stack = 0;
 	/* a lower layer's call inside is made by the same line */
-	if (cookie >> 57 & 1 && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack))
+	if (WANTS_LINE(cookie) && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack))
 		f->stack = python_stack(pid, tid, sp);
 	t->depth = depth + 1;
 	t->called = 1;

@@ -103,15 +103,15 @@ def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
     return Interpreter(path, shown, version, "", layout, runtime.address, code_type, run_main, start, free)
 
 
-def _version(
-    image: elf.Image, found: Mapping[str, elf.Object], path: Path, shown: str
-) -> tuple[int, int]:
+def _version(image: elf.Image, found: Mapping[str, elf.Object], path: Path, shown: str) -> tuple[int, int]:
     if "Py_Version" in found:
         number = int.from_bytes(image.read(found["Py_Version"].address, 4), "little")
         return number >> 24, number >> 16 & 0xFF
     if found["_PyRuntime"].size in _SIZES_3_10:
         return 3, 10
-    match = _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown)) or _MINOR.search(path.name)
+    match = (
+        _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown)) or _MINOR.search(path.name)
+    )
     return (3, int(match[1])) if match else (0, 0)
 
 

@@ -76,8 +76,8 @@ LAYOUTS: dict[int, Layout] = {
         first_instruction=192, first_traceable=176, ascii=40, compact=56,
     ),
     13: Layout(
-        key=2164, interpreters=632, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0, previous=8,
-        instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
+        key=2164, interpreters=632, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0,
+        previous=8, instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
         first_instruction=200, first_traceable=184, ascii=40, compact=56,
     ),
 }  # fmt: skip

@@ -107,7 +107,7 @@ class Resolver:
         return self._interpreters[row].layout if row < len(self._interpreters) else None
 
     def _stack(self, record: bytes) -> Stack | None:
-        """None while a code object of it has not come: another thread met it first and is about to send it."""
+        """None while a code object of it has not come: another thread met it first and sends it."""
         head = np.frombuffer(record, STACK_DTYPE, 1)[0]
         rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
         row = int(head["row"])

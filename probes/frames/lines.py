@@ -1,0 +1,195 @@
+"""Keeps Python lines known: probes interpreters, finds those that run already, tells the stacks that come."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from probes import bpfcall, elf, procfs
+from probes.attach import Attachments
+from probes.frames import interpreter, late
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
+from probes.frames.resolver import Resolver, Stack
+from probes.frames.stackring import StackRing
+from probes.mmap_events import Mapped
+from probes.source import FRAMES, PROBLEM, Sample
+
+STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
+_PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_EXISTS = 1  # BPF_NOEXIST
+
+Identity = tuple[int, int]
+
+
+class Lines:
+    """One for a session. ``begin``, ``notice`` and ``retry`` belong to the scanner's thread, ``drain`` to the
+    reader's.
+
+    Args:
+        attachments: Attaches the probes.
+        maps: The maps of the programs.
+        ring: The stacks' ring.
+        wanted: Whether a process may be watched.
+        tell: Takes what is to be told, from whichever thread.
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        maps: dict[str, int],
+        ring: StackRing,
+        wanted: Callable[[int], bool],
+        tell: Callable[[Sample], None],
+    ) -> None:
+        self._attachments = attachments
+        self._maps = maps
+        self._ring = ring
+        self._wanted = wanted
+        self._tell = tell
+        self._rows: list[Interpreter] = []
+        self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
+        self._waiting: dict[int, float] = {}  # processes to look at again, until then
+        self._told: set[tuple[int, str]] = set()
+        self._resolver = Resolver(self._rows)
+
+    # -- the scanner's thread ------------------------------------------------------------------------
+
+    def begin(self, paths: Iterable[Path], pids: Iterable[int]) -> None:
+        """Probes interpreters that will be used, then looks at processes that run."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._file(path, str(path), _identity(path))
+        for pid in pids:
+            self.look_at(pid)
+
+    def notice(self, mappings: Iterable[Mapped]) -> None:
+        """Looks at processes that have mapped an interpreter just now."""
+        for mapping in mappings:
+            if interpreter.may_be(mapping.path.rpartition("/")[2]) and self._wanted(mapping.pid):
+                self.look_at(mapping.pid)
+
+    def retry(self) -> bool:
+        """Looks again at processes whose interpreter was not ready; whether there still are any."""
+        for pid in list(self._waiting):
+            self.look_at(pid)
+        return bool(self._waiting)
+
+    def look_at(self, pid: int) -> None:
+        """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
+        until = self._waiting.pop(pid, time.monotonic() + _PATIENCE_S)
+        if bpfcall.contains(self._maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
+            return
+        for mapping in late.candidates(pid):
+            row = self._reach(pid, mapping)
+            if isinstance(row, str):
+                self._problem(pid, row)
+            if not isinstance(row, int) or not self._holds(row, mapping):
+                continue
+            try:
+                self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
+            except late.NotYetError:
+                if time.monotonic() < until:
+                    self._waiting[pid] = until
+            except late.NoSlotError:
+                self._problem(pid, "where its threads keep their state is not found")
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.EACCES):
+                    self._problem(pid, "its memory is closed to us")
+            return
+
+    def _holds(self, row: int, mapping: late.FileMapping) -> bool:
+        """Whether this mapping of the file is the one with the code."""
+        place = self._rows[row].run_main_offset
+        return mapping.offset <= place < mapping.offset + mapping.end - mapping.start
+
+    def _reach(self, pid: int, mapping: late.FileMapping) -> int | str | None:
+        if mapping.file in self._files:
+            return self._files[mapping.file]
+        for path in (Path(mapping.path), Path(f"/proc/{pid}/root{mapping.path}")):
+            with contextlib.suppress(OSError):
+                identity = _identity(path)
+                if identity[1] == mapping.file[1]:  # overlayfs shows another device
+                    self._files[mapping.file] = self._file(path, mapping.path, identity)
+                    return self._files[mapping.file]
+        return None
+
+    def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
+        """Probes a file that was not seen before: its row, or why there is none."""
+        if identity in self._files:
+            return self._files[identity]
+        found: int | str | None
+        try:
+            read = interpreter.read(path, shown)
+            found = None if read is None else read.problem or self._probe(read)
+        except elf.ElfError:
+            found = None
+        except OSError as error:
+            found = f"{shown} cannot be probed: {error.strerror}"
+        self._files[identity] = found
+        return found
+
+    def _probe(self, found: Interpreter) -> int | str:
+        row = len(self._rows)
+        if row >= MAX_INTERPRETERS or found.layout is None:
+            return f"more than {MAX_INTERPRETERS} interpreters"
+        content = row_bytes(found.layout, found.runtime - found.run_main, found.code_type - found.run_main)
+        bpfcall.update(self._maps["interpreters"], struct.pack("<I", row), content)
+        self._rows.append(found)
+        # what frees code first: a line must never be that of code which had the address before
+        self._attachments.attach_one("on_code_free", found.path, found.free_offset, row)
+        self._attachments.attach_one("on_python", found.path, found.run_main_offset, row)
+        return row
+
+    def _configure(self, pid: int, row: int, place: late.Place) -> None:
+        content = np.zeros(1, PROCESS_DTYPE)
+        content["serial"] = time.monotonic_ns() ^ pid << 32
+        content["slot"], content["code_type"], content["row"] = place.slot, place.code_type, row
+        with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
+            bpfcall.update(self._maps["pythons"], struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
+
+    def _problem(self, pid: int, why: str) -> None:
+        if (pid, why) in self._told or not self._wanted(pid):
+            return
+        self._told.add((pid, why))
+        facts = procfs.process_facts(pid)
+        text = f"Python lines of process {pid} ({facts['name'] if facts else '?'}) are unknown: {why}"
+        self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+
+    # -- the reader's thread -------------------------------------------------------------------------
+
+    def drain(self, now_ns: int) -> Iterator[Sample]:
+        """The stacks that came since the last time."""
+        batch: list[Stack] = []
+        for stack in self._resolver.take(self._ring.read()):
+            batch.append(stack)
+            if len(batch) == STACKS_A_SAMPLE:
+                yield _sample(batch, now_ns)
+                batch = []
+        if batch:
+            yield _sample(batch, now_ns)
+
+    def close(self) -> None:
+        """Unmaps the ring."""
+        self._ring.close()
+
+
+def _identity(path: Path) -> Identity:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _sample(stacks: list[Stack], now_ns: int) -> Sample:
+    data = {
+        "pid": [stack.pid for stack in stacks],
+        "stack": [stack.id for stack in stacks],
+        "frames": [[list(frame) for frame in stack.frames] for stack in stacks],
+    }
+    return Sample(FRAMES, now_ns, data)
