@@ -10,7 +10,7 @@ from typing import Any
 # where Python's own modules and installed packages lie: the line that a person can change is further out.
 # The bindings of the demo's workloads count as such a package.
 _LIBRARY = re.compile(
-    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen |/gputop/demo/cuda\.py$"
+    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen |/gputop/demo/(cuda|torchlike)\.py$"
 )
 _MOST_STACKS = 1 << 20
 

@@ -62,13 +62,20 @@ class Resolver:
         self._pending: list[bytes] = []
 
     def take(self, records: Iterator[bytes]) -> Iterator[Stack]:
-        """The stacks that are complete with these records."""
+        """The stacks that are complete with these records.
+
+        In their order: an address may be that of several code objects, one after the other.
+        """
         for record in records:
             kind = int.from_bytes(record[:4], "little")
             if kind == CODE_RECORD:
                 self._take_code(record)
             elif kind == STACK_RECORD and len(self._pending) < _MOST_PENDING:
                 self._pending.append(record)
+            if self._pending:
+                yield from self._complete()
+
+    def _complete(self) -> Iterator[Stack]:
         waiting, self._pending = self._pending, []
         for record in waiting:
             stack = self._stack(record)
