@@ -99,6 +99,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 	s->hash = s->python.serial;
 	s->stack.count = 0;
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
+#pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_WALK; i++) {
 		u64 address = s->address;
 		u32 count = s->stack.count;
@@ -167,6 +168,7 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 	if (bpf_probe_read_user(&size, 8, (void *)(table + BYTES_SIZE)))
 		return false;
 	c->table_bytes = size;
+#pragma clang loop unroll(disable)
 	for (int part = 0; part < TABLE_PARTS; part++) {
 		u64 at = part * TABLE_BYTES, left = c->table_bytes - at;
 		if (left > TABLE_BYTES)
@@ -187,6 +189,7 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 /* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. */
 static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id)
 {
+#pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		if (i >= s->stack.count)
 			break;

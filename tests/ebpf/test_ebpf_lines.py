@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recording import PROGRAMS, Recorded, Workshop
+from recording import PROGRAMS, Recorded, Workshop, wait_until
+from test_ebpf_arrivals import marks
 from test_ebpf_interpreters import interpreter
 
 pytestmark = pytest.mark.ebpf
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.ebpf
 MINORS = (10, 11, 12, 13)
 PROGRAM = str(PROGRAMS / "python_lines.py")
 READY_S = 0.3  # after gputop has started, the interpreter of a program that runs is known
-BEGUN_S = 2.0  # for gputop itself to start, with room to spare
 
 Line = tuple[str, int, str]
 
@@ -58,8 +57,6 @@ def assert_all_right(run: Recorded, processes: int) -> None:
 def test_a_started_program_and_its_children(minor: int, tmp_path: Path) -> None:
     run = Workshop(tmp_path).record(python(minor), PROGRAM, "10", "child")
     assert_all_right(run, 3)
-    (most,) = [line for line in run.said if len(line["lines"]) > 100][:1] or [run.said[-1]]
-    assert sum(row[3] for row in most["lines"]) > 500
 
 
 def test_a_virtual_environment(tmp_path: Path) -> None:
@@ -87,7 +84,8 @@ def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
     )
     time.sleep(0.3)
     recorder = workshop.start(["--pid", str(program.pid)])
-    time.sleep(BEGUN_S + READY_S)
+    wait_until(lambda: marks(workshop.file) > 0, "the recording")
+    time.sleep(READY_S)
     program.communicate(b"go\n", timeout=60)
     assert_all_right(workshop.finish(recorder), 1)
 
@@ -95,10 +93,12 @@ def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
 def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
     """What came before its interpreter was found is unknown and counted, all else is right."""
     workshop = Workshop(tmp_path)
-    program = subprocess.Popen([python(12), PROGRAM, "300"], env=workshop.environment())
-    time.sleep(0.5)
+    program = subprocess.Popen(
+        [python(12), PROGRAM, "1", "endless"], env=workshop.environment(), stdin=subprocess.PIPE
+    )
     recorder = workshop.start(["--pid", str(program.pid)])
-    program.wait(timeout=100)
+    wait_until(lambda: marks(workshop.file) > 3, "the recording")
+    program.communicate(b"go\n", timeout=60)
     run = workshop.finish(recorder)
     (line,) = run.said
     process = run.process(program.pid)
@@ -124,28 +124,3 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     assert process["lines"] == []
     assert process["unknown_lines"] == sum(row[3] for row in run.said[0]["lines"])
     assert any("lines of process" in text and "3.9" in text for text in run.stats["problems"])
-
-
-def test_py_spy_agrees(tmp_path: Path) -> None:
-    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    if spy is None:
-        pytest.skip("py-spy is not installed")
-    source = tmp_path / "blocked.py"
-    source.write_text(
-        "import ctypes, signal\n"
-        "runtime = ctypes.CDLL('libcudart.so.12')\n"
-        "def inner():\n"
-        "    runtime.cudaDeviceSynchronize(\n"
-        "    ); signal.pause()\n"
-        "def outer():\n"
-        "    inner()\n"
-        "outer()\n"
-    )
-    workshop = Workshop(tmp_path)
-    recorder = workshop.start(["--", sys.executable, str(source)])
-    time.sleep(3)
-    pid = int(subprocess.run(["pgrep", "-f", str(source)], capture_output=True, text=True, check=True).stdout.split()[-1])
-    dump = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=True).stdout
-    os.kill(pid, signal.SIGKILL)
-    workshop.finish(recorder, status=137)
-    assert "inner" in dump

@@ -1,7 +1,8 @@
 """Calls CUDA from every kind of Python line, and counts by itself which line made how many calls.
 
-``sync(); own()`` stand on one line each time, so that both are the same line. The counts of each process go
-to SELF_LOG. Arguments: rounds, and ``late`` to wait for a line on standard input first.
+``own(sync())`` stand on one line each time, so that both are the same line. The counts of each process go
+to SELF_LOG. Arguments: rounds, and ``late`` to wait for a line on standard input first, ``endless`` to go on
+until there is one, ``child`` to fork, then to start itself once more.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 
 RUNTIME = ctypes.CDLL(os.environ.get("TEST_CUDART", "libcudart.so.12"))
@@ -24,7 +24,7 @@ COUNTS = Counter()
 LOCK = threading.Lock()
 
 
-def own():
+def own(_result):
     frame = sys._getframe(1)
     code = frame.f_code
     name = getattr(code, "co_qualname", code.co_name)
@@ -33,106 +33,107 @@ def own():
 
 
 def twice():
-    sync(); own()
-    sync_held(); own()
+    own(sync())
+    own(sync_held())
 
 
 def generator(n):
     for _ in range(n):
-        sync(); own()
+        own(sync())
         yield
 
 
 def delegating():
     yield from generator(3)
-    sync(); own()
+    own(sync())
     yield
 
 
 async def coroutine(depth):
-    sync(); own()
+    own(sync())
     if depth:
         await coroutine(depth - 1)
-        sync(); own()
+        own(sync())
     await asyncio.sleep(0)
-    sync(); own()
+    own(sync())
 
 
 async def ticker():
     for _ in range(3):
-        sync(); own()
+        own(sync())
         yield 1
 
 
 async def gathered():
     await asyncio.gather(*(coroutine(depth) for depth in range(5)))
     async for _ in ticker():
-        sync(); own()
-    return [(sync(), own()) async for _ in ticker()]
+        own(sync())
+    return [own(sync()) async for _ in ticker()]
 
 
 def decorated(function):
     @functools.wraps(function)
     def wrapper(*arguments):
-        sync(); own()
+        own(sync())
         return function(*arguments)
+
     return wrapper
 
 
 @decorated
 @decorated
 def inner(n):
-    sync(); own()
+    own(sync())
     return n
 
 
 def recursive(n):
     if n == 0:
-        sync(); own()
+        own(sync())
         return
     recursive(n - 1)
     if n % 16 == 0:
-        sync(); own()
+        own(sync())
 
 
 class Guard:
     def __enter__(self):
-        sync(); own()
+        own(sync())
 
     def __exit__(self, *_):
-        sync(); own()
+        own(sync())
 
     def __init__(self):
-        sync(); own()
+        own(sync())
 
     @property
     def value(self):
-        sync(); own()
+        own(sync())
         return 1
 
     def __lt__(self, other):
-        sync(); own()
+        own(sync())
         return True
 
     def __getattr__(self, name):
-        sync(); own()
+        own(sync())
         return name
 
     def __del__(self):
-        sync(); own()
+        own(sync())
 
 
 @contextlib.contextmanager
 def managed():
-    sync(); own()
+    own(sync())
     try:
         yield
     finally:
-        sync(); own()
+        own(sync())
 
 
 def compare(left, right):
-    sync(); own()
+    own(sync())
     return left.contents.value - right.contents.value
 
 
@@ -140,40 +141,42 @@ def through_c():
     numbers = (ctypes.c_int * 8)(5, 3, 8, 1, 7, 2, 6, 4)
     pointer = ctypes.POINTER(ctypes.c_int)
     LIBC.qsort(numbers, 8, 4, ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(compare))
-    sorted(range(5), key=lambda n: (sync(), own(), n)[2])
+    sorted(range(5), key=lambda n: (own(sync()), n)[1])
     list(map(inner, range(3)))
-    min([Guard(), Guard()]).missing
-    functools.reduce(lambda a, b: (sync(), own(), b)[2], range(4))
+    assert min([Guard(), Guard()]).missing
+    functools.reduce(lambda a, b: (own(sync()), b)[1], range(4))
 
 
 def comprehensions():
-    [(sync(), own()) for _ in range(3)]
-    {n: (sync(), own()) for n in range(3)}
-    [[(sync(), own()) for _ in range(2)] for _ in range(2)]
-    list((sync(), own()) for _ in range(3))
+    [own(sync()) for _ in range(3)]
+    {n: own(sync()) for n in range(3)}
+    [[own(sync()) for _ in range(2)] for _ in range(2)]
+    sum(own(sync()) or 1 for _ in range(3))
 
 
 def raising():
     try:
-        sync(); own()
+        own(sync())
         raise ValueError
     except ValueError:
-        sync(); own()
+        own(sync())
     finally:
-        sync(); own()
+        own(sync())
 
 
 def executed(n):
     """Code whose address is used again at once, in two shapes."""
     for number in range(n):
         blank = "\n" * (number % 7)
-        exec(f"{blank}def made_{number % 3}():\n    sync(); own()\nmade_{number % 3}()", globals())
-        eval(compile(f"{blank}(sync(), own())", f"<made {number % 5}>", "eval"))
+        exec(f"{blank}def made_{number % 3}():\n    own(sync())\nmade_{number % 3}()", globals())
+        eval(compile(f"{blank}own(sync())", f"<made {number % 5}>", "eval"))
 
 
-LONG = "def long(n):\n" + "".join(
-    f"    x{number} = n + {number}; y = x{number} * n - {number}\n" for number in range(1500)
-) + "    sync(); own()\n    if n: sync(); own()\n"
+LONG = (
+    "def long(n):\n"
+    + "".join(f"    x{number} = n + {number}; y = x{number} * n - {number}\n" for number in range(1500))
+    + "    own(sync())\n    if n: own(sync())\n"
+)
 
 
 def everything(rounds):
@@ -182,13 +185,14 @@ def everything(rounds):
     for _ in range(rounds):
         twice()
         twice()
-        list(generator(3)); list(delegating())
+        list(generator(3))
+        list(delegating())
         asyncio.run(gathered())
         inner(1)
         recursive(64)
         with Guard() as _, managed():
-            sync(); own()
-        Guard().value
+            own(sync())
+        assert Guard().value
         through_c()
         comprehensions()
         raising()
@@ -211,6 +215,11 @@ def main():
     for thread in threads:
         thread.start()
     everything(rounds)
+    if "endless" in sys.argv:
+        line = threading.Thread(target=sys.stdin.readline)
+        line.start()
+        while line.is_alive():
+            everything(1)
     for thread in threads:
         thread.join()
     if "child" in sys.argv:
@@ -223,8 +232,6 @@ def main():
         os.waitpid(pid, 0)
         subprocess.run([sys.executable, __file__, "1"], check=True)
     tell()
-    if "stay" in sys.argv:
-        time.sleep(60)
 
 
 if __name__ == "__main__":
