@@ -196,12 +196,13 @@ def scanning(
     attaching, told, stop = Attaching(), list[Sample](), threading.Event()
     subject = scanner.Scanner(
         attaching,  # type: ignore[arg-type]
+        None,
         lambda _pid: wanted,
         lambda: [ME],
         told.append,
         everyone=True,
     )
-    subject.begin(1, [], None)
+    subject.begin(1, [], [], None)
     thread = threading.Thread(target=subject.run, args=(stop,))
     thread.start()
     try:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from probes import libraries
 from probes.frames.interpreter import installed
@@ -18,11 +20,10 @@ from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
 
 BOUND = 4.0
 FRAMES = 16
-ROUNDS = 5
-BATCHES, CALLS = 300, 100
+ROUNDS = 15
+BATCHES, CALLS = 100, 50
 MINORS = (10, 11, 12, 13)
-_UNBOUNDED = (10,)  # its frames are objects: each is a read of its own
-_SYNC, _LAUNCH = COUNTED["cudaStreamSynchronize"], LIGHT["cudaEventQuery"]
+_SYNC, _QUERY = COUNTED["cudaStreamSynchronize"], LIGHT["cudaEventQuery"]
 
 _PROGRAM = """#!{python}
 import ctypes, os, sys, time
@@ -58,7 +59,7 @@ def rows(folder: Path) -> list[Row]:
     path, _ = build(folder)
     library = libraries.target(path)
     assert library is not None
-    captured, others = {}, {}
+    found: dict[int, _Added] = {}
     with Apart() as place:
         for minor in MINORS:
             python = _python(minor)
@@ -66,30 +67,45 @@ def rows(folder: Path) -> list[Row]:
                 continue
             program = folder / f"caller{minor}"
             program.write_text(
-                _PROGRAM.format(python=python, library=str(path), sync=_SYNC, query=_LAUNCH, frames=FRAMES)
+                _PROGRAM.format(python=python, library=str(path), sync=_SYNC, query=_QUERY, frames=FRAMES)
             )
             program.chmod(0o755)
             with Driver(program, place.cpu) as driver:
-                captured[minor], others[minor] = _measure(driver, library, python)
-    bounded = [ratio for minor, (ratio, _) in captured.items() if minor not in _UNBOUNDED]
-    texts = [f"3.{minor} {ratio:.2f} (+{ns:.0f} ns)" for minor, (ratio, ns) in captured.items()]
-    query = [f"3.{minor} {ns:+.0f} ns" for minor, (_, ns) in others.items()]
+                found[minor] = _measure(driver, library, python)
+    unit = median(added.entry for added in found.values())
+    worst = max(added.captured for added in found.values())
+    texts = [
+        f"3.{minor} {added.captured / unit:.2f} (+{added.captured:.0f} ns)" for minor, added in found.items()
+    ]
+    others = [f"3.{minor} {added.other:+.0f} ns" for minor, added in found.items()]
     return [
-        Row("line of a call, 16 frames / empty entry", max(bounded), "", BOUND, "; ".join(texts)),
         Row(
-            "line that is not asked for / empty entry",
-            max(ratio for ratio, _ in others.values()),
+            "line of a call, 16 frames / empty entry",
+            worst / unit,
             "",
+            BOUND,
+            f"{'; '.join(texts)}; empty entry {unit:.0f} ns",
+        ),
+        Row(
+            "a call whose line is not asked for",
+            median(a.other for a in found.values()),
+            " ns",
             None,
-            "; ".join(query),
+            "; ".join(others),
         ),
     ]
 
 
-def _measure(
-    driver: Driver, library: libraries.Target, python: Path
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(ratio, ns) that a line adds to a call that asks for it, and to one that does not."""
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Nanoseconds that are added to a call: by an empty entry probe, by its line, by a line not asked for."""
+
+    entry: float
+    captured: float
+    other: float
+
+
+def _measure(driver: Driver, library: libraries.Target, python: Path) -> _Added:
     empty = Empty(library)
     without, gputop = (Gputop(library, driver.pid, lines) for lines in ("off", "costly"))
     interpreters = list(installed({}, [python.resolve().parent.parent], python))
@@ -107,16 +123,15 @@ def _measure(
     for one in (without, gputop):
         one.close()
     # the fastest of all rounds: a machine that is slow for some rounds would be divided by one that is not
-    fastest = [{key: min(times[key] for times in part) for key in (_SYNC, _LAUNCH)} for part in found]
+    fastest = [{key: min(times[key] for times in part) for key in (_SYNC, _QUERY)} for part in found]
     bare, entry, off, on = fastest
-    added = {key: on[key] - off[key] for key in (_SYNC, _LAUNCH)}
-    unit = (entry[_SYNC] - bare[_SYNC] + entry[_LAUNCH] - bare[_LAUNCH]) / 2
-    return (added[_SYNC] / unit, added[_SYNC]), (added[_LAUNCH] / unit, added[_LAUNCH])
+    unit = (entry[_SYNC] - bare[_SYNC] + entry[_QUERY] - bare[_QUERY]) / 2
+    return _Added(unit, on[_SYNC] - off[_SYNC], on[_QUERY] - off[_QUERY])
 
 
 def _times(driver: Driver, gputop: Gputop | None) -> dict[int, float]:
     times = {}
-    for function in (_SYNC, _LAUNCH):
+    for function in (_SYNC, _QUERY):
         driver.order(function, BATCHES, CALLS)
         times[function] = driver.answer(gputop.drain if gputop else lambda: None).fastest_ns
     return times
