@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, torch, fault-suite, recordings, shown, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,13 +9,17 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test setup dev lint bench install uninstall clean
+.PHONY: run test fault-suite setup dev lint bench torch recordings shown install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
 
 test: dev
 	@scripts/test.sh $(ARGS)
+
+# injected causes against what explain says; ARGS="--seeds 1,2,3 T01 T02", R for R1 to R9
+fault-suite: dev
+	@.venv/bin/python -m tests.faults $(ARGS)
 
 # what run, test and install share; a second time it only looks whether anything changed
 setup:
@@ -29,6 +33,19 @@ lint: dev
 
 bench: dev
 	@.venv/bin/python -m tests.bench $(ARGS)
+
+# a CPU build of PyTorch, outside of the repository, for the tests with its real DataLoader
+torch:
+	@scripts/torch.sh
+
+# records the demos again (root), and shows what gputop says of them in the pages
+recordings: dev
+	@scripts/recordings.sh $(ARGS)
+	@$(MAKE) --no-print-directory shown
+
+# after a change of what gputop prints: the outputs in README.md and recordings/README.md
+shown: dev
+	@.venv/bin/python scripts/shown.py
 
 install: setup
 	@scripts/install.sh

@@ -24,6 +24,17 @@ class Facts:
         self._problems: dict[str, str] = {}  # what it is about -> the sentence
         self._notes: list[str] = []
 
+    def copy(self) -> Facts:
+        """Facts that grow apart from these."""
+        other = Facts()
+        other.processes, other._names, other._owners = (
+            dict(self.processes),
+            dict(self._names),
+            dict(self._owners),
+        )
+        other._apis, other._problems, other._notes = list(self._apis), dict(self._problems), list(self._notes)
+        return other
+
     def take(self, sample: Sample) -> None:
         """Takes a sample in; kinds that are not facts are ignored."""
         data = sample.data

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputop.engine import HISTORY_MARKS, WINDOW_NS, Engine
+from gputop.explain.live import LiveExplainer, ReplayExplainer
 from gputop.frame import Frame
-from gputop.ui.feed import RecordingState, Transport
+from gputop.ui.feed import Explained, RecordingState, Transport
 from probes.source import Source
 from replay.format import SessionError
 from replay.reader import SessionReader
@@ -18,6 +19,7 @@ from replay.writer import SessionWriter
 
 _LOG_LINES = 5000
 _SEEK_SLACK_NS = 2_000_000_000
+_STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
 SPEEDS = (0.25, 64.0)
 
 
@@ -60,22 +62,27 @@ class LiveFeed:
         self._frame: Frame | None = None
         self._failure: str | None = None
         self._started = time.monotonic()
+        self._explainer = LiveExplainer(source.header)
         self._thread = threading.Thread(target=self._run, name="gputop-engine", daemon=True)
 
     def start(self) -> None:
         """Starts to read the source."""
+        if self._source.header.get("calls_observed") is not False:
+            self._explainer.start()
         self._thread.start()
 
     def _run(self) -> None:
         try:
             for item in self._source.items():
                 self._record(item)
+                self._explainer.feed(item)
                 if self._engine.feed(item):
                     self._frame = self._engine.frame()
         except Exception as error:  # whatever it was, the screen must say it
             self._failure = f"observing stopped: {type(error).__name__}: {error}"
         finally:
             self._end_recording()
+            self._explainer.close()
 
     def _record(self, item: object) -> None:
         if self._writer is None:
@@ -99,6 +106,10 @@ class LiveFeed:
         """The newest frame."""
         return self._frame
 
+    def explained(self) -> Explained:
+        """The newest explanation."""
+        return _explained(self._explainer)
+
     def failure(self) -> str | None:
         """What went wrong, in a sentence."""
         return self._failure
@@ -118,6 +129,13 @@ class LiveFeed:
         """Ends the source and waits for its last mark."""
         self._source.close()
         self._thread.join()
+
+
+def _explained(explainer: LiveExplainer | ReplayExplainer) -> Explained:
+    verdict = explainer.verdict
+    if verdict is None or explainer.failure:
+        return Explained(problem=explainer.failure)
+    return Explained(verdict.report, verdict.end_ns, verdict.start_ns)
 
 
 def frame_at(reader: SessionReader, index: int) -> Frame:
@@ -160,10 +178,14 @@ class ReplayFeed:
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
+        self._explainer = ReplayExplainer(reader)
         self._thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
 
     def start(self) -> None:
         """Starts the player."""
+        if self._reader.header.get("calls_observed") is not False:
+            self._explainer.start()
+            self._explainer.show(self._index, exact=True)
         self._thread.start()
 
     # -- Feed ---------------------------------------------------------------------------------
@@ -176,6 +198,13 @@ class ReplayFeed:
     def latest(self) -> Frame | None:
         """The frame at the position."""
         return self._frame
+
+    def explained(self) -> Explained:
+        """The explanation at the position, or shortly before while it plays."""
+        found = _explained(self._explainer)
+        ahead = found.end_ns - self.position_ns
+        behind = _STALE_NS * max(self._speed, 1.0)
+        return Explained(problem=found.problem) if ahead > _STALE_NS or -ahead > behind else found
 
     def failure(self) -> str | None:
         """What went wrong, in a sentence."""
@@ -264,6 +293,8 @@ class ReplayFeed:
         elif playing:
             self._clock_ns += (time.monotonic() - began) * 1e9 * self._speed
             self._advance(mark_at(self._reader, int(self._clock_ns)))
+        else:
+            self._explainer.show(self._index, exact=True)
 
     def _pause_s(self) -> float | None:
         """How long until the next mark is due; None: until somebody calls."""
@@ -278,6 +309,7 @@ class ReplayFeed:
         elif index != self._index:
             self._engine = _engine_at(self._reader, index)
             self._show(index)
+        self._explainer.show(index, exact=True)
         self._clock_ns = float(self._marks[index])
 
     def _advance(self, index: int) -> None:
@@ -285,18 +317,20 @@ class ReplayFeed:
         if index > self._index:
             for item in self._reader.items_between(self._index, index):
                 self._engine.feed(item)
+            if index == len(self._marks) - 1:
+                self._playing = False
             self._show(index)
-        if index == len(self._marks) - 1:
-            self._playing = False
 
     def _show(self, index: int) -> None:
         self._index = index
+        self._explainer.show(index, exact=not self._playing)
         self._frame = with_damage(self._engine.frame(), self._reader)
 
     def close(self) -> None:
         """Ends the player."""
         self._closed = True
         self._wake.set()
+        self._explainer.close()
         self._thread.join(timeout=1)
 
 

@@ -110,10 +110,15 @@ def split(waits: Segments, moves: Segments) -> Segments:
 def match(waits: Segments, stints: Segments) -> dict[tuple[int, int, int], int]:
     """Overlap of each wait with the stints on its CPU; stints of one CPU do not overlap each other."""
     totals: dict[tuple[int, int, int], int] = {}
+    # numbers instead of (waiting tid, occupant): sorting them takes a fraction of sorting rows
+    waiting, waiter = np.unique(waits["tid"], return_inverse=True)
+    pairs = stints["tid"] << 32 | stints["pid"] & 0xFFFFFFFF
+    occupying, occupant = np.unique(pairs, return_inverse=True)
     for cpu in np.unique(waits["cpu"]).tolist():
-        here = waits[waits["cpu"] == cpu]
-        there = stints[stints["cpu"] == cpu]
-        there = there[np.argsort(there["begin"], kind="stable")]
+        mine, theirs = np.flatnonzero(waits["cpu"] == cpu), np.flatnonzero(stints["cpu"] == cpu)
+        here, there = waits[mine], stints[theirs]
+        order = np.argsort(there["begin"], kind="stable")
+        there, theirs = there[order], theirs[order]
         first = np.searchsorted(there["end"], here["begin"], side="right")
         last = np.maximum(np.searchsorted(there["begin"], here["end"], side="left"), first)
         counts = last - first
@@ -123,12 +128,11 @@ def match(waits: Segments, stints: Segments) -> dict[tuple[int, int, int], int]:
         overlap = np.minimum(here["end"][wait_rows], there["end"][stint_rows]) - np.maximum(
             here["begin"][wait_rows], there["begin"][stint_rows]
         )
-        pairs = np.stack([here["tid"][wait_rows], there["tid"][stint_rows], there["pid"][stint_rows]])
-        if not pairs.size:
-            continue
-        unique, where = np.unique(pairs, axis=1, return_inverse=True)
-        sums = np.bincount(where.reshape(-1), weights=overlap).astype(np.int64)
-        for key, ns in zip(unique.T.tolist(), sums.tolist(), strict=True):
-            place = (key[0], key[1], key[2])
+        keys = waiter[mine][wait_rows] * len(occupying) + occupant[theirs][stint_rows]
+        unique, where = np.unique(keys, return_inverse=True)
+        sums = np.bincount(where, weights=overlap).astype(np.int64)
+        for key, ns in zip(unique.tolist(), sums.tolist(), strict=True):
+            pair = int(occupying[key % len(occupying)])
+            place = (int(waiting[key // len(occupying)]), pair >> 32, pair & 0xFFFFFFFF)
             totals[place] = totals.get(place, 0) + ns
     return totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gputop.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
-from gputop.ui.feed import RecordingState
+from gputop.ui.feed import Explained, RecordingState
 
 S = 1_000_000_000
 WALL = 1_764_770_551_250_000_000
@@ -221,6 +221,7 @@ class FakeFeed:
         """
         self.newest = newest
         self.transport = transport
+        self.why = Explained()
         self.failed: str | None = None
         self.state: RecordingState | None = None
         self.output: list[str] = []
@@ -228,6 +229,10 @@ class FakeFeed:
     def latest(self) -> Frame | None:
         """The newest frame."""
         return self.newest
+
+    def explained(self) -> Explained:
+        """The explanation."""
+        return self.why
 
     def failure(self) -> str | None:
         """What went wrong."""

@@ -151,7 +151,12 @@ def with_streams() -> Program:
     return program
 
 
-def without(program: Program, *kinds: Kind) -> Program:
-    """The same, with some kinds of records never written: a program that ran before the recording."""
-    numbers = [int(kind) for kind in kinds]
-    return replace(program, records=[one for one in program.records if int(one["kind"][0]) not in numbers])
+def attached(program: Program) -> Program:
+    """The same, seen from some moment on only: it ran before the recording."""
+    late = []
+    for record in program.records:
+        if record["kind"][0] == Kind.EXEC:
+            record = record.copy()
+            record["kind"] = Kind.JOIN
+        late.append(record)
+    return replace(program, records=late)

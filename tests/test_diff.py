@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import items
 import numpy as np
 import pytest
 from cli_support import assert_one_sentence, run
 from items import MS, START
+from json_page import assert_documented
 
 from gputop.explain.assemble import assemble
-from gputop.explain.compare import Change, Diff, compare, spread
+from gputop.explain.compare import BLOCKS, LEAST_CHANGE, Change, Diff, compare, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
 from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.persteps import Unit
@@ -179,24 +179,13 @@ def test_the_text_fits_its_sentence_and_tables() -> None:
     assert "no clear change" in text  # the number of launches
 
 
-def keys(value: Any, path: str = "") -> set[str]:
-    """The names of all keys of a JSON value."""
-    if isinstance(value, list):
-        return set().union(*(keys(one) for one in value)) if value else set()
-    if not isinstance(value, dict):
-        return set()
-    return set(value).union(*(keys(one) for one in value.values()))
-
-
 def test_json_and_its_documentation_agree() -> None:
     document = diff_to_json(diff(program([6 * MS] * 60), program([20 * US] * 200)))
-    assert document["schema"] == "gputop.diff/1"
-    page = (Path(__file__).resolve().parents[1] / "docs" / "json.md").read_text()
-    section = page.split("## gputop.diff/1")[1].split("\n## ")[0]
-    missing = {key for key in keys(document) if f"`{key}`" not in section}
-    assert not missing
-    for name in (one["name"] for one in document["measures"]):
-        assert f"`{name}`" in section
+    text = assert_documented(document)
+    names = {one["name"] for one in document["measures"]} | {str(change) for change in Change} | set(Unit)
+    assert not [name for name in names if f"`{name}`" not in text]
+    assert f"of {BLOCKS} consecutive blocks" in text
+    assert f"more than {LEAST_CHANGE:.0%}".replace("%", " %") in text
 
 
 def recording(path: Path, stream: list[Item]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from probes.schema import Kind
 from tests import programs as p
 from tests.programs import (
     BLOCKING,
@@ -19,10 +18,10 @@ from tests.programs import (
     QUERY,
     SYNC,
     Program,
+    attached,
     closed_by,
     started,
     with_streams,
-    without,
 )
 
 PROVES = [
@@ -360,7 +359,7 @@ def test_a_process_from_before_is_proved_after_a_device_sync() -> None:
         program.call(LAUNCH, 3000 * number, 3000 * number + 10)
         program.call(op, 3000 * number + 100, 3000 * number + 1000)
     program.call(LAUNCH, 9000, 9010)
-    late = without(program, Kind.EXEC)
+    late = attached(program)
     assert program.gaps() == [(1000, 3000), (4000, 6000), (7000, 9000)]
     assert late.gaps() == [(4000, 6000), (7000, 9000)]
     assert late.gaps(proved=False) == [(1000, 3000)]

@@ -110,12 +110,12 @@ ROOTLESS = (
 
 
 def banner(width: int, height: int, *problems: str) -> str:
-    """The lines between the header and the GPUs, joined."""
+    """The lines between the verdict and the GPUs, joined."""
     presenter = Presenter("live", ascii_only=False, title="")
     presenter.show(fake.frame(3, problems=problems))
     lines = [plain(line) for line in presenter.paint(width, height)]
     first_gpu = next(number for number, line in enumerate(lines) if "UTIL" in line or "GPUs" in line)
-    return " ".join(" ".join(lines[1:first_gpu]).split())
+    return " ".join(" ".join(lines[2:first_gpu]).split())
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 20), (120, 40), (200, 50)])

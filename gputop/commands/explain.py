@@ -56,7 +56,7 @@ def evidence_of(file: str) -> Evidence:
             gatherer = Gatherer(reader.header)
             for item in reader.items_between(-1, len(reader.marks)):
                 gatherer.feed(item)
-            return assemble(gatherer)
+            return assemble(gatherer, consume=True)
     finally:
         reader.close()
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputop.child import behind_sudo
 from gputop.commands.session import Session, open_session
@@ -18,6 +19,9 @@ from gputop.engine import Engine
 from gputop.errors import CommandError
 from gputop.frame import Frame
 from gputop.terminal import prefers_ascii, require_terminal, terminal_width
+
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
 
 ONCE_S = 2.0
 
@@ -28,6 +32,7 @@ def live(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.verdict import verdict_json, verdict_text
     from gputop.frame_json import frame_to_json
     from gputop.text import render_text
 
@@ -38,18 +43,22 @@ def _once(options: argparse.Namespace) -> int:
     if output is not None:
         os.close(output)
     session.release()
-    frame = _observe(session, seconds)
+    frame, verdict = _observe(session, seconds)
     if options.json:
-        sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
+        sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
-        sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
+        width = terminal_width(sys.stdout)
+        sys.stdout.write(verdict_text(verdict, width) + render_text(frame, width=width))
     _farewell(session, log)
     return 0
 
 
-def _observe(session: Session, seconds: float) -> Frame:
-    """One frame over ``seconds``, or less when the command ends before."""
+def _observe(session: Session, seconds: float) -> tuple[Frame, Verdict | None]:
+    """One frame over ``seconds``, or less when the command ends before, and what it is explained by."""
+    from gputop.explain.window import Window
+
     source = session.source
+    window = Window(source.header) if not session.reason else None
     engine = Engine(source.header, window_ns=int((seconds + 1) * 1e9))
     timer = threading.Timer(seconds, source.close)
     timer.daemon = True
@@ -58,6 +67,8 @@ def _observe(session: Session, seconds: float) -> Frame:
         for item in source.items():
             if session.writer is not None:
                 session.writer.write(item)
+            if window is not None:
+                window.feed(item)
             closed = engine.feed(item)
             if closed and session.child is not None and session.child.poll() is not None:
                 source.close()
@@ -66,7 +77,7 @@ def _observe(session: Session, seconds: float) -> Frame:
         source.abandon()
         if session.writer is not None:
             session.writer.close()
-    return engine.frame()
+    return engine.frame(), window.verdict() if window is not None else None
 
 
 def _screen(options: argparse.Namespace) -> int:

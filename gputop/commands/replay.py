@@ -10,7 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gputop.commands.verdict import verdict_json, verdict_text
 from gputop.errors import USAGE, CommandError
+from gputop.explain.live import ReplayExplainer
+from gputop.explain.window import Verdict
 from gputop.feeds import ReplayFeed, frame_at, mark_at
 from gputop.frame_json import frame_to_json
 from gputop.terminal import prefers_ascii, require_terminal, terminal_width
@@ -61,11 +64,12 @@ def replay(options: argparse.Namespace) -> int:
     index = mark_index(reader, options.at or ("end" if options.once else "0"))
     if options.once:
         with understood(options.file):
-            frame = frame_at(reader, index)
+            frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
         if options.json:
-            sys.stdout.write(json.dumps(frame_to_json(frame)) + "\n")
+            sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         else:
-            sys.stdout.write(render_text(frame, width=terminal_width(sys.stdout)))
+            width = terminal_width(sys.stdout)
+            sys.stdout.write(verdict_text(verdict, width) + render_text(frame, width=width))
         return 0
     from gputop.ui.run import run_app
 
@@ -77,6 +81,12 @@ def replay(options: argparse.Namespace) -> int:
     finally:
         feed.close()
         reader.close()
+
+
+def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
+    if reader.header.get("calls_observed") is False:
+        return None
+    return ReplayExplainer(reader).verdict_at(index)
 
 
 def mark_index(reader: SessionReader, text: str) -> int:

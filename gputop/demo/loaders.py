@@ -42,13 +42,15 @@ class _Dataset:
         self._random = np.random.default_rng(1)
 
     def __getitem__(self, index: int) -> tuple[Batch, np.int64]:
-        return (self._data[index] - self._mean) * self._scale, self._labels[index]
+        sample = (self._data[index] - self._mean) * self._scale
+        return np.minimum(np.maximum(sample, -1), 1), self._labels[index]
 
     def __getitems__(self, indices: Indices, out: Batch) -> Indices:
         """A whole batch in one gather, with the same transform."""
         np.take(self._data, indices, axis=0, out=out, mode="clip")
         np.subtract(out, self._mean, out=out)
         np.multiply(out, self._scale, out=out)
+        np.minimum(np.maximum(out, -1, out=out), 1, out=out)
         labels: Indices = self._labels[indices]
         return labels
 

@@ -58,7 +58,7 @@ def _short_slices() -> None:
 
     Kernels before 6.12 refuse it and preempt on wakeups anyway.
     """
-    attributes = _SchedAttr(size=ctypes.sizeof(_SchedAttr), runtime=100_000)
+    attributes = _SchedAttr(size=ctypes.sizeof(_SchedAttr), nice=os.nice(0), runtime=100_000)
     ctypes.CDLL(None).syscall(314, 0, ctypes.byref(attributes), 0)  # sched_setattr on x86-64
 
 

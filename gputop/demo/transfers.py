@@ -53,7 +53,7 @@ def numpy_sync_fixed(steps: Steps) -> int:
 
 def redundant_to_device(steps: Steps) -> int:
     """Tensors made on the CPU and moved with .to(device), one by one: hundreds of small copies a step."""
-    torch, model = Torch(), _model(10, 150_000)
+    torch, model = Torch(), _model(10, 250_000)
     done = 0
     for step in steps:
         for _ in range(_TENSORS):
@@ -67,7 +67,7 @@ def redundant_to_device(steps: Steps) -> int:
 
 def redundant_to_device_fixed(steps: Steps) -> int:
     """The same with the tensors made on the device (device='cuda'): a fill kernel each, no copy."""
-    torch, fills, model = Torch(), _model(_TENSORS, 2_000), _model(10, 150_000)
+    torch, fills, model = Torch(), _model(_TENSORS, 2_000), _model(10, 250_000)
     done = 0
     for _ in steps:
         torch.launch(fills)

@@ -10,6 +10,8 @@ import numpy as np
 from gputop.explain.evidence import (
     CALL_COLUMNS,
     LIFE_COLUMNS,
+    MANY,
+    MOST_TIDS,
     SLICE_COLUMNS,
     STINT_COLUMNS,
     TIME_BITS,
@@ -28,18 +30,25 @@ from probes.schema import NO_SYSCALL, Kind, OffFlag
 FOREVER = 1 << 62
 
 
-def assemble(gatherer: Gatherer) -> Evidence:
-    """The evidence of everything that the gatherer holds."""
+def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:
+    """The evidence of everything that the gatherer holds.
+
+    Args:
+        gatherer: What was taken in.
+        since_ns: Of what is older only the order need be told apart; None where nothing is.
+        consume: Take it out of the gatherer, so that there is room for it but once.
+    """
     ticks = gatherer.ticks
-    calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS)
+    calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS, consume=consume)
     inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
-    slices = Columns.join((part for tick in ticks for part in tick.slices), SLICE_COLUMNS)
+    slices = Columns.join((part for tick in ticks for part in tick.slices), SLICE_COLUMNS, consume=consume)
     slices = Columns.join([slices, _open_slices(gatherer.open, gatherer.end_ns, slices)], SLICE_COLUMNS)
+    open_calls = _open_calls(gatherer.open, calls)
     lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
     threads = _threads(calls, slices, lives)
-    start = int(gatherer.header.get("start_ns", 0))
+    start = since_ns or int(gatherer.header.get("start_ns", 0))
     for columns in (calls, slices):
-        if len(columns):
+        if len(columns) and since_ns is None:
             start = min(start, int(columns["begin"].min())) if start else int(columns["begin"].min())
     lost = gatherer.losses.intervals()
     return Evidence(
@@ -53,11 +62,11 @@ def assemble(gatherer: Gatherer) -> Evidence:
         slices=_disjoint(_by_thread(slices, threads, start), start),
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
-        open_calls=_open_calls(gatherer.open, calls),
+        open_calls=open_calls,
         lost=lost,
         lost_events=max(gatherer.counted_lost, gatherer.losses.records),
         complete=_complete(lives, gatherer),
-        ended=_ended(lives),
+        ended=group_ends(lives),
         gpus=tuple(gatherer.gpus),
         waits=wait_table(_machine(gatherer.header)),
         header=gatherer.header,
@@ -75,11 +84,21 @@ def _joined(parts: list[Table]) -> Table:
 
 
 def _by_thread(columns: Columns, threads: Threads, start_ns: int) -> Columns:
-    """Sorted by thread, then begin; with the thread's row as a column."""
+    """Sorted by thread, then begin; with the thread's row as a column. Takes the columns out of the table.
+
+    One column at a time: of ten million calls there is no room for two tables.
+    """
     row = threads.row(columns["tid"])
-    order = np.argsort((row << TIME_BITS) | np.maximum(columns["begin"] - start_ns, 0), kind="stable")
-    sorted_columns = {name: columns[name][order] for name in columns.names()}
-    sorted_columns["row"] = row[order]
+    # records come in the order of time but for those of other CPUs, so sorting by thread is nearly all of it
+    small = row.astype(np.uint16) if len(threads.tid) <= 1 << 16 else row
+    order = np.argsort(small, kind="stable")
+    row = row[order]
+    begin = columns["begin"][order]
+    if not ((row[1:] > row[:-1]) | (begin[1:] >= begin[:-1])).all():
+        again = np.argsort((row << TIME_BITS) | np.maximum(begin - start_ns, 0), kind="stable")
+        order = order[again]
+    sorted_columns = {name: columns.pop(name)[order] for name in columns.names()}
+    sorted_columns["row"] = row
     return Columns(sorted_columns)
 
 
@@ -103,9 +122,13 @@ def _disjoint(slices: Columns, start_ns: int) -> Columns:
 def _since_returned(still: OpenThreads, since: Ints, columns: Columns) -> Mask:
     """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
     tids = np.array(still.tid, np.int64)
-    recent = columns.take(np.flatnonzero(columns["end"] > (since.min() if len(since) else 0)))
-    order = np.lexsort((recent["end"], recent["tid"]))
-    tid, end = recent["tid"][order].astype(np.int64), recent["end"][order]
+    if not len(tids):
+        return np.zeros(0, np.bool_)
+    recent = np.flatnonzero(columns["end"] > since.min())
+    recent = recent[np.isin(columns["tid"][recent], tids)]
+    tid, end = columns["tid"][recent].astype(np.int64), columns["end"][recent]
+    order = np.lexsort((end, tid))
+    tid, end = tid[order], end[order]
     place = np.searchsorted(tid, tids, side="right") - 1
     if not len(tid):
         return np.zeros(len(tids), np.bool_)
@@ -144,20 +167,27 @@ def _open_calls(still: OpenThreads, calls: Columns) -> Table:
     return table
 
 
+def _different(tids: Column) -> Ints:
+    """Each thread id once."""
+    if len(tids) > MANY and tids.max() < MOST_TIDS:
+        seen = np.zeros(MOST_TIDS, np.bool_)
+        seen[tids] = True
+        return np.flatnonzero(seen)
+    return np.unique(tids).astype(np.int64)
+
+
 def _threads(calls: Columns, slices: Columns, lives: Table) -> Threads:
-    tids = np.unique(
-        np.concatenate([np.unique(calls["tid"]), np.unique(slices["tid"]), np.unique(lives["tid"])])
-    ).astype(np.int64)
+    tids = np.unique(np.concatenate([_different(columns["tid"]) for columns in (calls, slices, lives)]))
     size = len(tids)
     pid, known = np.zeros(size, np.int64), np.full(size, FOREVER, np.int64)
     ended, parent = np.full(size, FOREVER, np.int64), np.full(size, -1, np.int64)
+    threads = Threads(tids, pid, known, ended, parent)
     for columns in (calls, slices):
-        place = np.searchsorted(tids, columns["tid"])
-        pid[place] = columns["pid"]
+        pid[threads.row(columns["tid"])] = columns["pid"]
     place = np.searchsorted(tids, lives["tid"])
     pid[place] = lives["pid"]
     # Without a birth on record a thread is known from its first record on.
-    np.minimum.at(known, np.searchsorted(tids, slices["tid"]), slices["begin"])
+    np.minimum.at(known, threads.row(slices["tid"]), slices["begin"])
     order = np.argsort(lives["at"], kind="stable")
     for life, row in zip(lives[order], place[order].tolist(), strict=True):
         at = int(life["at"])
@@ -169,7 +199,7 @@ def _threads(calls: Columns, slices: Columns, lives: Table) -> Threads:
                 maker = int(np.searchsorted(tids, life["maker"]))
                 if maker < size and tids[maker] == life["maker"]:
                     parent[row] = maker
-    return Threads(tids, pid, known, ended, parent)
+    return threads
 
 
 def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
@@ -186,7 +216,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
     return frozenset(lives["pid"][born].tolist()) | started
 
 
-def _ended(lives: Table) -> dict[int, int]:
+def group_ends(lives: Table) -> dict[int, int]:
     """When each process's last thread ended: its GPU contexts end with it."""
     last: dict[int, int] = {}
     exits = lives[lives["dead"]]

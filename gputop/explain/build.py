@@ -13,12 +13,12 @@ from gputop.explain.coverage import contradictions, strangers
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome, find
 from gputop.explain.gaps import GpuTime
-from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts, StormCost
+from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts
 from gputop.explain.scene import Scene
+from gputop.explain.storms import storms
 from gputop.format import format_ns, format_percent
 
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
-STORM_PER_S = 1_000  # switches of one thread (screen.md: what counts as a storm)
 
 
 def explain(
@@ -74,7 +74,8 @@ def examine(
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
-        storms=_storms(scene),
+        storms=storms(scene),
+        cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,
         unexplained_ns=outcome.unexplained_ns,
         unknown_ns=gpu.voided_ns,
@@ -126,31 +127,13 @@ def _verdict(
     return f"{said}: no loss that repeats."
 
 
-def _storms(scene: Scene) -> tuple[StormCost, ...]:
-    """Threads that were switched very often, with the idle time in which they wanted a CPU and had none."""
+def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
     evidence = scene.evidence
-    slices, threads = evidence.slices, evidence.threads
-    if not len(slices):
-        return ()
-    switches = np.bincount(slices["row"], minlength=len(threads.tid))
-    life = np.minimum(threads.ended, evidence.end_ns) - np.maximum(threads.known, evidence.start_ns)
-    rate = switches * 1e9 / np.maximum(life, 1_000_000)
     queued = scene.leaves.state == State.QUEUED
-    cost = np.bincount(
-        np.maximum(scene.leaves.thread[queued], 0), weights=scene.ns[queued], minlength=len(threads.tid)
-    )
-    rows = np.flatnonzero((rate >= STORM_PER_S) & (switches >= STORM_PER_S))
-    return tuple(
-        StormCost(
-            int(threads.pid[row]),
-            int(threads.tid[row]),
-            evidence.facts.thread_name(int(threads.tid[row])),
-            int(switches[row]),
-            float(rate[row]),
-            int(cost[row]),
-        )
-        for row in rows[np.argsort(rate[rows])[::-1]].tolist()
-    )
+    costs = dict.fromkeys(np.unique(evidence.slices["pid"]).tolist(), 0)
+    for pid in costs:
+        costs[pid] = int(scene.ns[queued & (scene.pid == pid)].sum())
+    return tuple(sorted(costs.items()))
 
 
 def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, span: int) -> tuple[str, ...]:

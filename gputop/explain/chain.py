@@ -15,13 +15,9 @@ import numpy.typing as npt
 
 from gputop.explain.evidence import Column, Evidence
 from gputop.explain.ranges import Ints, expand
-from gputop.explain.waits import OWN, REPEATED
-from probes.schema import OffFlag
+from gputop.explain.wakers import NOBODY, UNWATCHED, find_wakers
 
 DEPTH = 12  # longer chains end on a leaf of their own; PyTorch's loader with pinning needs five links
-COALESCE_NS = (
-    300_000  # between two timed waits a thread looks at its lock and sleeps again (causes: GIL, 5 ms)
-)
 
 
 class State(IntEnum):
@@ -112,9 +108,8 @@ class Walk:
         """Takes the pieces to explain: those of one gap are disjoint and cut at the enqueuer's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
-        self._begin_key = evidence.key(self._slices["row"], self._slices["begin"])
-        self._end_key = evidence.key(self._slices["row"], self._slices["end"])
-        self._waker, self._timed = _wakers(evidence)
+        self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
+        self._wakers = find_wakers(evidence, self._begin_key)
         self._found: list[tuple[Ints, ...]] = []
         self._link_parts: list[tuple[Ints, Ints, Ints]] = []
         self._link_count = 0
@@ -141,7 +136,7 @@ class Walk:
         self._running(alive, owner, item, depth)
         slices = self._slices
         low, high = alive.begin[owner], alive.end[owner]
-        queued, back = slices["queued"][item], slices["end"][item]
+        queued, back = self._wakers.queued[item], slices["end"][item]
         self._piece(alive, owner, State.QUEUED, np.maximum(low, queued), np.minimum(high, back), item, depth)
         asleep_from = np.maximum(low, slices["begin"][item])
         asleep_to = np.minimum(high, queued)
@@ -215,9 +210,8 @@ class Walk:
 
     def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
         """Sleeping pieces: to whoever ended the sleep, or a leaf where the wait is its own."""
-        waker = self._waker[item]
-        own = self._timed[item]
-        unknown = ~own & (waker == _NONE)
+        waker, own = self._wakers.thread[item], self._wakers.own[item]
+        unknown = ~own & (waker == NOBODY)
         path = front.path.copy()
         path[:, depth] = front.thread
         loops = ~own & ~unknown & (path == waker[:, None]).any(axis=1)
@@ -228,7 +222,7 @@ class Walk:
         link = self._link_count + np.arange(len(rows))
         self._link_count += len(rows)
         self._link_parts.append((front.link[rows], front.thread[rows], item[rows]))
-        thread = np.where(waker[rows] == _UNWATCHED, _NONE, waker[rows])
+        thread = np.where(waker[rows] == UNWATCHED, _NONE, waker[rows])
         return _Front(
             front.gap[rows],
             thread,
@@ -283,39 +277,6 @@ class Walk:
         columns = [np.concatenate(parts) for parts in zip(*self._found, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
         return Leaves(*(column[order] for column in columns))
-
-
-_UNWATCHED = -2
-
-
-def _wakers(evidence: Evidence) -> tuple[Ints, Column]:
-    """(waker's thread row, whether the wait is its own) for each stay off the CPU.
-
-    -1: not known who woke it; -2: a thread that is not watched. A sleep with a time-out that is repeated at
-    once belongs to whoever ends the last of them.
-    """
-    slices, threads = evidence.slices, evidence.threads
-    flags = slices["flags"]
-    waker = np.where(slices["waker_tid"] == 0, _NONE, threads.row(slices["waker_tid"]))
-    waker = np.where((waker == _NONE) & (slices["waker_tid"] != 0), _UNWATCHED, waker)
-    by_clock = (flags & OffFlag.WAKER_IRQ) != 0
-    kind = evidence.waits[slices["syscall"]]
-    size = len(slices)
-    if size > 1:
-        again = np.zeros(size, np.bool_)
-        again[:-1] = (slices["row"][1:] == slices["row"][:-1]) & (
-            slices["begin"][1:] - slices["end"][:-1] <= COALESCE_NS
-        )
-        again &= by_clock & np.isin(kind, [int(repeated) for repeated in REPEATED])
-        again[:-1] &= slices["syscall"][1:] == slices["syscall"][:-1]
-        # the last of a row of repeated waits tells for all of them
-        tells = np.where(~again, np.arange(size), size - 1)
-        tells = np.minimum.accumulate(tells[::-1])[::-1]
-        waker, by_clock = waker[tells], by_clock[tells]
-    own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
-    own &= (flags & OffFlag.WAKE_MISSED) == 0
-    own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
-    return waker, own
 
 
 def _joined(parts: tuple[Ints, ...]) -> Ints:

@@ -15,7 +15,7 @@ from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Report
 from gputop.format import format_ns
 
-_BLOCKS = 8  # a recording is cut into this many blocks of steps; their means say how sure its mean is
+BLOCKS = 8  # a recording is cut into this many blocks of steps; their means say how sure its mean is
 LEAST_CHANGE = 0.02  # smaller differences are no change, however sure
 _OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
 
@@ -148,7 +148,7 @@ def spread(values: Ints) -> Spread | None:
     if not len(values):
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
-    means = [float(part.mean()) for part in np.array_split(values, min(_BLOCKS, len(values)))]
+    means = [float(part.mean()) for part in np.array_split(values, min(BLOCKS, len(values)))]
     least, usual, most = np.percentile(means, [25, 50, 75]).tolist()
     return Spread(len(values), usual, float(values.mean()), middle, (low, high), (least, most))
 
@@ -252,7 +252,7 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange]) -> Iter
         if side.measures.left_out:
             steps = f"{side.measures.left_out} step{'s' * (side.measures.left_out > 1)}"
             yield f"{name}: {steps} far longer than usual not counted"
-        if 0 < len(side.measures.duration) < _BLOCKS:
+        if 0 < len(side.measures.duration) < BLOCKS:
             yield f"{name} has {len(side.measures.duration)} steps only: a small difference is chance"
         if side.report.lost_events:
             yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"

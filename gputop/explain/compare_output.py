@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.format import format_ns, format_percent
+from gputop.format import fit, format_ns, format_percent
 
 SCHEMA = "gputop.diff/1"
+_LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
 _WORDS = {
     "duration_ns": "duration",
     "idle_ns": "GPU provably idle",
@@ -91,11 +92,11 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
     head = f"A {diff.unit.upper()}"
     rows: list[tuple[str, ...]] = [(head, "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
     rows += [_measure_text(one) for one in diff.measures]
-    lines += _table(rows)
+    lines += _table(rows, width)
     if diff.causes:
         rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
         rows += [_cause_text(row) for row in diff.causes]
-        lines += ["", *_table(rows)]
+        lines += ["", *_table(rows, width)]
     for note in diff.notes:
         lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
@@ -135,11 +136,12 @@ def _cause_text(row: CauseChange) -> tuple[str, ...]:
     return (f"{row.cause} {row.title}", *cells, str(row.change))
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths[0] = max(min(widths[0], width - sum(widths[1:]) - 2 * len(widths[1:])), _LEAST_NAME)
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0])]
+        cells = [fit(row[0], widths[0])]
         # a figure is right-aligned, its range follows
         for column, cell in enumerate(row[1:], 1):
             right = column % 2 and column < len(row) - 1

@@ -8,9 +8,11 @@ import numpy as np
 
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import GpuTime
-from gputop.explain.ranges import covered
+from gputop.explain.ranges import Ints, covered
 
-WINDOW_NS = 1_000_000_000  # NVML's utilisation looks back 1/6 s to 1 s, by product; taken for the longest
+LONGEST_NS = 1_000_000_000
+# how far NVML's utilisation looks back, by product
+WINDOWS_NS = tuple(LONGEST_NS // part for part in (6, 4, 3, 2, 1))
 SURE = 0.25  # busy this much more than the proofs allow is no rounding
 
 
@@ -18,7 +20,8 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
     """(samples that contradict the proofs, samples that could): utilisation against proved idleness.
 
     A sample says which part of its window some kernel ran. It contradicts where that part and the part that
-    was proved empty exceed the window, by a clear margin.
+    was proved empty exceed the window by a clear margin, whichever window it is: its length is not known, and
+    the figure may be as old as it is long.
     """
     against = asked = 0
     for device, index in enumerate(gpu.devices.index):
@@ -28,24 +31,24 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
         if index < 0 or span is None or not mine.any():
             continue
         for sample in evidence.gpus:
-            begin = sample.time_ns - WINDOW_NS
-            if begin < span.begin or sample.time_ns > span.end:
+            if sample.time_ns - 2 * LONGEST_NS < span.begin or sample.time_ns > span.end:
                 continue
             busy = _utilisation(sample.data, index)
             if busy is None:
                 continue
-            empty = covered(cover, *_one(begin, sample.time_ns))[0] / WINDOW_NS
-            # a shorter window may lie wholly in the busy part: only what no window of 1/6 s allows counts
-            worst = covered(cover, *_one(sample.time_ns - WINDOW_NS // 6, sample.time_ns))[0] / (
-                WINDOW_NS // 6
-            )
+            empty = float((covered(cover, *_windows(sample.time_ns)) / _LENGTHS).min())
             asked += 1
-            against += busy > 1 - min(empty, worst) + SURE
+            against += busy > 1 - empty + SURE
     return against, asked
 
 
-def _one(begin: int, end: int) -> tuple[Any, Any]:
-    return np.array([begin]), np.array([end])
+_LENGTHS = np.repeat(np.array(WINDOWS_NS, np.int64), 3)
+
+
+def _windows(moment: int) -> tuple[Ints, Ints]:
+    """The windows that a sample may tell of: of each length, fresh, half as old as long, as old as long."""
+    end = moment - _LENGTHS * np.tile([0, 1, 2], len(WINDOWS_NS)) // 2
+    return end - _LENGTHS, end
 
 
 def _utilisation(data: dict[str, Any], index: int) -> float | None:

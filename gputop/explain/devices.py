@@ -8,7 +8,7 @@ import numpy as np
 
 from gputop.explain.apiclass import Role
 from gputop.explain.evidence import Columns, Evidence
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, unique_runs
 from gputop.gpu_of import Device, UnknownGpuError, visible_devices
 
 
@@ -31,10 +31,10 @@ class Devices:
         chosen = self._chosen(calls)
         self.of_calls: Ints = np.zeros(len(calls), np.int64)
         pids = calls["pid"].astype(np.int64)
-        pairs, where = np.unique((pids << 8) | chosen, return_inverse=True)
+        pairs, _first, where = unique_runs((pids << 8) | chosen)
         numbers = [self._number(int(pair) >> 8, int(pair) & 0xFF) for pair in pairs]
-        self.of_calls = np.array(numbers, np.int64)[where.reshape(-1)] if numbers else self.of_calls
-        self._single = {pid: self._number(pid, 0) for pid in np.unique(pids).tolist()}
+        self.of_calls = np.array(numbers, np.int64)[where] if numbers else self.of_calls
+        self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
 
     def of(self, calls: Columns) -> Ints:
         """For calls outside ``evidence.calls``: the GPU of their process's outer calls at that time."""

@@ -6,7 +6,7 @@ outermost calls are kept, so that each operation counts once, but for what a gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from probes import api
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
 from probes.source import APIS, GPUS, MARK, OPEN, Item, Sample
 
+MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
 
 CALL_COLUMNS = np.dtype(
@@ -81,20 +82,23 @@ class Columns:
         """The columns' names."""
         return tuple(self._columns)
 
+    def pop(self, name: str) -> Column:
+        """Takes a column out."""
+        return self._columns.pop(name)
+
     def take(self, rows: Column) -> Columns:
         """These rows, by number or mask."""
         return Columns({name: column[rows] for name, column in self._columns.items()})
 
     @classmethod
-    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void]) -> Columns:
-        """Several tables, one after the other."""
+    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void], *, consume: bool = False) -> Columns:
+        """Several tables, one after the other; ``consume`` takes each column out of the parts as it goes."""
         tables = list(parts)
-        return cls(
-            {
-                name: np.concatenate([np.zeros(0, dtype[name]), *(part[name] for part in tables)])
-                for name in dtype.names or ()
-            }
-        )
+        columns: dict[str, Column] = {}
+        for name in dtype.names or ():
+            own = [part.pop(name) if consume else part[name] for part in tables]
+            columns[name] = np.concatenate([np.zeros(0, dtype[name]), *own])
+        return cls(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,14 @@ class Threads:
 
     def row(self, tids: Column) -> Ints:
         """The row of each thread id; -1 for one that is not there."""
-        wanted = np.asarray(tids, np.int64)
         if not len(self.tid):
-            return np.full(len(wanted), -1, np.int64)
+            return np.full(len(tids), -1, np.int64)
+        if len(tids) > MANY and self.tid[-1] < MOST_TIDS:
+            table = np.full(MOST_TIDS, -1, np.int32)
+            table[self.tid] = np.arange(len(self.tid))
+            rows: Ints = table.take(tids, mode="clip").astype(np.int64)
+            return rows
+        wanted = np.asarray(tids, np.int64)
         place = np.minimum(np.searchsorted(self.tid, wanted), len(self.tid) - 1)
         return np.where(self.tid[place] == wanted, place, -1)
 
@@ -152,6 +161,13 @@ class Evidence:
     gpus: tuple[Sample, ...]
     waits: npt.NDArray[np.uint8]
     header: Mapping[str, Any] = field(default_factory=dict)
+    _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def _once(self, name: str, make: Callable[[], Column]) -> Column:
+        """Columns that many ask for and that take long to make of ten million calls."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def key(self, rows: Column, times: Column) -> Ints:
         """Thread and time as one number, in the order of ``calls`` and ``slices``."""
@@ -160,13 +176,27 @@ class Evidence:
 
     def role(self, calls: Columns) -> Column:
         """The ``Role`` of each call."""
+        if calls is self.calls:
+            return self._once("role", lambda: self.apis.role.take(calls["op"], mode="clip"))
         roles: Column = self.apis.role.take(calls["op"], mode="clip")
         return roles
 
     def group(self, calls: Columns) -> Column:
         """The ``Group`` of each call."""
+        if calls is self.calls:
+            return self._once("group", lambda: self.apis.group.take(calls["op"], mode="clip"))
         groups: Column = self.apis.group.take(calls["op"], mode="clip")
         return groups
+
+    @property
+    def slice_begins(self) -> Ints:
+        """The keys of ``slices`` by begin."""
+        return self._once("slice begins", lambda: self.key(self.slices["row"], self.slices["begin"]))
+
+    @property
+    def slice_ends(self) -> Ints:
+        """The keys of ``slices`` by end."""
+        return self._once("slice ends", lambda: self.key(self.slices["row"], self.slices["end"]))
 
     def role_of(self, rows: Ints) -> Column:
         """The ``Role`` of these rows of ``calls``."""

@@ -147,7 +147,7 @@ def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
         _gain(cause, claim),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
-        lower // scene.steps.count if scene.steps is not None and scene.steps.count else None,
+        lower // claim.steps.count if claim.steps is not None and claim.steps.count else None,
         usual_line(scene, _blamed(cause, claim)),
     )
 
@@ -163,13 +163,12 @@ def _blamed(cause: Cause, claim: Claim) -> Ints:
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
-    scene = claim.scene
     facts = [
         f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} "
         f"(longest {format_ns(int(per_gap.max()))})"
     ]
-    if scene.steps is not None and scene.steps.count:
-        steps = scene.steps
+    steps = claim.steps
+    if steps is not None and steps.count:
         facts.append(
             f"{claim.per_step()}; {steps.count} steps of {format_ns(steps.median_ns)}, "
             f"{format_ns(claim.ns / steps.count)} lost in each"
@@ -212,8 +211,9 @@ def _gain(cause: Cause, claim: Claim) -> int:
         return claim.ns + cause.more(claim)
     thread = int(scene.gaps.thread[claim.gaps[0]])
     calls = scene.evidence.calls
-    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
-    rows = np.arange(low, high)
+    rows = np.arange(*np.searchsorted(calls["row"], [thread, thread + 1]))
+    low, high = scene.analysis.gpu.stretch
+    rows = rows[(calls["end"][rows] > low) & (calls["begin"][rows] < high)]
     waits = rows[np.isin(scene.evidence.group(calls).take(rows), [Group.SYNC])]
     waited = int((calls["end"][waits] - calls["begin"][waits]).sum())
     reads = np.unique(scene.gap_facts.read_row[claim.gaps])

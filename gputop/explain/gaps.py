@@ -119,6 +119,14 @@ class GpuTime:
         self._pending = Pending(
             evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
         )
+        self._firsts = self._first_of_processes()
+        self._first_uses = self._first_use_rows()
+        self._starts = np.array(
+            [
+                self.streams.enqueue_begin[self.streams.operations(one)].min()
+                for one in range(len(self.streams))
+            ]
+        )
         parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
         self.gaps = _join(parts)
 
@@ -173,8 +181,7 @@ class GpuTime:
     ) -> Gaps:
         """Cuts the gaps to the device's span and takes out what is not certain."""
         streams = self.streams
-        mine = streams.enqueue_begin[streams.device[streams.enqueue_stream] == device]
-        first = int(mine.min())
+        first = int(self._starts[streams.device == device].min())
         inside = (until < FOREVER) & (at >= first) & (closer >= 0)
         drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
@@ -185,7 +192,7 @@ class GpuTime:
         torn, fresh = torn[inside], fresh[inside]
         at, until = np.maximum(at, low), np.minimum(until, high)
         first, last = min(max(first, low), high), max(min(last, high), low)
-        starts_up = self._first_of_process(closer)
+        starts_up = np.isin(closer, self._firsts)
         outside = (at[starts_up], until[starts_up])
         first_use = self._first_use(device)
         keep = ~starts_up & ~torn
@@ -227,29 +234,35 @@ class GpuTime:
         within = np.searchsorted(end, at, side="left") < np.searchsorted(starts[:-1], until, side="left")
         return torn | within, fresh
 
-    def _first_of_process(self, closer: Ints) -> Column:
-        """Gaps that end with the first work of a further process: its start-up, not a loss."""
+    def _first_of_processes(self) -> Ints:
+        """The first operation of each process: a gap that ends with it is its start-up, not a loss."""
         streams = self.streams
-        firsts = set()
-        for pid in np.unique(streams.pid).tolist():
-            of_pid = np.flatnonzero(streams.pid[streams.enqueue_stream] == pid)
-            firsts.add(int(of_pid[np.argmin(streams.enqueue_begin[of_pid])]))
-        return np.isin(closer, np.array(sorted(firsts), np.int64))
+        firsts: dict[int, tuple[int, int]] = {}
+        for stream, pid in enumerate(streams.pid.tolist()):
+            own = streams.operations(stream)
+            first = own[np.argmin(streams.enqueue_begin[own])]
+            one = int(streams.enqueue_begin[first]), int(first)
+            firsts[pid] = min(firsts.get(pid, one), one)
+        return np.array(sorted(first for _begin, first in firsts.values()), np.int64)
 
-    def _first_use(self, device: int) -> tuple[Ints, Ints]:
-        """The first launch of each kernel, where it took long, and the loading of modules."""
+    def _first_use_rows(self) -> Ints:
+        """The first launch of each kernel, where it took long: it loads the kernel."""
         calls = self.evidence.calls
-        groups = self.evidence.group(calls)
-        long = (calls["end"] - calls["begin"] >= FIRST_NS) & (self.devices.of_calls == device)
-        launches = np.flatnonzero((groups == Group.LAUNCH) & (calls["ret"] == 0))
-        if not (long[launches]).any():
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        long = calls["end"] - calls["begin"] >= FIRST_NS
+        launches = np.flatnonzero((self.evidence.group(calls) == Group.LAUNCH) & (calls["ret"] == 0))
+        if not long[launches].any():
+            return np.zeros(0, np.int64)
         kernel = calls["aux"][launches] ^ (calls["pid"][launches].astype(np.uint64) << np.uint64(40))
         order = np.lexsort((calls["begin"][launches], kernel))
         fresh = np.append(True, kernel[order][1:] != kernel[order][:-1])
         firsts = launches[order[fresh]]
-        firsts = firsts[long[firsts]]
-        return union(calls["begin"][firsts], calls["end"][firsts])
+        loads: Ints = firsts[long[firsts]]
+        return loads
+
+    def _first_use(self, device: int) -> tuple[Ints, Ints]:
+        calls, rows = self.evidence.calls, self._first_uses
+        rows = rows[self.devices.of_calls[rows] == device]
+        return union(calls["begin"][rows], calls["end"][rows])
 
     def _gaps(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints, fresh: Column) -> Gaps:
         streams = self.streams

@@ -28,12 +28,8 @@ def call_time(evidence: Evidence, rows: Ints) -> CallTime:
 def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> CallTime:
     """The parts of intervals of threads."""
     slices = evidence.slices
-    first = np.searchsorted(
-        evidence.key(slices["row"], slices["end"]), evidence.key(thread, begin), side="right"
-    )
-    last = np.searchsorted(
-        evidence.key(slices["row"], slices["begin"]), evidence.key(thread, end), side="left"
-    )
+    first = np.searchsorted(evidence.slice_ends, evidence.key(thread, begin), side="right")
+    last = np.searchsorted(evidence.slice_begins, evidence.key(thread, end), side="left")
     owner, item = expand(first, last)
     low, high = begin[owner], end[owner]
     asleep = overlap(slices["begin"][item], slices["queued"][item], low, high)

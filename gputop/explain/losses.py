@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -56,3 +58,16 @@ class LossFinder:
     def intervals(self) -> tuple[Ints, Ints]:
         """Disjoint, ordered intervals in which something is missing."""
         return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))
+
+    def forget(self, before_ns: int) -> None:
+        """Drops what ended before, but for the last: whether anything is missing since then stays known."""
+        last = max((end for end in self._end if end <= before_ns), default=before_ns)
+        kept = [row for row, end in enumerate(self._end) if end >= last]
+        self._begin, self._end = [self._begin[row] for row in kept], [self._end[row] for row in kept]
+
+    def copy(self) -> LossFinder:
+        """One that goes on from here by itself."""
+        other = copy.copy(self)
+        other._seq, other._time = dict(self._seq), dict(self._time)
+        other._begin, other._end = list(self._begin), list(self._end)
+        return other

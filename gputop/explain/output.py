@@ -157,7 +157,7 @@ def _rest(report: Report, width: int) -> list[str]:
     for storm in report.storms:
         cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
         text = (
-            f"{storm.name} ({storm.tid} of {storm.pid}) was switched "
+            f"{storm.name} ({storm.tid} of {storm.pid}) was preempted "
             f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
             f"a CPU: {cost}"
         )

@@ -24,6 +24,9 @@ START_NS = 20_000  # work begins at most this long after its launch returned (2 
 SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
 
 
+Given = tuple[Ints, Ints, Ints]  # as Streams.given has it
+
+
 class Delays:
     """What the scheduler did to waits for the GPU.
 
@@ -45,8 +48,12 @@ class Delays:
         rows = np.flatnonzero(waits & (calls["end"] - calls["begin"] > WAIT_NS))
         if not len(rows) or not len(slices):
             return
-        order = evidence.key(slices["row"], slices["end"])
-        last = np.searchsorted(order, evidence.key(calls["row"][rows], calls["end"][rows]), side="right") - 1
+        last = (
+            np.searchsorted(
+                evidence.slice_ends, evidence.key(calls["row"][rows], calls["end"][rows]), side="right"
+            )
+            - 1
+        )
         found = (last >= 0) & (slices["row"][last] == calls["row"][rows])
         found &= (slices["begin"][last] >= calls["begin"][rows]) & (
             calls["end"][rows] - slices["end"][last] <= RETURN_NS
@@ -76,9 +83,10 @@ class Pending:
         jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         held = streams.held()
         for stream in np.flatnonzero(~np.isin(streams.pid, sorted(held))).tolist():
-            self._waits(stream, direct[stream], jointly)
-            self._queries(stream)
-            self._copies(stream)
+            given = streams.given([stream])
+            self._waits(stream, given, direct[stream], jointly)
+            self._queries(stream, given)
+            self._copies(stream, given)
         for owner, (row, start) in jointly.items():
             self._add_waits(owner, row, start)
 
@@ -107,13 +115,16 @@ class Pending:
         stop = np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
         self._add(owner, start, stop)
 
-    def _last_given(self, streams: list[int], before: Ints) -> Ints:
-        """The end of the last operation that was begun before; 0 where there is none."""
-        _rows, begins, reach = self._streams.given(streams)
+    @staticmethod
+    def _last(given: Given, before: Ints) -> Ints:
+        """The end of the last operation that was begun before, so that with ``START_NS`` 0 means none."""
+        _rows, begins, reach = given
         place = np.searchsorted(begins, before, side="left") - 1
         return np.where(place >= 0, reach[np.maximum(place, 0)], -START_NS)
 
-    def _waits(self, stream: int, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]) -> None:
+    def _waits(
+        self, stream: int, given: Given, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
+    ) -> None:
         """A wait for the device is for some stream: then all that was enqueued last counts, on whichever."""
         evidence, calls = self._evidence, self._evidence.calls
         rows = np.flatnonzero(evidence.group_of(known.row) == Group.SYNC)
@@ -124,7 +135,7 @@ class Pending:
         # what another thread enqueues just after it was called it may have waited for
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
-        start = self._last_given([stream], before) + START_NS
+        start = self._last(given, before) + START_NS
         row = row[waited]
         whole = evidence.role_of(row) == Role.PROVE_DEVICE
         owner = self._owner(stream)
@@ -133,35 +144,37 @@ class Pending:
         rows, start = row[whole][order], start[whole][order]
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
 
-    def _queries(self, stream: int) -> None:
+    def _queries(self, stream: int, given: Given) -> None:
         """A query that finds work: it was there since the last enqueueing."""
         calls = self._evidence.calls
         rows = self._streams.not_ready(stream)
         self._add(
             self._owner(stream),
-            self._last_given([stream], calls["end"][rows]) + START_NS,
+            self._last(given, calls["end"][rows]) + START_NS,
             calls["begin"][rows],
         )
 
-    def _copies(self, stream: int) -> None:
+    def _copies(self, stream: int, given: Given) -> None:
         """A copy to the host that took longer than its bytes waited for the work before it.
 
         One to page-locked memory that does not wait has no reason to: what takes it long is something else.
         """
         evidence, calls = self._evidence, self._evidence.calls
-        row, _begin, _reach = self._streams.given([stream])
-        row = row[row >= 0]
+        row = given[0][given[0] >= 0]
         row = row[(calls["direction"][row] == D2H) & (evidence.group_of(row) == Group.COPY)]
         pinned = self._ranges.pinned(calls["pid"][row], calls["aux"][row], calls["begin"][row])
         row = row[~pinned | (evidence.role_of(row) == Role.COPY_SYNC)]
         begin, end = calls["begin"][row], calls["end"][row]
         queued = time_within(evidence, calls["row"][row], begin, end).queued
         stop = end - queued - (calls["bytes"][row] / SLOW_COPY).astype(np.int64) - END_NS
+        if not len(row):
+            return
         streams = [stream, *self._streams.peers(stream)]
-        begins = self._streams.given(streams)[1]
+        given = self._streams.given(streams) if len(streams) > 1 else given
+        begins = given[1]
         beside = np.searchsorted(begins, begin + WAIT_NS + queued) > np.searchsorted(
             begins, begin, side="right"
         )
         waited = (stop - begin > WAIT_NS) & ~beside
-        start = self._last_given(streams, begin[waited]) + START_NS
+        start = self._last(given, begin[waited]) + START_NS
         self._add(self._owner(stream), start, stop[waited])

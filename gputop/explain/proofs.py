@@ -115,7 +115,7 @@ def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) ->
 
 
 class Events:
-    """When each event was recorded last, and in which stream.
+    """When each event was recorded last, and in which stream: ``row``, ``stream``, ``number`` of the event.
 
     What makes an event's state uncertain (its creation at an address that was used before, a record during a
     capture, one that never returned) counts as a record in no stream.
@@ -144,7 +144,7 @@ class Events:
         self.row: Ints = np.append(rows, 0)  # one more, for "none"
         self.stream: Ints = np.append(np.where(overlaps, -1, stream), -1)
         self._order = self._key(event, calls["end"][rows])
-        self._number = event
+        self.number = event
         self._next_begin = self._earliest_after(event, calls["begin"][rows])
 
     def _named(self, rows: Ints, handle: Column) -> Column:
@@ -171,7 +171,7 @@ class Events:
         event = np.minimum(np.searchsorted(self._events, keys), len(self._events) - 1)
         place = np.searchsorted(self._order, self._key(event, begin), side="right") - 1
         known = (self._events[event] == keys) & (place >= 0)
-        known &= self._number[np.maximum(place, 0)] == event
+        known &= self.number[np.maximum(place, 0)] == event
         again = self._next_begin[np.maximum(place, 0)] < self._key(event, end)
         return np.where(known & ~again, place, -1)
 
@@ -196,7 +196,7 @@ def _edges(evidence: Evidence, streams: Streams, events: Events) -> dict[tuple[i
         here = valid & (source == one) & (target == other)
         add(one, other, calls["end"][waits[here]], calls["begin"][events.row[place[here]]])
     legacy = np.flatnonzero(streams.handle == LEGACY).tolist()
-    orders = _in_order(evidence, streams) if any(streams.peers(one) for one in legacy) else None
+    orders = in_order(evidence, streams) if any(streams.peers(one) for one in legacy) else None
     for one in legacy if orders is not None else ():
         for peer in streams.peers(one):
             for source_, target_ in ((one, peer), (peer, one)):
@@ -205,7 +205,7 @@ def _edges(evidence: Evidence, streams: Streams, events: Events) -> dict[tuple[i
     return {pair: _sorted_edges(*parts) for pair, parts in collected.items()}
 
 
-def _in_order(evidence: Evidence, streams: Streams) -> Column:
+def in_order(evidence: Evidence, streams: Streams) -> Column:
     """Operations that certainly wait for the legacy default stream, or it for them: kernels, graphs, copies
     and fills that really move something; host functions, memory operations and what is captured may not."""
     calls = evidence.calls

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 
 
@@ -71,3 +74,11 @@ def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
     row, item = expand(first, last)
     shared = overlap(begin[row], end[row], cover[0][item], cover[1][item])
     return np.bincount(row, weights=shared, minlength=len(begin)).astype(np.int64)
+
+
+def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
+    """As np.unique with index and inverse, for columns that mostly stay the same from row to row."""
+    heads = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.zeros(0, np.int64)
+    unique, first, number = np.unique(ids[heads], return_index=True, return_inverse=True)
+    lengths = np.diff(np.append(heads, len(ids)))
+    return unique, heads[first], np.repeat(number.reshape(-1).astype(np.int64), lengths)

@@ -121,6 +121,7 @@ class Report:
 
     Attributes:
         span_ns: Time in which idleness counts, all GPUs together.
+        cpu_waits: (process, GPU idle time in which one of its threads wanted a CPU and had none).
         small_ns: Explained gaps that are too small or too few for a finding.
         unexplained_ns: Proved idle time of which the chain does not say why.
         unknown_ns: Gaps that are not counted because a record is missing in them.
@@ -139,6 +140,7 @@ class Report:
     events: tuple[Event, ...]
     findings: tuple[Finding, ...]
     storms: tuple[StormCost, ...]
+    cpu_waits: tuple[tuple[int, int], ...]
     small_ns: int
     unexplained_ns: int
     unknown_ns: int

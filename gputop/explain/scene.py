@@ -17,9 +17,11 @@ from gputop.occupancy import match, split
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
+REPEATED = 3  # wakeups between two processes that are no chance
 _BACK = 4  # calls before a wait among which its copy is looked for
 D2H, H2D = 2, 1
 
@@ -59,6 +61,7 @@ class Scene:
         group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
         in_opener: Whether it lies in the wait that opened the gap (a late return).
         throttled: Whether the cgroup's quota was used up.
+        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -68,6 +71,7 @@ class Scene:
         self.leaves = analysis.leaves
         self.links = analysis.links
         self.steps: Steps | None = find_steps(self.evidence, analysis.gpu.stretch)
+        self._steps_of: dict[int, Steps | None] = {}
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.leaves)
         self.ns: Ints = self.leaves.ns
@@ -101,7 +105,7 @@ class Scene:
         self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
         self.via: Column = via
         self.over_network: Mask = (
-            self._any_link(of_link == Wait.SOCKET) if size else np.zeros(self.size, np.bool_)
+            self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
         )
 
     def _ends_of_chains(self) -> tuple[Ints, Ints]:
@@ -142,15 +146,34 @@ class Scene:
                 return np.array(sorted(family), np.int64)
             family |= more
 
+    def steps_of(self, pid: int) -> Steps | None:
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work."""
+        if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
+            return self.steps
+        if pid not in self._steps_of:
+            self._steps_of[pid] = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+        return self._steps_of[pid]
+
     @property
     def cpus(self) -> int:
         """Number of CPUs of the machine; 0 when it is not known."""
         machine = self.evidence.header.get("machine")
         return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
 
-    def family_processes(self) -> int:
-        """How many processes belong to those that give a GPU work, themselves included."""
-        return len(self._family())
+    def helpers(self) -> Ints:
+        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
+
+        Who works for somebody is woken by him, or wakes him, again and again.
+        """
+        slices = self.evidence.slices
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
+        meant = (slices["flags"] & by_chance) == 0
+        served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
+        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        family = np.setdiff1d(self._family(), feeders)
+        return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
@@ -248,7 +271,7 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
     for back in range(1, _BACK + 1):
         row = np.maximum(opener - back, 0)
         near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
-        near &= calls["begin"][opener] - calls["end"][row] <= READ_NS
+        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)

@@ -45,15 +45,17 @@ class Steps:
         return int(np.median(np.diff(np.append(self.begin, self.end))))
 
 
-def find_steps(evidence: Evidence, stretch: tuple[int, int]) -> Steps | None:
+def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = None) -> Steps | None:
     """The steps that begin in a stretch of time, of the thread that gives the GPU the most work.
 
-    None when it repeats nothing.
+    Of one process, if it is named. None when it repeats nothing.
     """
     calls = evidence.calls
     roles = evidence.role(calls)
     gives = roles == Role.ENQUEUE
     gives |= roles == Role.COPY_SYNC
+    if pid is not None:
+        gives &= calls["pid"] == pid
     if not gives.any():
         return None
     per_thread = np.bincount(calls["row"][gives])

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Role
 from gputop.explain.devices import Devices
 from gputop.explain.evidence import Column, Columns, Evidence
-from gputop.explain.ranges import Ints, Mask, union
+from gputop.explain.ranges import Ints, Mask, union, unique_runs
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
 NON_BLOCKING = 1  # cudaStreamNonBlocking
@@ -15,7 +15,7 @@ D2H, H2D = 2, 1
 FOREVER = 1 << 62
 _NOT_READY = 600
 # in a stream, and not the GPU's work: while they are due it may be idle
-_HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
+HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
 
 class Streams:
@@ -45,22 +45,22 @@ class Streams:
                 self._identity(inner, np.arange(len(inner)), inner_device),
             ]
         )
-        unique, first, number = np.unique(ids, return_index=True, return_inverse=True)
+        unique, first, number = unique_runs(ids)
         self._ids = unique
         every_pid = np.concatenate([calls["pid"][rows], inner["pid"]]).astype(np.int64)
         every_handle = np.concatenate([calls["stream"][rows], inner["stream"]])
         self.pid = every_pid[first]
         self.handle = np.where(every_handle[first] == 1, LEGACY, every_handle[first])
-        self.enqueue_stream: Ints = number.reshape(-1).astype(np.int64)
-        self.device = self._device(np.concatenate([devices.of_calls[rows], inner_device]), first)
+        self.enqueue_stream: Ints = number
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
         self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
         self.enqueue_thread: Ints = np.concatenate([calls["row"][rows], evidence.threads.row(inner["tid"])])
         self._add_open_calls()
+        self._sort()
+        self.device = self._device(np.concatenate([devices.of_calls[rows], inner_device]), first)
         self.blocking = self._blocking()
         self.captures = self._captures()
-        self._sort()
 
     def __len__(self) -> int:
         return len(self.pid)
@@ -82,15 +82,15 @@ class Streams:
         return mixed ^ (where * np.uint64(0x165667B19E3779F9))
 
     def _device(self, every: Ints, first: Ints) -> Ints:
-        """The GPU of each stream: where it was made, else where most of its work was given."""
+        """The GPU of each stream: where it was made last, else where it was given work last."""
         device = every[first]
         if not len(every) or (every == every[0]).all():
             return device
-        width = int(every.max()) + 1
-        pairs, counts = np.unique(self.enqueue_stream * width + every, return_counts=True)
-        order = np.argsort(counts, kind="stable")
-        device[pairs[order] // width] = pairs[order] % width
+        for stream in range(len(self)):
+            own = self.operations(stream)
+            device[stream] = every[own[own < len(every)][-1]]
         made = self.rows(Role.CREATE_STREAM)
+        made = made[np.argsort(self._evidence.calls["end"][made], kind="stable")]
         number = self.number(made)
         device[number[number >= 0]] = self._devices.of_calls[made[number >= 0]]
         return device
@@ -177,8 +177,15 @@ class Streams:
     def _sort(self) -> None:
         """Puts the operations of each stream in the order of their return; waits for events beside them."""
         calls = self._evidence.calls
-        self._order = np.lexsort((self.enqueue_end, self.enqueue_stream))
-        self._first = np.searchsorted(self.enqueue_stream[self._order], np.arange(len(self) + 1))
+        # ten million: by stream with a sort of small numbers, then by end where that is not so already
+        small = self.enqueue_stream.astype(np.uint16) if len(self) <= 1 << 16 else self.enqueue_stream
+        self._order = np.argsort(small, kind="stable")
+        self._first = np.append(0, np.cumsum(np.bincount(self.enqueue_stream, minlength=len(self))))
+        for first, last in zip(self._first[:-1].tolist(), self._first[1:].tolist(), strict=True):
+            own = self._order[first:last]
+            end = self.enqueue_end[own]
+            if (end[1:] < end[:-1]).any():
+                self._order[first:last] = own[np.argsort(end, kind="stable")]
         self._wait_rows = self.rows(Role.WAIT)
         self._wait_stream = self.number(self._wait_rows)
         denied = (self._roles == Role.PROVE_STREAM) & (calls["ret"] == _NOT_READY)
@@ -217,7 +224,7 @@ class Streams:
     def held(self) -> set[int]:
         """Processes whose streams may wait for something else than their own GPU's work."""
         calls = self._evidence.calls
-        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *_HOLDS)]).tolist())
+        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *HOLDS)]).tolist())
         for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
             if len(np.unique(self.device[self.pid == pid])) > 1:
                 pids.add(pid)

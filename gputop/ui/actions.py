@@ -7,6 +7,7 @@ from dataclasses import dataclass
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
+_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -36,15 +37,24 @@ class Action:
 
 
 ACTIONS: tuple[Action, ...] = (
-    Action("open", ("enter",), "Enter", "Enter|open", "from a process to its calls; again: zoom", "Move", 1),
-    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the processes", "Move"),
+    Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
+    Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
+    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the verdict", "Move"),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
     Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),
     Action("page_down", ("pagedown",), "PgDn", "", "one page down", "Move"),
     Action("home", ("home",), "Home", "", "first row", "Move"),
     Action("end", ("end",), "End", "", "last row", "Move"),
-    Action("next_pane", ("tab",), "Tab", "Tab|pane", "next pane: processes, calls, threads, GPUs", "Move", 6),
+    Action(
+        "next_pane",
+        ("tab",),
+        "Tab",
+        "Tab|pane",
+        "next pane: verdict, processes, calls, threads, GPUs",
+        "Move",
+        6,
+    ),
     Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
     Action("zoom", ("z",), "z", "z|zoom", "the focused pane takes the screen, or gives it back", "Move", 7),
     Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),

@@ -22,6 +22,7 @@ from gputop.ui.theme import BACKGROUND
 
 SPEEDS = (0.25, 64.0)
 FIRST_POLL_S = 0.03
+AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
 
 
 class GputopApp(App[int]):
@@ -122,12 +123,23 @@ class GputopApp(App[int]):
         self._log_index, lines = feed.log_lines(self._log_index)
         if lines:
             presenter.add_log(lines)
+        if not presenter.paused:
+            presenter.explain(feed.explained())
         presenter.transport = self._transport_view()
         # Whole seconds: the screen is never painted for a clock alone.
         elapsed = int(state.elapsed_s) if state else -1
         log = self._log_index if presenter.log_shown else 0
         behind = presenter.behind_ns // 1_000_000_000
-        return (presenter.failure, elapsed, presenter.native_lines, log, presenter.transport, behind)
+        explained = presenter.explained
+        return (
+            presenter.failure,
+            elapsed,
+            presenter.native_lines,
+            log,
+            presenter.transport,
+            behind,
+            explained,
+        )
 
     def _transport_view(self) -> TransportView | None:
         transport = self.feed.transport
@@ -200,6 +212,14 @@ class GputopApp(App[int]):
         frame = self.feed.latest()
         if frame is not None:
             self._show(frame)
+
+    def do_open(self) -> None:
+        """In the chain of a replay: to the moment that its cursor is on. Else open what is selected."""
+        moment, transport = self.presenter.moment_ns(), self.feed.transport
+        self.presenter.act("open")
+        if moment is not None and transport is not None:
+            transport.seek(moment + AFTER_NS)
+            transport.step(0)  # nobody wants to see it go by
 
     def do_newest(self) -> None:
         """To the newest frame."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gputop.frame import Frame
+
+if TYPE_CHECKING:
+    from gputop.explain.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,23 @@ class RecordingState:
     path: str
     bytes: int
     elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why the GPU was idle in the seconds before a moment.
+
+    Attributes:
+        report: The explanation, None while there is none.
+        end_ns: The moment, CLOCK_MONOTONIC.
+        start_ns: What the report's times count from.
+        problem: Why there is none, "" when one is coming.
+    """
+
+    report: Report | None = None
+    end_ns: int = 0
+    start_ns: int = 0
+    problem: str = ""
 
 
 class Transport(Protocol):
@@ -62,6 +82,9 @@ class Feed(Protocol):
 
     def latest(self) -> Frame | None:
         """The newest frame, ``None`` before the first."""
+
+    def explained(self) -> Explained:
+        """The newest explanation."""
 
     def failure(self) -> str | None:
         """A sentence when the source died."""

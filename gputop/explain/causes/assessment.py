@@ -35,7 +35,7 @@ def assessed(
 ) -> Finding:
     """The finding; ``moments`` are CLOCK_MONOTONIC, worst first."""
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
-    steps = scene.steps
+    steps = scene.steps_of(pid)
     middle = int(loss.middle)
     return Finding(
         number,

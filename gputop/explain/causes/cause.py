@@ -10,6 +10,7 @@ import numpy as np
 
 from gputop.explain.ranges import Ints, Mask
 from gputop.explain.scene import Scene
+from gputop.explain.steps import Steps
 
 
 class Level(StrEnum):
@@ -39,9 +40,15 @@ class Claim:
         """Time taken."""
         return int(self.scene.ns[self.leaves].sum())
 
+    @property
+    def steps(self) -> Steps | None:
+        """The steps of the process whose gaps these are."""
+        threads = self.scene.evidence.threads
+        return self.scene.steps_of(int(threads.pid[self.scene.gaps.thread[self.gaps[0]]]))
+
     def per_step(self) -> str:
         """``3.1 a step``: how many of its gaps there are, in words."""
-        steps = self.scene.steps
+        steps = self.steps
         if steps is None or not steps.count:
             return f"{len(self.gaps)} times"
         return f"{len(self.gaps) / steps.count:.1f} times a step"

@@ -17,9 +17,14 @@ def _small(scene: Scene) -> Mask:
     """Gaps between small copies to the device, where there are many of them a step."""
     facts = scene.gap_facts
     small: Mask = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (facts.read_bytes < 0)
-    units = scene.steps.count if scene.steps is not None else max(len(scene.gaps) // (2 * MANY_COPIES), 1)
-    many = np.count_nonzero(small) > MANY_COPIES * units
-    return small if many else np.zeros(len(small), np.bool_)
+    owner = scene.evidence.threads.pid[scene.gaps.thread]
+    for pid in np.unique(owner[small]).tolist():
+        own = owner == pid
+        steps = scene.steps_of(pid)
+        units = steps.count if steps is not None else max(int(own.sum()) // (2 * MANY_COPIES), 1)
+        if np.count_nonzero(small & own) <= MANY_COPIES * units:
+            small &= ~own
+    return small
 
 
 def _tiny_copies(scene: Scene, free: Mask) -> Mask:
@@ -61,7 +66,7 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     size = int(np.median(scene.gap_facts.sent_bytes[claim.gaps]))
     cpus = scene.cpus
     workers = max(cpus - 1, 1)
-    helpers = scene.family_processes() - 1
+    helpers = len(scene.helpers())
     first = (
         f"the thread that feeds the GPU prepares each input of {format_bytes(size)} itself, sample by "
         "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group, Role
+from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
 from gputop.explain.chaintext import usual_api
@@ -27,8 +27,9 @@ def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
     groups = evidence.group(calls)
     launches = within(scene, np.flatnonzero((groups == Group.LAUNCH) & (calls["ret"] == 0)))
     found = []
-    for thread in np.unique(calls["row"][launches]).tolist():
-        mine = launches[calls["row"][launches] == thread]
+    row = calls["row"][launches]
+    heads = np.flatnonzero(np.diff(row, prepend=-1))
+    for thread, mine in zip(row[heads].tolist(), np.split(launches, heads[1:]), strict=False):
         if len(mine) < MANY:
             continue
         finding = _of_thread(scene, thread, mine, span_ns)
@@ -39,10 +40,9 @@ def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
 def _of_thread(scene: Scene, thread: int, launches: Ints, span_ns: int) -> Finding | None:
     evidence = scene.evidence
     calls = evidence.calls
-    roles = evidence.role(calls)
     low, high = np.searchsorted(calls["row"], [thread, thread + 1])
     rows = np.arange(low, high)
-    waits = within(scene, rows[(roles[rows] >= Role.PROVE_DEVICE) & (roles[rows] <= Role.PROVE_EVENT)])
+    waits = within(scene, rows[evidence.group_of(rows) == Group.SYNC])
     if not len(waits):
         return None
     # units from the first launch after a wait to the return of the next wait

@@ -6,7 +6,7 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.ranges import Mask, covered, union
+from gputop.explain.ranges import Mask, covered, intersect, union
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
 
@@ -42,12 +42,10 @@ def _behind_workers(scene: Scene) -> Mask:
     leaves, stints = scene.leaves, scene.evidence.stints
     behind = np.zeros(scene.size, np.bool_)
     queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (leaves.slice >= 0))
-    feeders = scene.evidence.threads.pid[scene.gaps.thread]
-    helpers = np.setdiff1d(scene.pid[queued], feeders)
     cpu = scene.evidence.slices["queue_cpu"][leaves.slice[queued]]
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]
-        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], helpers)]
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
         taken = covered(union(here["begin"], here["end"]), leaves.begin[rows], leaves.end[rows])
         behind[rows] = 2 * taken > scene.ns[rows]
     return behind
@@ -60,6 +58,27 @@ def _starved(scene: Scene, free: Mask) -> Mask:
 def _computing(scene: Scene, free: Mask) -> Mask:
     works = scene.does(State.RUN, State.BLOCKED) | _behind_workers(scene)
     return free & _others(scene) & works
+
+
+def _cpu_taken(claim: Claim) -> int:
+    """Time for which workers had the CPU that the thread which feeds the GPU waited for.
+
+    Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
+    """
+    scene = claim.scene
+    slices, stints = scene.evidence.slices, scene.evidence.stints
+    rows = np.flatnonzero(np.isin(slices["row"], scene.gaps.thread[claim.gaps]))
+    rows = rows[slices["end"][rows] > slices["queued"][rows]]
+    late = scene.analysis.gpu.delays.intervals
+    idle = union(np.append(scene.gaps.begin, late[0]), np.append(scene.gaps.end, late[1]))
+    taken = 0
+    for number in np.unique(slices["queue_cpu"][rows]).tolist():
+        mine = rows[slices["queue_cpu"][rows] == number]
+        waits = union(slices["queued"][mine], slices["end"][mine])
+        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
+        begin, end = intersect(waits, idle)
+        taken += int(covered(union(here["begin"], here["end"]), begin, end).sum())
+    return taken
 
 
 def _workers(claim: Claim) -> int:
@@ -111,4 +130,4 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
 ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk)
 FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level)
 STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved)
-COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing)
+COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing, more=_cpu_taken)

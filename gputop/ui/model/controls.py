@@ -8,7 +8,7 @@ from gputop.ui.model.layout import Placed
 from gputop.ui.model.state import ViewState
 from gputop.ui.model.table import Table
 
-FOCI = ("processes", "calls", "threads", "gpus")
+FOCI = ("verdict", "processes", "calls", "threads", "gpus")
 
 
 class Controls(ViewState):
@@ -16,7 +16,12 @@ class Controls(ViewState):
 
     @property
     def _table(self) -> Table[Any] | None:
-        return self.panes.table(self.focus)
+        return self.panes.table(self._pane_of_keys)
+
+    @property
+    def _pane_of_keys(self) -> str:
+        """The verdict has nothing to sort or to move in: these keys are for the processes then."""
+        return "processes" if self.focus == "verdict" else self.focus
 
     def act(self, name: str) -> None:
         """Do an action of the table of actions that concerns the view alone.
@@ -35,10 +40,14 @@ class Controls(ViewState):
             self._show_details()
 
     def _move(self, by: int) -> None:
-        if self.overlay or self._table is None:
+        if self.overlay == "why" and abs(by) != self._page_of():
+            self.chain.move(by)
+            self._scroll = 0
+        elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
             self._table.move(by)
+            self.focus = self._pane_of_keys
 
     def do_up(self) -> None:
         """The row above."""
@@ -57,7 +66,9 @@ class Controls(ViewState):
         self._move(self._page_of())
 
     def _page_of(self) -> int:
-        height = next((placed.height for placed in self._placed if placed.pane in (self.focus, "overlay")), 3)
+        height = next(
+            (placed.height for placed in self._placed if placed.pane in (self._pane_of_keys, "overlay")), 3
+        )
         return max(height - 3, 1)
 
     def do_home(self) -> None:
@@ -69,11 +80,17 @@ class Controls(ViewState):
         self._move(1_000_000)
 
     def do_next_pane(self) -> None:
-        """The keys go to the next pane."""
+        """The keys go to the next pane; in the chain, the next moment."""
+        if self.overlay == "why":
+            self.chain.move_moment(1)
+            return
         self.set_focus(FOCI[(FOCI.index(self.focus) + 1) % len(FOCI)])
 
     def do_previous_pane(self) -> None:
-        """The keys go to the pane before."""
+        """The keys go to the pane before; in the chain, the moment before."""
+        if self.overlay == "why":
+            self.chain.move_moment(-1)
+            return
         self.set_focus(FOCI[FOCI.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
@@ -84,25 +101,28 @@ class Controls(ViewState):
             self._detail = pane
 
     def do_open(self) -> None:
-        """From the processes to the calls; in another pane zoom."""
+        """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
         if self.overlay:
             self.overlay = ""
+        elif self.focus == "verdict":
+            self.do_why()
         elif self.focus == "processes":
             self.set_focus("calls")
         else:
             self.zoomed = not self.zoomed
 
     def do_back(self) -> None:
-        """Out: the page, then the zoom, then to the processes."""
+        """Out: the page, then the zoom, then to the processes, then to the verdict."""
         if self.overlay:
             self.overlay = ""
         elif self.zoomed:
             self.zoomed = False
         else:
-            self.set_focus("processes")
+            self.set_focus("verdict" if self.focus == "processes" else "processes")
 
     def do_zoom(self) -> None:
         """The focused pane takes the body or gives it back."""
+        self.focus = self._pane_of_keys
         self.zoomed = not self.zoomed
         self._scroll = 0
 
@@ -135,6 +155,14 @@ class Controls(ViewState):
         """Show or hide the help."""
         self._toggle("help")
 
+    def do_why(self) -> None:
+        """Show or hide why the GPU waits."""
+        self._toggle("why")
+
+    def moment_ns(self) -> int | None:
+        """The moment that the chain's cursor is on, when the chain is shown."""
+        return self.chain.moment_ns if self.overlay == "why" else None
+
     def do_problems(self) -> None:
         """Show or hide what could not be observed."""
         self._toggle("problems")
@@ -153,13 +181,15 @@ class Controls(ViewState):
         placed = self._at(x, y)
         if placed is None:
             return
-        if placed.pane in FOCI:
+        if placed.pane in FOCI[1:]:
             other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
             switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
             self.set_focus(other if switch and other else placed.pane)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
+        elif placed.pane == "verdict":
+            self.do_why()
         elif placed.pane == "banner":
             self.do_problems()
         self._after()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputop.format import (
@@ -150,7 +150,9 @@ def calls_text(frame: Frame) -> str:
     return format_count(frame.calls_per_second) if frame.calls_observed else "-"
 
 
-def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool = True) -> list[Span]:
+def storm_spans(
+    storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool = True, cost: str = ""
+) -> list[Span]:
     """A storm in words: who suffers, how much, and who had its CPU.
 
     Args:
@@ -158,6 +160,7 @@ def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool 
         glyphs: The signs used.
         width: Columns; where it is tight the figures are left to the row of the process.
         traced: Whether eBPF tells who has a CPU.
+        cost: What it costs in GPU time, "" where that is not known.
     """
     name = escape_text(storm.name, ascii_only=glyphs.ascii)
     unknown = "unknown" if traced else "not known without eBPF"
@@ -165,25 +168,40 @@ def storm_spans(storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool 
     head: Span = (f"{glyphs.storm} storm ", "host")
     rate = format_count(storm.involuntary_per_second)
     percent = format_percent(storm.runnable_percent)
+    costs: list[Span] = [(f"  {cost} ", "host")] if cost else []
     tellings: list[list[Span]] = [
         [
             head,
             (f"{storm.pid} {name} ", "value"),
             (f" {rate} inv/s  {runnable} {percent}%", "host"),
+            *costs,
             (f"  {had} ", "dim"),
             (occupants, ""),
         ]
         for runnable, had in (("runnable", "CPU had by"), ("runq", "CPU:"))
     ]
-    tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
-    tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
+    few = shares_text(storm.occupants, glyphs, 1) or unknown
+    if cost:
+        rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
+        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim")]
+        tellings += [[*named, (occupants, "")], [*named, (few, "")]]
+        tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
+    else:
+        tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
+        tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
     return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
 
 
 def storm_lines(
-    storms: Sequence[Storm], width: int, height: int, glyphs: Glyphs, *, traced: bool = True
+    storms: Sequence[Storm],
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    *,
+    traced: bool = True,
+    costs: Mapping[int, str] | None = None,
 ) -> list[Line]:
-    """The storms under way, the last line says how many there is no room for."""
+    """The storms under way with what they cost, the last line says how many there is no room for."""
     if not storms:
         text = f"{glyphs.dot} no storm of context switches"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
@@ -191,7 +209,8 @@ def storm_lines(
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
-        told = storm_spans(storm, glyphs, width, traced=traced)
+        cost = (costs or {}).get(storm.pid, "")
+        told = storm_spans(storm, glyphs, width - len(more), traced=traced, cost=cost)
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines

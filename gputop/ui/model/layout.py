@@ -29,7 +29,7 @@ class Needs:
         gpu_lines: Lines the GPU pane wants.
         storms: Storms to be listed.
         processes: Rows of the process table.
-        banner: Lines that tell what could not be observed.
+        banner: Lines below the verdict that tell what could not be observed.
         transport: Whether there is a transport line.
         log: Whether the output of the command is shown.
         focus: The pane the keys go to.
@@ -73,8 +73,8 @@ def plan(width: int, height: int, needs: Needs) -> tuple[Placed, ...]:
         height: Lines of the terminal, at least 10.
         needs: What is to be shown.
     """
-    out = [Placed("header", 0, 0, width, 1)]
-    top, bottom = 1, height - 1
+    out = [Placed("header", 0, 0, width, 1), Placed("verdict", 0, 1, width, 1)]
+    top, bottom = 2, height - 1
     if needs.banner:
         out.append(Placed("banner", 0, top, width, min(needs.banner, banner_room(height))))
         top += out[-1].height

@@ -16,6 +16,7 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
+from gputop.ui.model.verdict import storm_costs, verdict_line
 
 
 class Presenter(Controls):
@@ -67,7 +68,7 @@ class Presenter(Controls):
             banner=len(self._banner(width, height)),
             transport=self.transport is not None,
             log=self.log_shown,
-            focus=self.focus,
+            focus="processes" if self.focus == "verdict" else self.focus,
             detail=self._detail,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
@@ -90,6 +91,8 @@ class Presenter(Controls):
         width, glyphs = placed.width, self.glyphs
         if placed.pane == "header":
             return [header.header_line(self.frame, self.status(), width, glyphs)]
+        if placed.pane == "verdict":
+            return [self._verdict(width)]
         if placed.pane == "banner":
             return self._banner(width, self.size[1])
         if placed.pane == "footer":
@@ -103,12 +106,29 @@ class Presenter(Controls):
         if self.frame is None:
             return self._waiting(placed)
         if placed.pane == "storms":
-            traced = self.frame.calls_observed
-            return header.storm_lines(self.frame.storms, width, placed.height, glyphs, traced=traced)
+            return self._storms(placed, self.frame)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
+
+    def _verdict(self, width: int) -> Line:
+        frame = self.frame
+        return verdict_line(
+            self.explained,
+            frame.time_ns if frame else self.explained.end_ns,
+            width,
+            self.glyphs,
+            focused=self.focus == "verdict",
+            traced=frame is None or frame.calls_observed,
+        )
+
+    def _storms(self, placed: Placed, frame: Frame) -> list[Line]:
+        costs = storm_costs(self.explained)
+        traced = frame.calls_observed
+        return header.storm_lines(
+            frame.storms, placed.width, placed.height, self.glyphs, traced=traced, costs=costs
+        )
 
     def _banner(self, width: int, height: int) -> list[Line]:
         return header.banner_lines(self.frame, self.status(), width, banner_room(height), self.glyphs)
@@ -129,6 +149,9 @@ class Presenter(Controls):
         return self._scrolled("GPUs", lines, placed)
 
     def _overlay(self, placed: Placed) -> list[Line]:
+        if self.overlay == "why":
+            lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
+            return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs)
             return self._scrolled("Help", lines, placed)

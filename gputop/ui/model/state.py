@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.frame import Frame, ProcessRow
-from gputop.ui.feed import RecordingState
+from gputop.ui.feed import Explained, RecordingState
+from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import ASCII, UNICODE
@@ -19,8 +20,8 @@ class ViewState:
 
     Attributes:
         frame: The frame shown.
-        focus: The pane the keys go to.
-        overlay: The page over the body: ``help``, ``problems`` or "".
+        focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
+        overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
     """
 
@@ -39,7 +40,7 @@ class ViewState:
         self.mode = mode
         self.title = title
         self.frame: Frame | None = None
-        self.focus = "processes"
+        self.focus = "verdict"
         self.overlay = ""
         self.zoomed = False
         self.log_shown = False
@@ -50,6 +51,8 @@ class ViewState:
         self.transport: TransportView | None = None
         self.native_lines = 0
         self.log: list[str] = []
+        self.explained = Explained()
+        self.chain = ChainPage()
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -78,6 +81,15 @@ class ViewState:
             self._wanted_pid = None
         table.update(frame.processes, frame.time_ns)
         self._show_details()
+
+    def explain(self, explained: Explained) -> None:
+        """Take an explanation.
+
+        Args:
+            explained: What the verdict and its chain say from now on.
+        """
+        self.explained = explained
+        self.chain.take(explained)
 
     def _show_details(self) -> None:
         row, frame = self.selected, self.frame

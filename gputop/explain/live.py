@@ -1,0 +1,219 @@
+"""The explanation of the last seconds, in a thread of its own: live, and at any moment of a recording.
+
+Neither the thread that reads the ring nor the screen waits for it: both only put something into a queue or
+take the newest verdict. Explaining takes at most ``SHARE`` of a core: what one explanation costs decides
+when the next one is made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
+from probes.source import MARK, Item, Sample
+from replay.reader import SessionReader
+
+PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
+SHARE = 0.01  # of a core: an explanation that costs more comes less often
+FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
+CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
+MOST_CHECKPOINTS = 64
+MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
+
+
+class Pace:
+    """Says when the next explanation is due."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed."""
+        return time.monotonic() >= self._due
+
+    def explain(self, window: Window) -> Verdict:
+        """The window's verdict; the next is due the later, the more this one costs."""
+        began, cpu = time.monotonic(), time.thread_time()
+        verdict = window.verdict()
+        share = FIRST_SHARE if verdict.report.span_ns < FIRST_NS else SHARE
+        self._due = began + max(PERIOD_S, (time.thread_time() - cpu) / share)
+        return verdict
+
+
+class LiveExplainer:
+    """Explains what a live source yields."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self._window = Window(header)
+        self._pace = Pace()
+        self._items: deque[Item] = deque()
+        self._wake = threading.Event()
+        self._closed = True
+        self._verdict: Verdict | None = None
+        self._failure = ""
+        self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread; what is fed before is ignored."""
+        self._closed = False
+        self._thread.start()
+
+    def feed(self, item: Item) -> None:
+        """Takes one item in; returns at once."""
+        if self._closed:
+            return
+        self._items.append(item)
+        if len(self._items) > MOST_WAITING:
+            self._failure = "the explanation stopped: more events come than it can take in"
+            self._closed = True
+        if isinstance(item, Sample) and item.kind == MARK:
+            self._wake.set()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The newest explanation."""
+        return self._verdict
+
+    @property
+    def failure(self) -> str:
+        """Why there are no more explanations, "" while there are."""
+        return self._failure
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._wake.wait()
+                self._wake.clear()
+                self._take()
+        except Exception as error:  # the screen goes on without it, and says so
+            self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+            self._closed = True
+            self._items.clear()
+
+    def _take(self) -> None:
+        closed = False
+        while self._items and not self._closed:
+            closed |= self._window.feed(self._items.popleft())
+        if closed and not self._closed and self._pace.due:
+            self._verdict = self._pace.explain(self._window)
+
+
+class ReplayExplainer:
+    """Explains the time before any mark of a recording, exactly as it was explained live.
+
+    What came long before may matter (carry.py), so the file is read from its beginning, once; checkpoints
+    on the way make later jumps short.
+    """
+
+    def __init__(self, reader: SessionReader) -> None:
+        self._reader = reader
+        self._pace = Pace()
+        self._window, self._index = Window(reader.header), -1
+        self._checkpoints: list[tuple[int, Window]] = [(-1, self._window.compact())]
+        self._spacing_ns = CHECKPOINT_NS
+        self._wanted: tuple[int, bool] | None = None
+        self._wake = threading.Condition()
+        self._closed = False
+        self._verdict: Verdict | None = None
+        self._failure = ""
+        self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def show(self, index: int, *, exact: bool) -> None:
+        """Asks for the explanation at a mark; returns at once.
+
+        Args:
+            index: The mark.
+            exact: Explain this very mark, instead of one that comes by when the next is due.
+        """
+        with self._wake:
+            self._wanted = (index, exact)
+            self._wake.notify()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The newest explanation."""
+        return self._verdict
+
+    @property
+    def failure(self) -> str:
+        """Why there are no more explanations, "" while there are."""
+        return self._failure
+
+    def close(self) -> None:
+        """Ends the thread."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def verdict_at(self, index: int) -> Verdict:
+        """The explanation at a mark; takes as long as it takes."""
+        self._go(index)
+        return self._window.verdict()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                with self._wake:
+                    self._wake.wait_for(lambda: self._closed or self._wanted is not None)
+                    wanted, self._wanted = self._wanted, None
+                if wanted is not None and self._go(wanted[0]) and (wanted[1] or self._pace.due):
+                    self._verdict = self._pace.explain(self._window)
+        except Exception as error:  # the screen goes on without it, and says so
+            self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+
+    def _go(self, index: int) -> bool:
+        """Brings the window to a mark; False when something else was wanted meanwhile."""
+        if index < self._index or self._is_far(index):
+            reachable = int(self._reader.marks[index]) - WINDOW_NS - SLACK_NS
+            before = [
+                (at, window)
+                for at, window in self._checkpoints
+                if at < 0 or int(self._reader.marks[at]) <= reachable
+            ]
+            self._index, window = before[-1]
+            self._window = window.compact()
+        marks = self._reader.marks
+        for item in self._reader.items_between(self._index, index):
+            if not self._window.feed(item):
+                continue
+            self._index += 1
+            if int(marks[self._index]) - self._newest_checkpoint_ns() >= self._spacing_ns:
+                self._set_checkpoint()
+            if self._closed or (self._wanted is not None and self._wanted[0] != index):
+                return False
+        return True
+
+    def _is_far(self, index: int) -> bool:
+        """Whether a checkpoint lies between here and a mark far ahead."""
+        reachable = int(self._reader.marks[index]) - WINDOW_NS - SLACK_NS
+        return any(
+            at > self._index and int(self._reader.marks[at]) <= reachable for at, _ in self._checkpoints
+        )
+
+    def _newest_checkpoint_ns(self) -> int:
+        at = self._checkpoints[-1][0]
+        return int(self._reader.marks[max(at, 0)])
+
+    def _set_checkpoint(self) -> None:
+        self._checkpoints.append((self._index, self._window.compact()))
+        if len(self._checkpoints) > MOST_CHECKPOINTS:
+            self._checkpoints = [self._checkpoints[0], *self._checkpoints[2::2]]
+            self._spacing_ns *= 2

@@ -1,0 +1,207 @@
+"""The page behind the verdict: every finding, and the chain of the selected one down to what is to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputop.format import (
+    NS_PER_S,
+    escape_text,
+    fit,
+    format_count,
+    format_ns,
+    format_percent,
+    width_of,
+)
+from gputop.ui.feed import Explained
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
+from gputop.ui.model.verdict import LEVEL_TOKENS, loss_ns
+
+if TYPE_CHECKING:
+    from gputop.explain.report import Finding, Report
+
+_INDENT = 2  # columns a level of the chain
+_FACTS = 34  # columns of a finding's figures
+
+
+class ChainPage:
+    """Which finding and which of its moments is selected, and the lines of the page."""
+
+    def __init__(self) -> None:
+        """Start at the first finding."""
+        self._key: tuple[str, int] | None = None
+        self._moment = 0
+        self._explained = Explained()
+
+    def take(self, explained: Explained) -> None:
+        """Show another explanation; the selected finding stays selected while there is one of its kind."""
+        self._explained = explained
+        if self._key is not None and self._key not in {_key(finding) for finding in self._findings}:
+            self._key, self._moment = None, 0
+
+    @property
+    def _findings(self) -> tuple[Finding, ...]:
+        report = self._explained.report
+        return report.findings if report is not None else ()
+
+    @property
+    def index(self) -> int:
+        """Place of the selected finding."""
+        keys = [_key(finding) for finding in self._findings]
+        return keys.index(self._key) if self._key in keys else 0
+
+    @property
+    def selected(self) -> Finding | None:
+        """The finding whose chain is shown."""
+        return self._findings[self.index] if self._findings else None
+
+    def move(self, by: int) -> None:
+        """Select another finding."""
+        if self._findings:
+            place = min(max(self.index + by, 0), len(self._findings) - 1)
+            key = _key(self._findings[place])
+            self._moment = self._moment if key == self._key else 0
+            self._key = key
+
+    def move_moment(self, by: int) -> None:
+        """Select another of the worst moments."""
+        finding = self.selected
+        if finding is not None and finding.moments_ns:
+            self._moment = (self._moment + by) % len(finding.moments_ns)
+
+    @property
+    def moment_ns(self) -> int | None:
+        """The selected moment, CLOCK_MONOTONIC."""
+        finding = self.selected
+        if finding is None or not finding.moments_ns:
+            return None
+        return self._explained.start_ns + finding.moments_ns[min(self._moment, len(finding.moments_ns) - 1)]
+
+    def lines(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
+        """All lines of the page.
+
+        Args:
+            width: Columns.
+            glyphs: The signs used.
+            replay: Whether one can go to a moment.
+        """
+        report = self._explained.report
+        if report is None:
+            said = self._explained.problem or "not enough seen yet"
+            return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
+        text = _Writer(width, glyphs)
+        text.add(report.verdict, "value", 1)
+        if report.steps is not None:
+            steps = report.steps
+            text.add(
+                f"{steps.count} steps of {format_ns(steps.median_ns)}, by the calls of thread {steps.tid}",
+                "dim",
+                1,
+            )
+        text.blank()
+        for place, finding in enumerate(report.findings):
+            text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))
+        if self.selected is not None:
+            text.blank()
+            _detail(text, self.selected, self._moment, replay)
+        _rest(text, report)
+        return text.lines
+
+
+def _key(finding: Finding) -> tuple[str, int]:
+    return finding.cause, finding.pid
+
+
+class _Writer:
+    """Wraps texts into lines with an indent."""
+
+    def __init__(self, width: int, glyphs: Glyphs) -> None:
+        self.width, self.glyphs = width, glyphs
+        self.lines: list[Line] = []
+
+    def add(self, text: str, token: str, indent: int, lead: str = "", lead_token: str = "head") -> None:
+        """A paragraph; ``lead`` stands before its first line."""
+        shown = escape_text(text, ascii_only=self.glyphs.ascii)
+        hang = indent + width_of(lead)
+        for place, part in enumerate(wrap(shown, max(self.width - hang - 1, 8))):
+            start: Span = (" " * indent + lead, lead_token) if place == 0 else (" " * hang, "")
+            self.lines.append((start, (part, token)))
+
+    def blank(self) -> None:
+        """An empty line."""
+        self.lines.append(((" ", ""),))
+
+
+def _row(place: int, finding: Finding, report: Report, selected: bool, width: int, glyphs: Glyphs) -> Line:
+    """One finding: number, title, cause, level, loss, share of the time."""
+    cost = format_ns(loss_ns(finding)) + ("" if finding.kind == "idle" else " waste")
+    share = _share(finding, report)
+    facts = f" {finding.cause:<4}{finding.level:<7}{cost:>12}{share:>6}"
+    room = max(width - _FACTS - 4, 8)
+    sign = glyphs.cursor if selected else " "
+    title = fit(escape_text(finding.title, ascii_only=glyphs.ascii), room, ellipsis=glyphs.ellipsis)
+    suffix = "+select" if selected else ""
+    token = LEVEL_TOKENS.get(str(finding.level), "warn") if finding.kind == "idle" else "warn"
+    spans: list[Span] = [
+        (f"{sign}{place + 1} ", "cursor" + suffix),
+        (title, suffix.lstrip("+") and "value" + suffix),
+        (facts, token + suffix),
+    ]
+    return fit_line(spans, width, token=suffix and "value" + suffix)
+
+
+def _share(finding: Finding, report: Report) -> str:
+    return f"{format_percent(100 * loss_ns(finding) / report.span_ns)}%" if report.span_ns else ""
+
+
+def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
+    """The chain of a finding, what to do, what speaks for it."""
+    for depth, link in enumerate(finding.chain):
+        figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
+        text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
+    text.blank()
+    for place, advice in enumerate(finding.advice):
+        text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")
+    gain = f"at most {format_ns(finding.max_gain_ns)}"
+    if finding.per_step_ns:
+        gain += f"; lost {format_ns(finding.per_step_ns)} a step, {finding.gaps} times"
+    text.add(gain, "", 1, lead="wins      ")
+    if finding.moments_ns:
+        text.lines.append(_moments(finding, moment, replay, text.width, text.glyphs))
+    for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):
+        if parts:
+            text.add("; ".join(parts), "dim", 1, lead=title)
+
+
+def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Glyphs) -> Line:
+    spans: list[Span] = [(" worst at  ", "head")]
+    for place, time in enumerate(finding.moments_ns):
+        chosen = replay and place == min(moment, len(finding.moments_ns) - 1)
+        sign = glyphs.cursor if chosen else " "
+        spans.append((f"{sign}{time / NS_PER_S:.3f} s ", "value+select" if chosen else "value"))
+    spans.append(
+        ("  [Tab] choose [Enter] go there" if replay else "  of the recording", "key" if replay else "dim")
+    )
+    return fit_line(spans, width, ellipsis=glyphs.ellipsis)
+
+
+def _rest(text: _Writer, report: Report) -> None:
+    """What is no finding: single long gaps, threads in storms, the remainder, and doubts."""
+    text.blank()
+    for event in report.events:
+        said = (
+            f"{format_ns(event.ns)} at {event.time_ns / NS_PER_S:.3f} s, process {event.pid}: {event.title}"
+        )
+        text.add(said, "dim", 1, lead="once      ")
+    for storm in report.storms:
+        cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
+        rate = format_count(storm.switches_per_second)
+        said = f"{storm.name} ({storm.tid}) {rate} switches/s: {cost} of GPU time lost"
+        text.add(said, "dim", 1, lead="storm     ")
+    said = (
+        f"outside the loop {format_ns(report.outside_ns)}, small gaps {format_ns(report.small_ns)}, "
+        f"unexplained {format_ns(report.unexplained_ns)}"
+    )
+    text.add(said, "dim", 1, lead="rest      ")
+    for note in report.notes:
+        text.add(note, "warn", 1, lead=f"{text.glyphs.warning} ", lead_token="warn")

@@ -1,0 +1,97 @@
+"""PyTorch's real DataLoader: nearly all of the idle time is explained, and by the true cause.
+
+Needs a CPU build of torch, which ``make torch`` installs beside the repository: it is no dependency, so these
+tests are skipped where it is not there, in CI too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import GPUTOP, PROGRAMS, Recorded, Workshop
+
+pytestmark = pytest.mark.ebpf
+ROOT = Path(__file__).resolve().parents[2]
+UNEXPLAINED = 0.02
+CLEAR = 2  # by this factor the one has to be larger than the other, so that only it can come first
+
+
+@pytest.fixture(scope="module")
+def torch_python() -> str:
+    """The interpreter that has torch."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("GPUTOP_TORCH") or cache / "gputop-tests" / "torch-2.13.0")
+    if not (folder / "complete").exists():
+        pytest.skip(f"no CPU build of torch in {folder}: make torch")
+    return str(folder / "bin" / "python")
+
+
+@contextmanager
+def hogs(count: int) -> Iterator[None]:
+    """Processes that compute all the time, of nobody's family."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in started:
+            hog.kill()
+            hog.wait()
+
+
+def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> tuple[Recorded, Any]:
+    """(the recording, what ``gputop explain`` says of it)."""
+    workshop = Workshop(folder)
+    workshop.env["PYTHONPATH"] += os.pathsep + str(ROOT)
+    with hogs(busy):
+        run = workshop.record(python, str(PROGRAMS / "torch_loader.py"), str(workers), memory, "30")
+    assert run.lost == 0
+    told = subprocess.run(
+        [*GPUTOP, "explain", str(run.path), "--json"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 3, told.stderr
+    return run, json.loads(told.stdout)
+
+
+def true_causes(run: Recorded, workers: int) -> set[str]:
+    """What may come first, by the kernel's own account of who ran and who waited for a CPU."""
+    (said,) = run.said
+    (trained, preempted), (computed, starved) = said["trainer"], said["workers"]
+    # of several workers the trainer waits for one at a time: their sums tell nothing of its own preemptions
+    no_cpu, work = {"C09", "C13"} if workers else {"C13"}, {"C08"} if workers else {"C12"}
+    busy, waited = (computed, starved) if workers else (trained, preempted)
+    print(f"{busy / 1e6:.0f} ms on a CPU, {waited / 1e6:.0f} ms waiting for one")
+    if busy > CLEAR * waited:
+        return work
+    return no_cpu if waited > CLEAR * busy else work | no_cpu
+
+
+@pytest.mark.parametrize(
+    ("workers", "memory", "busy"),
+    [
+        (0, "pageable", 0),
+        (2, "pageable", 0),
+        (4, "pinned", 0),
+        (0, "pageable", 3),
+        (2, "pinned", 3),
+        (4, "pageable", 3),
+    ],
+)
+def test_the_idle_time_is_explained_by_its_true_cause(
+    torch_python: str, tmp_path: Path, workers: int, memory: str, busy: int
+) -> None:
+    run, report = record(torch_python, tmp_path, workers, memory, busy)
+    idle = report["gpu_idle_ns"]["lower"]
+    unexplained = report["unexplained_ns"] / idle
+    causes = [finding["cause"] for finding in report["findings"] if finding["kind"] == "idle"]
+    print(f"{idle / 1e6:.0f} ms idle, {unexplained:.2%} unexplained; {causes}")
+    assert idle > 100e6
+    assert unexplained <= UNEXPLAINED
+    assert causes[0] in true_causes(run, workers)

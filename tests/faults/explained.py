@@ -1,0 +1,40 @@
+"""What ``gputop explain FILE --json`` says of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+from gputop.cli import run as gputop
+from tests.faults.bench import Run, recording_start
+
+SCHEMA = "gputop.explain/1"
+MARGIN_NS = 30_000_000  # around a run: nothing else happens there
+
+
+class ExplainError(Exception):
+    """The command failed."""
+
+
+def ask(*arguments: str) -> dict[str, Any]:
+    """Runs ``gputop explain ARGUMENTS --json`` in this process; its status must fit what it says."""
+    printed, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        status = gputop(["explain", *arguments, "--json"])
+    if status not in (0, 3):
+        raise ExplainError(f"status {status}: {errors.getvalue().strip()[-600:]}")
+    said: dict[str, Any] = json.loads(printed.getvalue())
+    if said["schema"] != SCHEMA:
+        raise ExplainError(f"schema {said['schema']}")
+    if (status == 3) != bool(said["findings"]):
+        raise ExplainError(f"status {status} with {len(said['findings'])} findings")
+    return said
+
+
+def explain(run: Run) -> dict[str, Any]:
+    """What is said of the part of the recording in which the run was."""
+    start = recording_start(run.recording)
+    since, until = (run.began_ns - MARGIN_NS - start) / 1e9, (run.ended_ns + MARGIN_NS - start) / 1e9
+    return ask(str(run.recording), "--from", f"{max(since, 0):.6f}", "--to", f"{until:.6f}")

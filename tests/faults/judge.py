@@ -1,0 +1,185 @@
+"""Compares what was said with the truth. Every miss is a sentence; a run without one is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tests.faults.bench import Run
+from tests.faults.scenario import MS, SWITCH_NS, Expected
+
+UNEXPLAINED = 0.02  # of the proved idle time
+SLACK_NS = 2 * MS  # no sum is held to less
+SPINNING_LOSS_NS = 2 * MS  # what may be certain of a late return that cannot be
+MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its return
+QUIET_NS = 5 * MS  # what a negative control may lose to others
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One run judged. ``first`` is whether the first cause is right; ``quiet`` whether nothing was wrong."""
+
+    run: Run
+    said: dict[str, Any]
+    first: bool
+    misses: tuple[str, ...]
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Injected, found, ms truth, ms said, level, what is wrong."""
+        expected, findings = self.run.scenario.expected, self.said.get("findings", [])
+        truths = " ".join(f"{true_ns(self.run, one) / MS:.1f}" for one in expected) or "0"
+        top = findings[: max(len(expected), 1)]
+        return (
+            self.run.scenario.id,
+            " ".join(one.cause for one in expected) or "nothing",
+            " ".join(str(one["cause"]) for one in top) or "nothing",
+            truths,
+            " ".join(_bounds(one) for one in top) or "0",
+            " ".join(str(one["level"]) for one in top) or "-",
+            "; ".join(self.misses),
+        )
+
+
+def _bounds(finding: dict[str, Any]) -> str:
+    lower, upper = finding["loss_ns"]["lower"] / MS, finding["loss_ns"]["upper"] / MS
+    return f"{lower:.1f}" if upper < 1.02 * lower else f"{lower:.1f}..{upper:.1f}"
+
+
+def true_ns(run: Run, expected: Expected) -> float:
+    """What was really lost. The kernel's count of throttling tells a quota from others on the CPU."""
+    lost = run.truth.causes.get(expected.cause, 0.0)
+    if expected.cause == "C14":
+        return min(lost, float(run.throttled_ns))
+    return lost
+
+
+def disturbed(run: Run) -> str:
+    """Why a run proves nothing: what was injected is not what was lost most, by the truth itself."""
+    expected = run.scenario.expected
+    if run.truth.causes.get("C13", 0.0) > QUIET_NS and not expected:
+        return f"the machine was busy: C13 took {run.truth.causes['C13'] / MS:.0f} ms"
+    if not expected or expected[0].kind == "waste":
+        return ""
+    sizes = [true_ns(run, one) for one in expected]
+    rest = {cause: ns for cause, ns in run.truth.causes.items() if cause[:1] == "C"}
+    for one in expected:
+        rest.pop(one.cause, None)
+    other = max(rest.values(), default=0.0)
+    if other > 0.8 * sizes[-1]:
+        return f"the machine was busy: {max(rest, key=lambda cause: rest[cause])} took {other / MS:.0f} ms"
+    if any(small > 0.8 * large for large, small in pairwise(sizes)):
+        return "the two faults came out as large as each other"
+    return ""
+
+
+def judge(run: Run, said: dict[str, Any]) -> Verdict:
+    """All rules of issue 4 that hold for one run."""
+    scenario = run.scenario
+    findings = said["findings"]
+    misses = [*_totals(run, said), *_order(findings)]
+    if not scenario.expected:
+        misses += [f"found {one['cause']} ({one['level']}, {_bounds(one)} ms)" for one in findings]
+        if len(said["events"]) != scenario.events:
+            misses.append(f"{len(said['events'])} events, not {scenario.events}")
+        return Verdict(run, said, not findings, tuple(misses))
+    causes = [one["cause"] for one in findings]
+    wanted = [one.cause for one in scenario.expected]
+    first = causes[: len(wanted)] == wanted or (scenario.expected[0].bound == "none")
+    if not first:
+        misses.append(f"first: {' '.join(causes[:4]) or 'nothing'}")
+    for expected in scenario.expected:
+        misses += _one(run, said, expected)
+    return Verdict(run, said, first, tuple(misses))
+
+
+def false_proofs(run: Run, said: dict[str, Any]) -> list[str]:
+    """What the simulated GPU's trace contradicts; a denied coverage takes every claim back."""
+    if not said["coverage"]:
+        return []
+    misses = list(_moments(run, said))
+    lower, truth = said["gpu_idle_ns"]["lower"], run.truth.idle_ns
+    proved = sum(
+        one["loss_ns"]["lower"]
+        for one in said["findings"]
+        if one["kind"] == "idle" and one["level"] == "proved"
+    )
+    for what, ns in (("idle", lower), ("in proved findings", proved)):
+        if ns > truth + SLACK_NS:
+            misses.append(f"{ns / MS:.1f} ms {what}, in truth {truth / MS:.1f}")
+    return misses
+
+
+def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
+    found = [one for one in said["findings"] if one["cause"] == expected.cause]
+    truth = true_ns(run, expected)
+    rounds = run.truth.main.rounds
+    allowed = max(run.scenario.tolerance * truth, max(rounds, 100) / 100 * MS)
+    allowed += run.scenario.switches * rounds * SWITCH_NS
+    # a gap far longer than the others of its kind is told as an event, which is as good
+    apart = sum(one["ns"] for one in said["events"] if one["cause"] == expected.cause)
+    lower = apart + sum(one["loss_ns"]["lower"] for one in found)
+    upper = apart + sum(one["loss_ns"]["upper"] for one in found)
+    if expected.bound == "none":
+        if lower > SPINNING_LOSS_NS:
+            yield f"{lower / MS:.1f} ms of {expected.cause} called certain"
+        return
+    if not found:
+        return
+    # after an attach nothing is certain until the device was synchronised
+    levels = expected.levels | {"strong"} if run.scenario.attached else expected.levels
+    if found[0]["level"] not in levels:
+        yield f"{expected.cause} is {found[0]['level']}, not {'/'.join(sorted(levels))}"
+    if found[0]["kind"] != expected.kind:
+        yield f"{expected.cause} is {found[0]['kind']}, not {expected.kind}"
+    if lower > truth + allowed:
+        yield f"{expected.cause}: at least {lower / MS:.1f} ms, in truth {truth / MS:.1f}"
+    if upper < truth - allowed:
+        yield f"{expected.cause}: at most {upper / MS:.1f} ms, in truth {truth / MS:.1f}"
+    if expected.bound == "proved" and lower < truth - allowed:
+        yield f"{expected.cause}: only {lower / MS:.1f} ms certain, in truth {truth / MS:.1f}"
+
+
+def _totals(run: Run, said: dict[str, Any]) -> Iterator[str]:
+    """What must hold of every run: bounds hold the truth, sums add up."""
+    lower, upper = said["gpu_idle_ns"]["lower"], said["gpu_idle_ns"]["upper"]
+    if not run.scenario.compare:
+        return
+    yield from _moments(run, said)
+    if lower > run.truth.idle_ns + SLACK_NS:
+        yield f"{lower / MS:.1f} ms idle proved, in truth {run.truth.idle_ns / MS:.1f}"
+    outside = said["outside_ns"]
+    if upper + outside < run.truth.idle_ns - SLACK_NS:
+        yield f"at most {upper / MS:.1f} ms idle, in truth {run.truth.idle_ns / MS:.1f}"
+    told = sum(one["loss_ns"]["lower"] for one in said["findings"] if one["kind"] == "idle")
+    if told > lower + SLACK_NS:
+        yield f"findings are {told / MS:.1f} ms, of {lower / MS:.1f} ms idle"
+    if said["unexplained_ns"] > max(UNEXPLAINED * lower, SLACK_NS):
+        yield f"{said['unexplained_ns'] / MS:.1f} ms unexplained"
+    if said["lost"]["events"]:
+        yield f"{said['lost']['events']} events lost"
+    if not said["coverage"]:
+        yield "coverage denied"
+
+
+def _moments(run: Run, said: dict[str, Any]) -> Iterator[str]:
+    """Each moment named by a proved idle finding lies in true idle time."""
+    start = said["start_ns"]
+    for one in said["findings"]:
+        if one["kind"] != "idle" or one["level"] != "proved":
+            continue
+        for moment in one["moments_ns"]:
+            at = start + moment
+            if not any(begin - MOMENT_NS <= at <= end + MOMENT_NS for begin, end in run.truth.idle):
+                yield f"{one['cause']} at {moment / 1e9:.6f} s: the GPU was busy then"
+
+
+def _order(findings: list[dict[str, Any]]) -> Iterator[str]:
+    """Most time lost first, waste after idle findings of equal size."""
+    keys = [
+        (-(one["loss_ns"]["lower"] + one["loss_ns"]["upper"]) / 2, one["kind"] == "waste") for one in findings
+    ]
+    if keys != sorted(keys):
+        yield "the findings are not in order of what they cost"

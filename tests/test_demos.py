@@ -1,0 +1,105 @@
+"""The demos run, and make the CUDA calls that PyTorch makes for the lines of Python that they stand for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gputop.commands.explain import evidence_of
+from gputop.demo.stories import DEFAULT, STORIES
+from gputop.explain.build import explain
+from gputop.simgpu import build, read_log
+
+COPY, WAIT, RECORD = "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaEventRecord"
+# calls a step: copies, waits for a stream, events recorded, waits for an event
+CALLS = {
+    "numpy-sync": (10, 9, 1, 1),  # 8 rows .cpu(), the mask .to('cuda'), the loss a step later
+    "numpy-sync-fixed": (1, 0, 1, 1),
+    "dataloader": (2, 2, 0, 0),  # .to('cuda') and .item()
+    "dataloader-direct": (2, 2, 0, 0),
+    "dataloader-workers": (2, 2, 0, 0),
+    "dataloader-fixed": (2, 1, 1, 0),  # .to('cuda', non_blocking=True) from pinned memory and .item()
+    "redundant-to-device": (161, 160, 1, 1),
+    "redundant-to-device-fixed": (1, 0, 1, 1),
+}
+
+
+def run_demo(name: str, tmp_path: Path, seconds: float = 0.5) -> tuple[int, Counter[str]]:
+    """(steps, calls of the process that uses the GPU)."""
+    build.ensure_built()
+    log = tmp_path / "log.json"
+    own = {"SIMGPU_LOG": str(log), "SIMGPU_STATE": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-m", "gputop.demo", name, str(seconds)],
+        env=build.environment(os.environ) | own,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    steps = re.search(r"(\d+) steps in", done.stdout)
+    assert steps is not None
+    (process,) = (process for process in read_log(log) if process.calls.get("cudaLaunchKernel"))
+    return int(steps[1]), Counter(process.calls)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_demo_makes_the_calls_of_its_python(name: str, tmp_path: Path) -> None:
+    # workers take their time to start
+    steps, calls = run_demo(name, tmp_path, seconds=2.0 if "workers" in name else 0.5)
+    assert steps >= 1
+    copies, waits, records, events = CALLS[name]
+    assert (calls[COPY], calls[WAIT], calls[RECORD]) == (copies * steps, waits * steps, records * steps)
+    assert calls["cudaEventSynchronize"] == (events * (steps - 1) if events else 0)
+    assert calls["cudaDeviceSynchronize"] == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(STORIES) - set(CALLS)))
+def test_the_other_demos_run(name: str, tmp_path: Path) -> None:
+    steps, _calls = run_demo(name, tmp_path)
+    assert steps >= 1
+
+
+def test_the_list_has_a_line_for_each() -> None:
+    listing = subprocess.run(
+        [sys.executable, "-m", "gputop", "demo", "--list"], capture_output=True, text=True, check=True
+    ).stdout
+    assert [line.split()[0] for line in listing.splitlines()] == list(STORIES)
+    assert all(story.title.endswith(".") and "\n" not in story.title for story in STORIES.values())
+    assert f"{DEFAULT} " in listing
+    assert listing.count("(default)") == 1
+
+
+@pytest.mark.ebpf
+def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "now.gputop"
+    command = [sys.executable, "-m", "gputop"]
+    subprocess.run(
+        [
+            *command,
+            "record",
+            "-o",
+            str(file),
+            "--simgpu",
+            "--",
+            *command,
+            "demo",
+            "numpy-sync",
+            "--duration",
+            "2",
+        ],
+        env=os.environ | {"SIMGPU_STATE": str(tmp_path / "state")},
+        capture_output=True,
+        timeout=100,
+        check=True,
+    )
+    report = explain(evidence_of(str(file)))
+    # a busy machine may take the CPU from the loop as well
+    assert "C02" in {finding.cause for finding in report.findings[:2]}
+    assert report.steps is not None

@@ -1,0 +1,98 @@
+"""Rules that the stories of the demos rest on: what a step is, whose fault a wait is, what a change wins."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputop.explain.report import Finding
+from probes.schema import Kind
+from tests import items
+from tests.items import START
+from tests.programs import COPY_ASYNC, D2H, EVENT_SYNC, H2D, LAUNCH, MAIN, RECORD, SYNC, US, Program, started
+
+WORKER, OTHER = 20, 21
+STEPS, STEP_US = 30, 10_000
+
+
+def read_then_send(read_bytes: int) -> Program:
+    """Launch, a read, its wait, 6 ms of host work, a copy of 4 MiB to the device."""
+    program = started()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=4 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        program.call(COPY_ASYNC, begin + 530, begin + 540, kind=D2H, bytes=read_bytes)
+        program.call(SYNC, begin + 550, begin + 4000)
+    return program
+
+
+@pytest.mark.parametrize(("size", "cause"), [(4, "C12"), (16, "C12"), (17, "C02"), (1 << 20, "C02")])
+def test_a_batch_is_not_made_of_a_scalar_that_was_read(size: int, cause: str) -> None:
+    report = read_then_send(size).report()
+    assert report.findings[0].cause == cause
+    assert report.findings[0].max_gain_ns == (STEPS - 1) * 6000 * US
+
+
+def many_copies(copies: int = 50) -> Program:
+    """Small copies, 20 us apart and 30 us long with their waits; then work behind an event."""
+    program, now = started(), 0
+    for _ in range(STEPS):
+        for _ in range(copies):
+            program.call(COPY_ASYNC, now, now + 10, kind=H2D, bytes=2048)
+            program.call(SYNC, now + 10, now + 30)
+            now += 50
+        program.call(LAUNCH, now, now + 10)
+        program.call(RECORD, now + 10, now + 15)
+        program.call(EVENT_SYNC, now + 15, now + 1000)
+        now += 1100
+    return program
+
+
+def test_a_loop_of_copies_is_part_of_a_step() -> None:
+    report = many_copies().report()
+    assert report.steps is not None
+    assert abs(report.steps.count - STEPS) <= 1
+    assert report.steps.median_ns == (50 * 50 + 1100) * US
+
+
+def test_copies_that_go_win_their_own_time_too() -> None:
+    (finding,) = (one for one in many_copies().report().findings if one.cause == "C05")
+    assert finding.loss.lower == pytest.approx(STEPS * 49 * 20 * US, rel=0.1)
+    assert finding.max_gain_ns == pytest.approx(STEPS * 49 * 50 * US, rel=0.1)
+
+
+def starved(*, helps: bool) -> Program:
+    """A worker that is ready to run for 4 ms a step, while another process has its CPU."""
+    program = started()
+    for pid in (WORKER, OTHER):
+        program.starts(pid, maker=MAIN)
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=4 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        program.call(SYNC, begin + 520, begin + 4000)
+        program.off(begin + 4010, begin + 9990, waker_pid=WORKER, waker_tid=WORKER)
+        program.preempted(begin + 5000, begin + 9000, pid=WORKER, queue_cpu=1)
+        stint = items.event(
+            Kind.OCCUPANT, START + (begin + 9000) * US, pid=OTHER, tid=OTHER, cpu=1, duration=4000 * US
+        )
+        program.records.append(stint)
+        if helps:
+            asked = {"waker_pid": MAIN, "waker_tid": MAIN}
+            program.off(begin + 9100, begin + 9900, pid=OTHER, **asked)
+    return program
+
+
+def idle_findings(program: Program) -> list[Finding]:
+    return [finding for finding in program.report().findings if finding.kind == "idle"]
+
+
+def test_workers_in_each_others_way_are_a_loader_that_computes_too_much() -> None:
+    (finding,) = idle_findings(starved(helps=True))
+    assert finding.cause == "C08"
+    assert finding.loss.lower == pytest.approx(STEPS * 5980 * US, rel=0.05)
+    assert any("wait for each other" in text for text in finding.advice)
+
+
+def test_a_child_that_only_burns_the_cpu_is_no_worker() -> None:
+    first, second = idle_findings(starved(helps=False))
+    assert (first.cause, second.cause) == ("C09", "C08")
+    assert first.loss.lower == pytest.approx(STEPS * 4000 * US, rel=0.05)
