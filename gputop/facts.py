@@ -27,6 +27,7 @@ class Facts:
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
         other = Facts()
+        other.stacks = self.stacks  # shared: what a number stands for never changes
         other.processes, other._names, other._owners = (
             dict(self.processes),
             dict(self._names),
