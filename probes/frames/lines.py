@@ -24,6 +24,7 @@ from probes.source import FRAMES, PROBLEM, Sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
 
 Identity = tuple[int, int]
@@ -59,6 +60,8 @@ class Lines:
         self._waiting: dict[int, float] = {}  # processes to look at again, until then
         self._told: set[tuple[int, str]] = set()
         self._resolver = Resolver(self._rows)
+        self._swept_ns = 0
+        self._gone: set[int] = set()
 
     # -- the scanner's thread ------------------------------------------------------------------------
 
@@ -175,6 +178,18 @@ class Lines:
                 batch = []
         if batch:
             yield _sample(batch, now_ns)
+        if now_ns > self._swept_ns + _SWEEP_NS:
+            self._swept_ns = now_ns
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Makes room in the kernel: code of processes that had ended at the last time already."""
+        gone = {pid for pid in self._resolver.processes if not os.path.exists(f"/proc/{pid}")}
+        for pid in gone & self._gone:
+            for serial, code in self._resolver.forget(pid):
+                with contextlib.suppress(OSError):  # freed by the process itself
+                    bpfcall.delete(self._maps["seen"], struct.pack("<QQ", serial, code))
+        self._gone = gone
 
     def close(self) -> None:
         """Unmaps the ring."""

@@ -60,6 +60,19 @@ class Resolver:
         self._interpreters = interpreters
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
         self._pending: list[bytes] = []
+        self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
+
+    @property
+    def processes(self) -> list[int]:
+        """Processes of which code objects are kept."""
+        return list(self._owned)
+
+    def forget(self, pid: int) -> set[tuple[int, int]]:
+        """Drops the code objects of a process that has ended; returns their (serial, address)."""
+        keys = self._owned.pop(pid, set())
+        for key in keys:
+            self._codes.pop(key, None)
+        return keys
 
     def take(self, records: Iterator[bytes]) -> Iterator[Stack]:
         """The stacks that are complete with these records.
@@ -91,6 +104,7 @@ class Resolver:
             return
         key, generation = (int(head["serial"]), int(head["code"])), int(head["generation"])
         known = self._codes.setdefault(key, {})
+        self._owned.setdefault(int(head["pid"]), set()).add(key)
         part = record[CODE_DTYPE.itemsize : CODE_DTYPE.itemsize + int(head["part"])]
         if int(head["table_at"]) == 0:
             blob = head["object"].tobytes()

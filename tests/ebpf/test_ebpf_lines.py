@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,10 @@ import pytest
 from recording import PROGRAMS, Recorded, Workshop, wait_until
 from test_ebpf_arrivals import marks
 from test_ebpf_interpreters import interpreter
+
+from probes.source import FRAMES, Sample
+from replay.format import SessionError
+from replay.reader import SessionReader
 
 pytestmark = pytest.mark.ebpf
 
@@ -124,3 +130,66 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     assert process["lines"] == []
     assert process["unknown_lines"] == sum(row[3] for row in run.said[0]["lines"])
     assert any("lines of process" in text and "3.9" in text for text in run.stats["problems"])
+
+
+_BLOCKED = """
+from cuda import Cuda
+
+cuda = Cuda()
+
+
+def inner():
+    cuda.lib.cudaDeviceSynchronize(
+    )
+
+
+def outer():
+    return [inner() for _ in range(1)]
+
+
+cuda.launch(60_000_000_000)
+outer()
+"""
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if spy is None:
+        pytest.skip("py-spy is not installed")
+    source = tmp_path / "blocked.py"
+    source.write_text(_BLOCKED)
+    workshop = Workshop(tmp_path)
+    recorder = workshop.start(["--", python(minor), str(source)])
+    try:
+        wait_until(lambda: frames(workshop.file, str(source)), "the stack")
+        (ours,) = frames(workshop.file, str(source)).items()
+        time.sleep(0.5)  # from the entry of the call to its sleep
+        command = [spy, "dump", "--json", "--pid", str(ours[0])]
+        dump = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    finally:
+        for child in Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        workshop.finish(recorder, status=137)
+    theirs = [(frame["filename"], frame["line"], frame["name"]) for frame in dump[0]["frames"]]
+    # which of the two has qualified names differs by version
+    plain = [
+        [(file, line, name.rpartition(".")[2]) for file, line, name in stack] for stack in (ours[1], theirs)
+    ]
+    assert plain[0] == plain[1]
+
+
+def frames(path: Path, source: str) -> dict[int, list[Line]]:
+    """pid -> the stack that ends in this file's function ``inner``; of a file that is being written."""
+    try:
+        reader = SessionReader(path)
+    except SessionError:
+        return {}
+    found = {}
+    for item in reader.items():
+        if isinstance(item, Sample) and item.kind == FRAMES:
+            for pid, stack in zip(item.data["pid"], item.data["frames"], strict=True):
+                if stack[0][0] == source and stack[0][2] == "inner":
+                    found[pid] = [tuple(frame) for frame in stack]
+    reader.close()
+    return found
