@@ -31,7 +31,8 @@ def find(
             path = Path(mapping.path)
             if not os.path.exists(path):
                 path = Path(f"/proc/{pid}/root{mapping.path}")
-            users.setdefault(Path(os.path.realpath(path)), set()).add(pid)
+            with contextlib.suppress(OSError):  # another user's root is closed to us
+                users.setdefault(Path(os.path.realpath(path)), set()).add(pid)
     if pids is None:
         for path in interpreter.installed(environment, prefixes, None):
             users.setdefault(path, set())
