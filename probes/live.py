@@ -115,6 +115,9 @@ class LiveSource:
         for pid in self._plan.pids or ():
             self.watch(pid)
         self._attachments.attach_scheduler()
+        # what they forked before; looked for after the fork tracepoint is there, so that none slips through
+        for pid in procfs.descendants(self._plan.pids or ()) - {os.getpid()}:
+            self._admit(pid)
         # from here on records may come: with perf events seconds pass until the last library is attached
         self._started_ns = time.monotonic_ns()
         self._attach_libraries()
@@ -160,11 +163,15 @@ class LiveSource:
 
     def watch(self, pid: int) -> None:
         """Adds a process to the watched set; what it forks later joins by itself."""
+        self._admit(pid)
+        self._roster.add(pid)
+
+    def _admit(self, pid: int) -> None:
+        """Lets the threads of a process join with their next switch or call."""
         try:
             bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
         except OSError as error:
             raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
-        self._roster.add(pid)
 
     def _wanted(self, pid: int) -> bool:
         """Whether a process's libraries count; the kernel knows children before their records are read."""

@@ -7,6 +7,7 @@ import platform
 import pwd
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -65,6 +66,26 @@ def process_facts(pid: int) -> dict[str, Any] | None:
         "namespace_pid": namespace_pid(pid),
         **_cuda_variables(pid),
     }
+
+
+def descendants(pids: Iterable[int]) -> set[int]:
+    """The children of processes, and theirs, as they are now."""
+    children: dict[int, list[int]] = {}
+    for folder in os.listdir("/proc"):
+        if folder.isdecimal():
+            try:
+                stat = Path(f"/proc/{folder}/stat").read_text(errors="replace")
+            except OSError:
+                continue
+            parent = int(stat[stat.rindex(")") + 2 :].split()[1])
+            children.setdefault(parent, []).append(int(folder))
+    found: set[int] = set()
+    left = list(pids)
+    while left:
+        fresh = set(children.get(left.pop(), ())) - found
+        found |= fresh
+        left += fresh
+    return found
 
 
 def _read(path: str, limit: int = _FILE_LIMIT) -> bytes:

@@ -30,13 +30,13 @@ CALLS = {
 }
 
 
-def run_demo(name: str, tmp_path: Path, seconds: float = 0.5) -> tuple[int, Counter[str]]:
+def run_demo(name: str, tmp_path: Path) -> tuple[int, Counter[str]]:
     """(steps, calls of the process that uses the GPU)."""
     build.ensure_built()
     log = tmp_path / "log.json"
     own = {"SIMGPU_LOG": str(log), "SIMGPU_STATE": str(tmp_path / "state")}
     done = subprocess.run(
-        [sys.executable, "-m", "gputop.demo", name, str(seconds)],
+        [sys.executable, "-m", "gputop.demo", name, "0.5"],
         env=build.environment(os.environ) | own,
         capture_output=True,
         text=True,
@@ -51,8 +51,7 @@ def run_demo(name: str, tmp_path: Path, seconds: float = 0.5) -> tuple[int, Coun
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_demo_makes_the_calls_of_its_python(name: str, tmp_path: Path) -> None:
-    # workers take their time to start
-    steps, calls = run_demo(name, tmp_path, seconds=2.0 if "workers" in name else 0.5)
+    steps, calls = run_demo(name, tmp_path)
     assert steps >= 1
     copies, waits, records, events = CALLS[name]
     assert (calls[COPY], calls[WAIT], calls[RECORD]) == (copies * steps, waits * steps, records * steps)

@@ -25,7 +25,7 @@ def test_a_sleeper_that_was_woken_and_got_no_cpu_opens_the_gap_when_it_was_woken
 
 def test_a_sleeper_that_goes_on_waiting_opens_the_gap_when_it_returns() -> None:
     program = closed_by(SYNC)
-    program.off(110, 900, 400, flags=int(OffFlag.WAKER_IRQ))
+    program.off(110, 450, 400, flags=int(OffFlag.WAKER_IRQ))
     assert program.gaps() == [(1000, 3000)]
 
 

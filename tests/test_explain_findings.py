@@ -101,6 +101,18 @@ def test_two_percent_of_the_span_are_worth_a_word(host: int, told: bool) -> None
     assert report.small_ns == (0 if told else 200 * host * US)
 
 
+def test_on_many_gpus_each_may_lose_its_own() -> None:
+    program = Program()
+    for rank in range(8):
+        pid = 1000 + rank
+        program.starts(pid)
+        program.call("cudaSetDevice", 1, 2, pid=pid, aux=rank)
+        for begin in range(10, 1_000_000, 10_000):
+            program.call(LAUNCH, begin, begin + 10, pid=pid)
+            program.call(SYNC, begin + 20, begin + 9500, pid=pid)
+    assert [finding.loss.lower for finding in program.report().findings] == [99 * 500 * US] * 8
+
+
 def test_five_milliseconds_are_the_least() -> None:
     assert loop(9, host=550).report().findings == ()
     assert only(loop(10, host=550).report()).loss.lower == 10 * 550 * US
@@ -187,7 +199,7 @@ def test_a_gap_cut_by_the_stretch_counts_in_part() -> None:
 def test_a_storm_that_costs_nothing_costs_nothing() -> None:
     program = loop(100)
     for begin in range(0, 1_500_000, 500):
-        program.preempted(begin + 1, begin + 100, tid=33)  # some other thread
+        program.preempted(begin + 1, begin + 151, tid=33)  # some other thread
     (storm,) = program.report().storms
     assert (storm.tid, storm.gpu_ns) == (33, 0)
     assert storm.switches_per_second == pytest.approx(2000, rel=0.05)
@@ -197,10 +209,10 @@ def test_a_storm_that_costs_nothing_costs_nothing() -> None:
 def test_a_storm_costs_what_the_gpu_waited_for_it() -> None:
     program = loop(100)
     for begin in range(0, 1_500_000, 500):
-        program.preempted(begin + 1, begin + 101)
+        program.preempted(begin + 1, begin + 151)
     (storm,) = program.report().storms
     assert storm.tid == MAIN
-    assert storm.gpu_ns == 100 * 10 * 100 * US  # ten of each thirty lie in the 5 ms of a gap
+    assert storm.gpu_ns == 100 * 10 * 150 * US  # ten of each thirty lie in the 5 ms of a gap
 
 
 def test_the_parts_add_up_to_the_idle_time() -> None:

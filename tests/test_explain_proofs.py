@@ -293,6 +293,18 @@ def test_what_a_group_of_collectives_starts_is_work() -> None:
     assert program.gaps() == [(1000, 1500)]
 
 
+def test_what_a_group_starts_is_work_of_the_gpu_that_its_thread_chose() -> None:
+    program = started()
+    program.call("cudaSetDevice", 0, 1, aux=1)
+    program.call(LAUNCH, 2, 10)
+    program.call(SYNC, 100, 1000)
+    program.call("ncclGroupStart", 1100, 1101)
+    program.call("cuLaunchKernel", 1500, 1510, nested=1)
+    program.call("ncclGroupEnd", 1400, 1600)
+    program.call(LAUNCH, 3000, 3010)
+    assert program.gaps() == [(1000, 1500)]
+
+
 def test_a_grouped_program_still_proves_by_its_copies() -> None:
     program = closed_by(COPY, kind=D2H, bytes=64)
     program.call("ncclGroupStart", 1, 2)

@@ -12,9 +12,9 @@ Steps = Iterator[int]
 
 
 def steps_until(deadline: float | None) -> Steps:
-    """Numbers steps until ``deadline`` (time.monotonic), or for ever."""
+    """Numbers steps until ``deadline`` (time.monotonic), or for ever; one at least on slow machines."""
     step = 0
-    while deadline is None or time.monotonic() < deadline:
+    while not step or deadline is None or time.monotonic() < deadline:
         yield step
         step += 1
 

@@ -44,12 +44,16 @@ def examine(
     scene = Scene(analysis)
     gpu = analysis.gpu
     span = sum(device.span_ns for device in gpu.spans)
+    # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
+    scale = max((device.span_ns for device in gpu.spans), default=0)
     against, asked = contradictions(evidence, gpu)
-    coverage = not (against >= MANY_AGAINST and against > PART_AGAINST * asked)
-    outcome = find(scene, span, coverage=coverage)
+    refuted = against >= MANY_AGAINST and against > PART_AGAINST * asked
+    # a short recording holds one sample or two: then all of them must contradict
+    coverage = not (refuted or against == asked > 0)
+    outcome = find(scene, scale, coverage=coverage)
     findings = list(outcome.findings)
     for assess in ASSESSMENTS:
-        findings += assess(scene, span)
+        findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
     lower = sum(device.empty_ns for device in gpu.spans)

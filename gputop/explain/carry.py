@@ -213,7 +213,7 @@ class _Carry:
         for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
             for peer in streams.peers(legacy):
                 found += [self._default_edge(legacy, peer), self._default_edge(peer, legacy)]
-        return found
+        return [edge for edge in found if len(edge.when)]
 
     def _default_edge(self, one: int, other: int) -> _Edge:
         """Work on ``one`` comes after all that ``other`` had before it."""

@@ -31,7 +31,8 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
         if index < 0 or span is None or not mine.any():
             continue
         for sample in evidence.gpus:
-            if sample.time_ns - 2 * LONGEST_NS < span.begin or sample.time_ns > span.end:
+            # what lies before the span counts as busy, so a window may reach back over its begin
+            if not span.begin <= sample.time_ns <= span.end:
                 continue
             busy = _utilisation(sample.data, index)
             if busy is None:

@@ -37,8 +37,16 @@ class Devices:
         self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
 
     def of(self, calls: Columns) -> Ints:
-        """For calls outside ``evidence.calls``: the GPU of their process's outer calls at that time."""
-        return np.array([self._single.get(pid, 0) for pid in calls["pid"].tolist()], np.int64)
+        """For calls outside ``evidence.calls``: the GPU of the call that their thread had made before."""
+        evidence = self._evidence
+        outer, row = evidence.calls, evidence.threads.row(calls["tid"])
+        if not len(outer) or not len(calls):
+            return np.zeros(len(calls), np.int64)
+        begins = evidence.key(outer["row"], outer["begin"])
+        place = np.maximum(np.searchsorted(begins, evidence.key(row, calls["begin"]), side="right") - 1, 0)
+        same = outer["row"][place] == row
+        first = np.array([self._single.get(pid, 0) for pid in calls["pid"].tolist()], np.int64)
+        return np.where(same, self.of_calls[place], first)
 
     def _chosen(self, calls: Columns) -> Ints:
         """The device number that each call's thread had chosen, as the process counts."""

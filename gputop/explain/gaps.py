@@ -73,8 +73,8 @@ class DeviceTime:
     """One GPU's time.
 
     ``begin`` to ``end`` is the span: from the first enqueue to the last moment at which it was proved empty
-    before the end. ``pending_ns`` of it work was proved outstanding, ``outside_ns`` went into first-use
-    initialisation and the start of further processes.
+    before the end. For ``empty_ns`` of it the GPU provably had no work, for ``pending_ns`` work was proved
+    outstanding, ``outside_ns`` went into first-use initialisation and the start of further processes.
     """
 
     device: int
@@ -83,7 +83,6 @@ class DeviceTime:
     empty_ns: int
     pending_ns: int
     outside_ns: int
-    delayed: tuple[Ints, Ints]  # waits inside a sync that a preemption may have prolonged
 
     @property
     def span_ns(self) -> int:
@@ -208,10 +207,9 @@ class GpuTime:
                 device,
                 first,
                 max(last, first),
-                length(*gone),
+                int((gaps.end - gaps.begin)[gaps.proved].sum()),
                 length(*pending),
                 length(*aside),
-                self.delays.intervals,
             )
         )
         return gaps

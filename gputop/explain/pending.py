@@ -10,15 +10,21 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.apiclass import Group, Role
-from gputop.explain.evidence import Evidence
+from gputop.explain.evidence import Columns, Evidence
 from gputop.explain.intime import time_within
 from gputop.explain.pinned import HostRanges
 from gputop.explain.proofs import Proofs
-from gputop.explain.ranges import Ints, union
+from gputop.explain.ranges import Ints, Mask, union
 from gputop.explain.streams import D2H, Streams
+from probes.schema import OffFlag
 
 WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
-RETURN_NS = 50_000  # a waiter that returns within this after its wakeup was woken by the completion
+RETURN_NS = 50_000  # a spinner that returns within this after a preemption had not seen the completion before
+WOKEN_NS = (
+    500_000  # a sleeper that returns within this after its wakeup was woken by the completion; guests lose
+)
+# their CPU to the host for some hundred us, which nobody inside sees
+_BACK = 3  # preemptions in a row between a wakeup and the return
 END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU
 START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
 SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
@@ -55,14 +61,36 @@ class Delays:
             - 1
         )
         found = (last >= 0) & (slices["row"][last] == calls["row"][rows])
-        found &= (slices["begin"][last] >= calls["begin"][rows]) & (
-            calls["end"][rows] - slices["end"][last] <= RETURN_NS
-        )
+        found &= slices["begin"][last] >= calls["begin"][rows]
         rows, last = rows[found], last[found]
+        returned = calls["end"][rows] - slices["end"][last]
+        woken = _wakeup(slices, last)
+        last = np.where(slices["begin"][woken] >= calls["begin"][rows], woken, last)
         slept = slices["queued"][last] > slices["begin"][last]
+        # who was woken by a thread of its own process had waited for a lock of the driver, not for the GPU
+        by_own = (slices["waker_tid"][last] != 0) & (slices["waker_pid"][last] == slices["pid"][last])
+        slept &= ~by_own
+        at_once = returned <= np.where(slept, WOKEN_NS, RETURN_NS)
+        rows, last, slept = rows[at_once], last[at_once], slept[at_once]
         self.completed[rows[slept]] = np.minimum(slices["queued"][last[slept]], calls["end"][rows[slept]])
         self.surely_waiting[rows] = np.where(slept, slices["queued"][last], slices["begin"][last])
         self.intervals = union(slices["queued"][last], slices["end"][last])
+
+
+def _wakeup(slices: Columns, last: Ints) -> Ints:
+    """Goes back from a preemption to the sleep just before it: who is woken may lose its CPU at once again.
+
+    That goes for a thread whose control group has used up its quota, too: it is stopped on its way back.
+    """
+    for _ in range(_BACK):
+        before = np.maximum(last - 1, 0)
+        forced = (slices["flags"][last] & OffFlag.QUEUED) != 0
+        near = (last > 0) & (slices["row"][before] == slices["row"][last])
+        near &= slices["begin"][last] - slices["end"][before] <= WOKEN_NS
+        slept = (slices["flags"][before] & OffFlag.QUEUED) != 0
+        slept |= slices["queued"][before] > slices["begin"][before]
+        last = np.where(forced & near & slept, before, last)
+    return last
 
 
 class Pending:
@@ -136,6 +164,8 @@ class Pending:
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
         start = self._last(given, before) + START_NS
+        # where it was drained before, the wait is for another stream, or returns late
+        start[self._drained(given, known, begin[waited])] = 0
         row = row[waited]
         whole = evidence.role_of(row) == Role.PROVE_DEVICE
         owner = self._owner(stream)
@@ -143,6 +173,18 @@ class Pending:
         order = np.argsort(row[whole], kind="stable")
         rows, start = row[whole][order], start[whole][order]
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
+
+    def _drained(self, given: Given, known: Proofs, moment: Ints) -> Mask:
+        """Whether all that was given to a stream before each moment was proved complete before it, too.
+
+        A wait that begins then may return late, but not because of work.
+        """
+        order = np.argsort(known.at, kind="stable")
+        best = np.maximum.accumulate(known.cover[order]) if len(order) else order
+        place = np.searchsorted(known.at[order], moment, side="right") - 1
+        proved = best[np.maximum(place, 0)] if len(best) else np.zeros(len(moment), np.int64)
+        drained: Mask = (place >= 0) & (self._last(given, moment) <= proved)
+        return drained
 
     def _queries(self, stream: int, given: Given) -> None:
         """A query that finds work: it was there since the last enqueueing."""

@@ -20,7 +20,7 @@ READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy 
 NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
-FAULT_NS, FAULTY = 500, 0.3  # a minor fault of a fresh 4 KiB page costs 0.4 to 0.6 us (zeroing included)
+FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
 REPEATED = 3  # wakeups between two processes that are no chance
 _BACK = 4  # calls before a wait among which its copy is looked for
 D2H, H2D = 2, 1
@@ -37,7 +37,6 @@ class GapFacts:
         closer_group: ``Group`` of the call that gave it work again.
         sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
-        same_thread: Whether opener and closer are one thread.
     """
 
     opener_role: Column
@@ -46,7 +45,6 @@ class GapFacts:
     closer_group: Column
     sent_bytes: Ints
     slack_ns: Ints
-    same_thread: Column
 
 
 class Scene:
@@ -223,7 +221,7 @@ class Scene:
         before = np.maximum(following - 1, 0)
         same = (following > 0) & (slices["row"][before] == leaves.thread)
         ran = slices["begin"][following] - np.where(same, slices["end"][before], leaves.begin)
-        faulty: Mask = slices["faults"][following] * FAULT_NS >= FAULTY * np.maximum(ran, 1)
+        faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
         faulting: Mask = known & faulty & self.does(State.RUN)
         return faulting
 
@@ -242,8 +240,7 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     calls = evidence.calls
     if not len(gaps):
         empty = np.zeros(0, np.int64)
-        none = np.zeros(0, np.bool_)
-        return GapFacts(empty, empty, empty, empty, empty, empty, none)
+        return GapFacts(empty, empty, empty, empty, empty, empty)
     opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
     roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
     roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
@@ -258,7 +255,6 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
         closer_group=groups,
         sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
         slack_ns=_slack(analysis),
-        same_thread=(gaps.opener >= 0) & (calls["row"][opener] == gaps.thread),
     )
 
 

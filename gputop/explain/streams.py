@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Role
 from gputop.explain.devices import Devices
 from gputop.explain.evidence import Column, Columns, Evidence
-from gputop.explain.ranges import Ints, Mask, union, unique_runs
+from gputop.explain.ranges import Ints, Mask, union
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
 NON_BLOCKING = 1  # cudaStreamNonBlocking
@@ -38,27 +38,32 @@ class Streams:
             (calls["ret"] == 0) | calls["abandoned"]
         )
         rows = np.flatnonzero(gives)
-        inner_device = devices.of(inner)
+        rows = rows[~self._into_graphs(rows)]
+        device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
+        # of ten million operations few go to another stream than the one before: only those are looked at
+        heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
+        inner_device, inner_rows = devices.of(inner), np.arange(len(inner))
         ids = np.concatenate(
             [
-                self._identity(calls, rows, devices.of_calls[rows]),
-                self._identity(inner, np.arange(len(inner)), inner_device),
+                self._identity(calls, rows[heads], device[heads]),
+                self._identity(inner, inner_rows, inner_device),
             ]
         )
-        unique, first, number = unique_runs(ids)
+        unique, first, number = np.unique(ids, return_index=True, return_inverse=True)
+        lengths = np.append(np.diff(np.append(heads, len(rows))), np.ones(len(inner), np.int64))
+        number = np.repeat(number.reshape(-1).astype(np.int64), lengths)
         self._ids = unique
-        every_pid = np.concatenate([calls["pid"][rows], inner["pid"]]).astype(np.int64)
-        every_handle = np.concatenate([calls["stream"][rows], inner["stream"]])
-        self.pid = every_pid[first]
-        self.handle = np.where(every_handle[first] == 1, LEGACY, every_handle[first])
+        self.pid = np.concatenate([calls["pid"][rows[heads]], inner["pid"]])[first].astype(np.int64)
+        every_handle = np.concatenate([handle[heads], inner["stream"]])[first]
+        self.handle = np.where(every_handle == 1, LEGACY, every_handle)
         self.enqueue_stream: Ints = number
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
         self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
-        self.enqueue_thread: Ints = np.concatenate([calls["row"][rows], evidence.threads.row(inner["tid"])])
+        self.enqueue_thread: Ints = np.concatenate([thread, evidence.threads.row(inner["tid"])])
         self._add_open_calls()
         self._sort()
-        self.device = self._device(np.concatenate([devices.of_calls[rows], inner_device]), first)
+        self.device = self._device(np.concatenate([device, inner_device]))
         self.blocking = self._blocking()
         self.captures = self._captures()
 
@@ -81,9 +86,9 @@ class Streams:
         mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
         return mixed ^ (where * np.uint64(0x165667B19E3779F9))
 
-    def _device(self, every: Ints, first: Ints) -> Ints:
+    def _device(self, every: Ints) -> Ints:
         """The GPU of each stream: where it was made last, else where it was given work last."""
-        device = every[first]
+        device = np.full(len(self), every[0] if len(every) else 0)
         if not len(every) or (every == every[0]).all():
             return device
         for stream in range(len(self)):
@@ -141,6 +146,22 @@ class Streams:
             ],
             np.bool_,
         )
+
+    def _into_graphs(self, rows: Ints) -> Mask:
+        """Operations that were put into a graph: on a stream between the begin and end of its capture."""
+        calls = self._evidence.calls
+        inside: Mask = np.zeros(len(rows), np.bool_)
+        begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
+        for first in begins.tolist():
+            pid, stream = calls["pid"][first], calls["stream"][first]
+            own = (calls["pid"][ends] == pid) & (calls["stream"][ends] == stream)
+            later = ends[own & (calls["begin"][ends] > calls["end"][first])]
+            if len(later):
+                until = int(calls["begin"][later].min())
+                here = (calls["pid"][rows] == pid) & (calls["stream"][rows] == stream)
+                here &= (calls["begin"][rows] >= calls["end"][first]) & (calls["end"][rows] <= until)
+                inside |= here
+        return inside
 
     def _captures(self) -> dict[int, tuple[Ints, Ints]]:
         calls = self._evidence.calls
@@ -229,3 +250,10 @@ class Streams:
             if len(np.unique(self.device[self.pid == pid])) > 1:
                 pids.add(pid)
         return pids
+
+
+def _changes(column: Column) -> Mask:
+    """Where a column differs from the row before."""
+    result: Mask = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=result[1:])
+    return result

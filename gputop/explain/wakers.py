@@ -54,8 +54,8 @@ def _tells(evidence: Evidence) -> Ints:
     """The row that tells who ended each stay: its own, or the last of a row of waits for one thing.
 
     A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended
-    by its time-out, and whoever ends the last one ends them all. Where nobody saw the end of one (some
-    kernels hide interrupts of an idle CPU from tracing), what comes after it says the same.
+    by its time-out, and whoever ends the last one ends them all. Where nobody saw how one ended (the kernel
+    hides some interrupts from tracing), what comes after it says the same.
     """
     slices = evidence.slices
     flags, kind = slices["flags"], evidence.waits[slices["syscall"]]

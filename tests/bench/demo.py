@@ -43,13 +43,13 @@ def slowdown(folder: Path) -> list[Row]:
     return [Row("demo alone / demo under gputop", median(ratios), "", None, detail)]
 
 
-def _observe() -> tuple[LiveSource, list[Item]]:
-    """The items of a run of the demo."""
-    demo = subprocess.Popen(_DEMO, stdout=subprocess.DEVNULL)
+def observe(story: str, seconds: float) -> tuple[LiveSource, list[Item]]:
+    """The items of a run of a demo."""
+    demo = subprocess.Popen([*_GPUTOP, "demo", story, "--duration", str(seconds)], stdout=subprocess.DEVNULL)
     environment = build.environment(os.environ)
     source = LiveSource(LivePlan((demo.pid,), environment=environment, nvml_library=build.nvml_path()))
     source.start()
-    timer = threading.Timer(SECONDS - 0.5, source.close)
+    timer = threading.Timer(seconds - 0.5, source.close)
     timer.start()
     try:
         found = list(source.items())
@@ -62,7 +62,7 @@ def _observe() -> tuple[LiveSource, list[Item]]:
 
 def recorder(folder: Path) -> list[Row]:
     """The same items written again and again; the cheapest run counts."""
-    source, items = _observe()
+    source, items = observe("healthy", SECONDS)
     events = sum(len(item) for item in items if not isinstance(item, Sample))
     path = folder / "session.gputop"
     costs = []

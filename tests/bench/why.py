@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import threading
 import time
 from pathlib import Path
 from statistics import median
 
 from gputop.explain.live import PERIOD_S, SHARE
 from gputop.explain.window import Window
-from gputop.simgpu import build
-from probes.live import LivePlan, LiveSource
-from probes.source import Item, Sample
-from tests.bench.demo import _GPUTOP
+from probes.source import Sample
+from tests.bench.demo import observe
 from tests.bench.rows import Row
 
 BOUND = 2.0  # percent of a core
@@ -22,25 +17,9 @@ SECONDS = 16.0
 STORY = "dataloader"
 
 
-def _observe() -> tuple[LiveSource, list[Item]]:
-    demo = subprocess.Popen([*_GPUTOP, "demo", STORY, "--duration", str(SECONDS)], stdout=subprocess.DEVNULL)
-    environment = build.environment(os.environ)
-    source = LiveSource(LivePlan((demo.pid,), environment=environment, nvml_library=build.nvml_path()))
-    source.start()
-    timer = threading.Timer(SECONDS - 0.5, source.close)
-    timer.start()
-    try:
-        found = list(source.items())
-    finally:
-        source.abandon()
-        timer.join()
-        demo.wait()
-    return source, found
-
-
 def rows(folder: Path) -> list[Row]:
     """One row: the sum, as the screen's thread spends it; explaining is paced by its own cost."""
-    source, items = _observe()
+    source, items = observe(STORY, SECONDS)
     window, fed, costs = Window(source.header), 0.0, []
     for item in items:
         began = time.thread_time()

@@ -17,6 +17,7 @@ from probes import btf
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import OPEN, Sample
 from replay.reader import SessionReader
+from tests.conftest import skip_or_fail
 
 pytestmark = pytest.mark.ebpf
 PERIOD_US, QUOTA_US = 100_000, 30_000
@@ -28,12 +29,12 @@ MS = 1_000_000
 def group() -> Iterator[Path]:
     """A control group with a quota; skips where this machine lets nobody make one."""
     if "task_struct.throttled" not in btf.read_layout().offsets:
-        pytest.skip("this kernel throttles groups, not threads: Linux 6.18 does")
+        skip_or_fail("this kernel throttles groups, not threads: Linux 6.18 does")
     made = (OLD if OLD.exists() else NEW) / f"gputop-test-{os.getpid()}"
     try:
         made.mkdir()
     except OSError as error:
-        pytest.skip(f"no control groups here: {error}")
+        skip_or_fail(f"no control groups here: {error}")
     try:
         try:
             if made.parent == OLD:
@@ -43,7 +44,7 @@ def group() -> Iterator[Path]:
                 (NEW / "cgroup.subtree_control").write_text("+cpu")
                 (made / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
         except OSError as error:
-            pytest.skip(f"the cpu controller is not to be had here: {error}")
+            skip_or_fail(f"the cpu controller is not to be had here: {error}")
         yield made
     finally:
         made.rmdir()

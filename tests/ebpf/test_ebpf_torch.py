@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import GPUTOP, PROGRAMS, Recorded, Workshop
+from recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
 
 pytestmark = pytest.mark.ebpf
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,8 +50,10 @@ def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> t
     """(the recording, what ``gputop explain`` says of it)."""
     workshop = Workshop(folder)
     workshop.env["PYTHONPATH"] += os.pathsep + str(ROOT)
+    recorder = workshop.start(["--", python, str(PROGRAMS / "torch_loader.py"), str(workers), memory])
+    wait_until(workshop.said, "the loader's first batch", 60)
     with hogs(busy):
-        run = workshop.record(python, str(PROGRAMS / "torch_loader.py"), str(workers), memory, "30")
+        run = workshop.finish(recorder)
     assert run.lost == 0
     told = subprocess.run(
         [*GPUTOP, "explain", str(run.path), "--json"], capture_output=True, text=True, check=False
@@ -62,7 +64,7 @@ def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> t
 
 def true_causes(run: Recorded, workers: int) -> set[str]:
     """What may come first, by the kernel's own account of who ran and who waited for a CPU."""
-    (said,) = run.said
+    _, said = run.said
     (trained, preempted), (computed, starved) = said["trainer"], said["workers"]
     # of several workers the trainer waits for one at a time: their sums tell nothing of its own preemptions
     no_cpu, work = {"C09", "C13"} if workers else {"C13"}, {"C08"} if workers else {"C12"}

@@ -126,7 +126,7 @@ class Bench:
         env = os.environ | {
             "SIMGPU_STATE": str(self.directory / "state"),
             "SIMGPU_NVML_FAULT_FILE": str(self._fault),
-            "SIMGPU_NVML_WINDOW_MS": "100",
+            "SIMGPU_NVML_WINDOW_MS": "200",
             "SIMGPU_DEVICES": "2",
         }
         return _started([*GPUTOP, "record", "--simgpu", *arguments], env, priority.RECORDER)
@@ -198,11 +198,17 @@ class Bench:
             program = _started(argv, env | {"FAULTS_GATE": str(gate)}, priority.PROGRAM)
             _wait(gate.exists, "the program to be warm")
             gate.with_suffix(".go").touch()
-            printed = self._explained(env, "--pid", str(program.pid), "--duration", "1")
-            program.communicate(timeout=TIMEOUT_S)
+            try:
+                printed = self._explained(env, "--pid", str(program.pid), "--duration", "1")
+            finally:
+                _kill_group(program.pid)
+                program.communicate(timeout=TIMEOUT_S)
+            pid = program.pid
         else:
             printed = self._explained(env, "--", *argv)
-        pid = next(life.pid for life in map(read_life, (place / "diary").iterdir()) if life.role == "main")
+            pid = next(
+                life.pid for life in map(read_life, (place / "diary").iterdir()) if life.role == "main"
+            )
         truth = read_truth(place / "diary", place / "trace", pid, began)
         return Run(scenario, place, began, time.monotonic_ns(), truth), printed
 

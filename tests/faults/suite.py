@@ -61,8 +61,11 @@ def damaged(bench: Bench, seed: int) -> Iterator[tuple[str, list[str]]]:
 def direct(bench: Bench, seed: int) -> Iterator[Verdict]:
     """Without a file: over a command from its start, and over a second of a program that already runs."""
     for name, attached in (("T01", False), ("T03", True)):
-        drawn_one = replace(SCENARIOS[name](Draw(seed, f"direct {name}")), attached=attached, limit_ms=4000.0)
-        run, text = bench.run_explained(drawn_one)
+        made = replace(SCENARIOS[name](Draw(seed, f"direct {name}")), attached=attached)
+        if attached:  # it must still run when gputop has started
+            endless = made.script.replace(f"- loop {made.steps}\n", "- loop 100000\n")
+            made = replace(made, script=endless, limit_ms=60_000.0)
+        run, text = bench.run_explained(made)
         said = json.loads(text)
         if attached:  # only a part of the run was seen
             cause = said["findings"][0]["cause"] if said["findings"] else "nothing"

@@ -8,6 +8,7 @@ from gputop.explain.apiclass import Role
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
 from gputop.explain.chaintext import usual_api
+from gputop.explain.pending import RETURN_NS
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
@@ -22,6 +23,8 @@ def late_spins(scene: Scene, span_ns: int) -> list[Finding]:
     hidden = calls["end"] - delays.surely_waiting
     # a wait that slept knows when it was woken: its late return is a gap of its own
     spun = (delays.completed == calls["end"]) & (hidden > 0)
+    # where work is queued behind what was waited for, the GPU went on
+    spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.opener)] = False
     rows = within(scene, np.flatnonzero(spun & (roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
     found = []
     for pid in np.unique(calls["pid"][rows]).tolist():
@@ -51,7 +54,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
             Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
         ),
         evidence=(
-            f"{len(rows)} waits returned within 50us after a preemption of usually "
+            f"{len(rows)} waits returned within {format_ns(RETURN_NS)} after a preemption of usually "
             f"{format_ns(float(np.median(hidden)))}",
         ),
         advice=(

@@ -56,7 +56,9 @@ def _of_thread(scene: Scene, thread: int, launches: Ints, span_ns: int) -> Findi
     waited = calls["end"][waits[dense]] - calls["begin"][waits[dense]]
     full = launches[calls["end"][launches] - calls["begin"][launches] >= FULL_NS]
     full = full[np.isin(np.searchsorted(waits, full), np.flatnonzero(dense))]
-    waiting = int(waited.sum()) + int((calls["end"][full] - calls["begin"][full]).sum())
+    inside = call_time(evidence, full)
+    long = inside.on_cpu + inside.blocked  # not what it waited for a CPU
+    waiting = int(waited.sum()) + int(long[long >= FULL_NS].sum())
     spent = int((end - begin).sum())
     empty = int(covered((scene.gaps.begin, scene.gaps.end), begin, end).sum())
     off = _off_cpu(scene, thread, begin, end)

@@ -58,6 +58,14 @@ def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
     return ranks
 
 
+def _level(scene: Scene, ranks: list[Ints]) -> Level:
+    """Proved when the collectives were counted from the first one on: else the ranks may be off by one."""
+    evidence = scene.evidence
+    pids = {int(evidence.calls["pid"][rank[0]]) for rank in ranks}
+    whole = pids <= evidence.complete and not evidence.lost_events
+    return Level.PROVED if whole else Level.STRONG
+
+
 def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int) -> Finding:
     calls = scene.evidence.calls
     first = ranks[late][0]
@@ -67,7 +75,7 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
         scene,
         "C23",
         "one rank comes late to the collectives",
-        level=Level.PROVED,
+        level=_level(scene, ranks),
         kind="waste",
         loss=Range(total, total),
         pid=pid,

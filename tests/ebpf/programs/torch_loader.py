@@ -1,6 +1,6 @@
 """PyTorch's own DataLoader feeds the simulated GPU; a CPU build of torch makes no CUDA calls of its own.
 
-Arguments: the number of workers, ``pinned`` or ``pageable``, the number of steps.
+Arguments: the number of workers, ``pinned`` or ``pageable``. Runs for ``SECONDS``, some steps at least.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gputop.demo.cuda import H2D, Cuda, Kernel
 ROWS, COLUMNS, BATCH = 1 << 17, 100, 4096
 BUFFERS = 24  # more than batches that can be under way
 KERNELS, KERNEL_NS = 12, 300_000
+SECONDS, LEAST, MOST = 4, 8, 60  # steps: fewer are no pattern, more tell nothing new
 
 
 def page_locked() -> Iterator[int]:
@@ -63,9 +65,15 @@ def times(pid: int) -> tuple[int, int]:
     return spent[0], spent[1]
 
 
+def say(**facts: object) -> None:
+    """Tells the test."""
+    with open(os.environ["SELF_LOG"], "a") as log:
+        log.write(json.dumps(facts) + "\n")
+
+
 def main() -> None:
     """Runs the steps: ``.to("cuda")``, kernels, a loss that is read at the end of the step."""
-    workers, pinned, steps = int(sys.argv[1]), sys.argv[2] == "pinned", int(sys.argv[3])
+    workers, pinned = int(sys.argv[1]), sys.argv[2] == "pinned"
     if pinned:
         pretend_accelerator()
     loader = DataLoader(
@@ -79,11 +87,14 @@ def main() -> None:
     )
     batches = itertools.chain.from_iterable(iter(loader) for _ in itertools.count())
     first = next(batches)  # forks the workers, before this process has a CUDA context
-    before = times(os.getpid())
+    say(ready=os.getpid())
+    before, until = times(os.getpid()), time.monotonic() + SECONDS
     cuda = Cuda()
     stream, kernel = cuda.stream(), Kernel(KERNEL_NS)
     device = cuda.malloc(BATCH * COLUMNS * 4)
-    for batch in itertools.chain([first], itertools.islice(batches, steps - 1)):
+    for step, batch in enumerate(itertools.chain([first], batches)):
+        if step == MOST or (step >= LEAST and time.monotonic() > until):
+            break
         tensor = batch.tensor if pinned else batch[0]
         cuda.copy_async(device, batch.address if pinned else tensor.data_ptr(), tensor.nbytes, H2D, stream)
         if not pinned:
@@ -94,8 +105,7 @@ def main() -> None:
     trainer = [after - earlier for after, earlier in zip(times(os.getpid()), before, strict=True)]
     children = [times(int(child.pid or 0)) for child in multiprocessing.active_children()]
     workers_spent = [sum(column) for column in zip(*children, strict=True)] or [0, 0]
-    with open(os.environ["SELF_LOG"], "a") as log:
-        log.write(json.dumps({"pid": os.getpid(), "trainer": trainer, "workers": workers_spent}) + "\n")
+    say(trainer=trainer, workers=workers_spent)
 
 
 main()
