@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,15 @@ class Attachments:
         Raises:
             ProbeError: The kernel refuses.
         """
-        for name, program in self._programs.tracepoints.items():
+        self.attach_tracepoints(self._programs.tracepoints)
+
+    def attach_tracepoints(self, programs: Mapping[str, int]) -> None:
+        """Attaches programs, by file descriptor, to the raw tracepoints that they are named for.
+
+        Raises:
+            ProbeError: The kernel refuses.
+        """
+        for name, program in programs.items():
             try:
                 self._keep(bpfcall.attach_raw_tracepoint(program, name))
             except OSError as error:
@@ -125,14 +133,14 @@ class Attachments:
                 )
         return Attached(target, image.build_id, len(probes))
 
-    def attach_one(self, program: str, path: Path, offset: int, cookie: int) -> None:
-        """Attaches one of ``Programs.uprobes`` at a place of any file.
+    def attach_one(self, program: int, path: Path, offset: int, cookie: int) -> None:
+        """Attaches a program, by file descriptor, at a place of any file.
 
         Raises:
             OSError: The file cannot be probed.
         """
         with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
-            self._attach_at(self._programs.uprobes[program], str(path), [offset], [cookie], on_return=False)
+            self._attach_at(program, str(path), [offset], [cookie], on_return=False)
 
     def _attach_at(
         self, program: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
 from probes.frames import interpreter
 from probes.frames.lines import Lines
-from probes.frames.stackring import StackRing
 from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
@@ -86,11 +85,13 @@ class LiveSource:
         self._roster = Roster()
         self._files = OpenFiles(platform.machine())
         self._detached = False
+        self._lines: Lines | None = None
+        self._loading: threading.Thread | None = None
 
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Loads the programs, attaches them, starts NVML. Takes about 0.4 s."""
+        """Loads the programs, attaches them, starts NVML: about 0.6 s. See ``ready`` for what comes after."""
         self._start_nvml()
         try:
             self._start_probes()
@@ -126,6 +127,13 @@ class LiveSource:
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
         )
         scan.start()
+        if self._loading is not None:
+            self._loading.start()
+
+    def ready(self) -> None:
+        """Waits until what is loaded in the background is there: lines of calls are known from then on."""
+        if self._lines is not None:
+            self._lines.wait()
 
     def _start_nvml(self) -> None:
         try:
@@ -183,22 +191,23 @@ class LiveSource:
             return False
 
     def _attach_libraries(self) -> None:
-        ring = StackRing(self._programs.maps["stacks"], loader.STACK_BYTES)
-        maps, tell = self._programs.maps, self._pending.append
-        self._lines = Lines(self._attachments, maps, ring, self._wanted, tell)
+        plan, tell = self._plan, self._pending.append
+        if plan.lines != "off":
+            pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
+            self._lines = Lines(self._attachments, self._programs, self._wanted, tell, pythons)
+            self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
         self._scanner = Scanner(
             self._attachments,
-            self._lines if self._plan.lines != "off" else None,
+            self._lines,
             self._wanted,
             self._roster.alive,
-            self._pending.append,
-            everyone=self._plan.pids is None,
+            tell,
+            everyone=plan.pids is None,
         )
-        installed = libraries.installed(self._plan.environment, self._plan.interpreters)
+        installed = libraries.installed(plan.environment, plan.interpreters)
         if not self._programs.multi:
             installed = attach_perf.first_of_each(installed)
-        pythons = interpreter.installed(self._plan.environment, self._plan.interpreters, self._plan.program)
-        self._scanner.begin(loader.max_cpus(), installed, pythons, self._plan.program)
+        self._scanner.begin(loader.max_cpus(), installed, plan.program)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -230,7 +239,8 @@ class LiveSource:
                 deadline = max(deadline + period, time.monotonic())
         self._detach()
         self._ring.close()
-        self._lines.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
@@ -273,7 +283,8 @@ class LiveSource:
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
-        yield from self._lines.drain(mark_ns)
+        if self._lines is not None:
+            yield from self._lines.drain(mark_ns)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
@@ -308,6 +319,10 @@ class LiveSource:
     def _detach(self) -> None:
         if not self._detached:
             self._detached = True
+            if self._loading is not None:
+                self._loading.join()  # the compiler must not be at work when this process ends
+            if self._lines is not None:
+                self._lines.stop()
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()

@@ -60,9 +60,7 @@ class Scanner:
         self._scans = 0
         self._scanned: set[int] = set()
 
-    def begin(
-        self, cpus: int, installed: Iterable[Target], pythons: Iterable[Path], command: Path | None
-    ) -> None:
+    def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
         """Attaches to what is there: libraries that will be found, then those that are mapped."""
         try:
             self._events = MmapEvents(cpus)  # before the first look, so that nothing falls between
@@ -73,18 +71,16 @@ class Scanner:
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target)
         self._scan(libraries.all_pids())
-        if self._lines is not None:
-            self._lines.begin(pythons, filter(self._wanted, libraries.all_pids()))
 
     def run(self, stop: threading.Event) -> None:
         """Goes on until ``stop``; for a thread of its own."""
         behind, next_scan = False, 0.0  # records were lost, so the maps have to be read; not all the time
         while not stop.is_set():
+            late = self._lines is not None and self._lines.turn(libraries.all_pids)
             if self._events is None:
-                if not stop.wait(POLL_S):
+                if not stop.wait(_WAIT_S if late else POLL_S):
                     self._poll()
                 continue
-            late = self._lines is not None and self._lines.retry()
             found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
             if found:
                 self._notice(found)

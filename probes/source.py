@@ -69,6 +69,10 @@ class Observer(Source, Protocol):
         """Watched processes that have not exited."""
         ...
 
+    def ready(self) -> None:
+        """Waits for what is still being loaded after the source has started."""
+        ...
+
     def abandon(self) -> None:
         """Ends at once when nobody iterates ``items`` any more."""
         ...

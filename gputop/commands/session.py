@@ -41,20 +41,40 @@ class Session:
     writer: SessionWriter | None
 
     def release(self) -> None:
-        """Lets the command start.
+        """Lets the command start, or only returns, when the source is ready for it.
 
         Raises:
             CommandError: It cannot be executed.
         """
+        try:
+            self._start()
+        except CommandError:
+            self.source.abandon()
+            if self.writer is not None:  # holds nothing
+                self.writer.close()
+                Path(self.writer.path).unlink(missing_ok=True)
+            raise
+
+    def release_meanwhile(self, failed: Callable[[CommandError], None]) -> threading.Thread:
+        """As ``release``, in a thread of its own, for who reads the source already."""
+
+        def release() -> None:
+            try:
+                self._start()
+            except CommandError as error:
+                failed(error)
+
+        thread = threading.Thread(target=release, name="gputop-release", daemon=True)
+        thread.start()
+        return thread
+
+    def _start(self) -> None:
+        self.source.ready()
         if self.child is None:
             return
         try:
             self.child.release()
         except ChildError as error:
-            self.source.abandon()
-            if self.writer is not None:  # holds nothing
-                self.writer.close()
-                Path(self.writer.path).unlink(missing_ok=True)
             raise CommandError(str(error), error.status) from error
 
 

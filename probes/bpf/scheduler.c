@@ -269,8 +269,6 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
 	child_tid = child_id;
 	child_pid = child_id >> 32;
-	if (child_pid != pid)
-		python_forks(pid, child_pid, now);
 	if (!procs.lookup(&pid))
 		return 0;
 	if (child_pid != pid)
@@ -291,7 +289,6 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx)
 	u32 old_tid = ctx->args[1];
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, pid = id >> 32;
-	python_ends(pid, old_tid, true);
 	if (!procs.lookup(&pid))
 		return 0;
 	if (old_tid != tid)
@@ -333,7 +330,6 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 		}
 		threads.delete(&tid);
 	}
-	python_ends(pid, tid, !live);
 	if (!live)
 		procs.delete(&pid);
 	return 0;

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,16 +15,19 @@ import numpy as np
 
 from probes import bpfcall, elf, procfs
 from probes.attach import Attachments
-from probes.frames import interpreter, late
+from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
 from probes.frames.layout import MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
+from probes.frames.programs import LinePrograms
 from probes.frames.resolver import Resolver, Stack
 from probes.frames.stackring import StackRing
+from probes.loader import ProbeError, Programs
 from probes.mmap_events import Mapped
 from probes.source import FRAMES, PROBLEM, Sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_LOAD_S = 30.0  # for a busy machine; half a second is usual
 _SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
 
@@ -31,30 +35,34 @@ Identity = tuple[int, int]
 
 
 class Lines:
-    """One for a session. ``begin``, ``notice`` and ``retry`` belong to the scanner's thread, ``drain`` to the
+    """One for a session. Its programs are compiled in a thread of their own, and until then it does nothing:
+    ``load`` belongs to that thread, ``look_at``, ``notice`` and ``turn`` to the scanner's, ``drain`` to the
     reader's.
 
     Args:
         attachments: Attaches the probes.
-        maps: The maps of the programs.
-        ring: The stacks' ring.
+        programs: The programs that note the calls.
         wanted: Whether a process may be watched.
         tell: Takes what is to be told, from whichever thread.
+        pythons: Files of interpreters that will be used.
     """
 
     def __init__(
         self,
         attachments: Attachments,
-        maps: dict[str, int],
-        ring: StackRing,
+        programs: Programs,
         wanted: Callable[[int], bool],
         tell: Callable[[Sample], None],
+        pythons: Iterable[Path],
     ) -> None:
         self._attachments = attachments
-        self._maps = maps
-        self._ring = ring
+        self._others = programs
         self._wanted = wanted
         self._tell = tell
+        self._pythons = pythons
+        self._programs: LinePrograms | None = None
+        self._ring: StackRing | None = None
+        self._begun = False
         self._rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
         self._waiting: dict[int, float] = {}  # processes to look at again, until then
@@ -62,16 +70,54 @@ class Lines:
         self._resolver = Resolver(self._rows)
         self._swept_ns = 0
         self._gone: set[int] = set()
+        self._ready = threading.Event()
+
+    def load(self, loaded: LinePrograms | None = None) -> None:
+        """Compiles and loads the programs, half a second; tells why if the kernel does not take them.
+
+        Args:
+            loaded: Programs that are loaded already.
+        """
+        try:
+            loaded = loaded or programs.load(self._others)
+            self._attachments.attach_tracepoints(loaded.tracepoints)
+            programs.join(self._others, loaded)
+        except (ProbeError, OSError) as error:
+            text = f"lines of Python are unknown: {error}"
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+            self._ready.set()
+            return
+        self._ring = StackRing(loaded.maps["stacks"], programs.STACK_BYTES)
+        self._programs = loaded
+
+    def wait(self) -> None:
+        """Returns when the lines of programs that start from now on are known, or never will be."""
+        self._ready.wait(_LOAD_S)
+
+    def stop(self) -> None:
+        """Nothing will be known any more: ends ``wait``."""
+        self._ready.set()
 
     # -- the scanner's thread ------------------------------------------------------------------------
 
-    def begin(self, paths: Iterable[Path], pids: Iterable[int]) -> None:
-        """Probes interpreters that will be used, then looks at processes that run."""
-        for path in paths:
-            with contextlib.suppress(OSError):
-                self._file(path, str(path), _identity(path))
-        for pid in pids:
+    def turn(self, pids: Callable[[], Iterable[int]]) -> bool:
+        """What is due; whether more will be soon.
+
+        Once the programs are there, interpreters that will be used are probed, and the processes of
+        ``pids`` are looked at, then those again whose interpreter was not ready.
+        """
+        if self._programs is None:
+            return not self._ready.is_set()
+        if not self._begun:
+            self._begun = True
+            for path in self._pythons:
+                with contextlib.suppress(OSError):
+                    self._file(path, str(path), _identity(path))
+            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), time.monotonic() + _PATIENCE_S)
+        for pid in list(self._waiting):
             self.look_at(pid)
+        self._ready.set()
+        return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
         """Looks at processes that have mapped an interpreter just now."""
@@ -79,16 +125,12 @@ class Lines:
             if interpreter.may_be(mapping.path.rpartition("/")[2]) and self._wanted(mapping.pid):
                 self.look_at(mapping.pid)
 
-    def retry(self) -> bool:
-        """Looks again at processes whose interpreter was not ready; whether there still are any."""
-        for pid in list(self._waiting):
-            self.look_at(pid)
-        return bool(self._waiting)
-
     def look_at(self, pid: int) -> None:
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
+        if self._programs is None:
+            return
         until = self._waiting.pop(pid, time.monotonic() + _PATIENCE_S)
-        if bpfcall.contains(self._maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
+        if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
             return
         for mapping in late.candidates(pid):
             row = self._reach(pid, mapping)
@@ -141,22 +183,25 @@ class Lines:
 
     def _probe(self, found: Interpreter) -> int | str:
         row = len(self._rows)
-        if row >= MAX_INTERPRETERS or found.layout is None:
+        if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
         content = row_bytes(found.layout, found.runtime - found.run_main, found.code_type - found.run_main)
-        bpfcall.update(self._maps["interpreters"], struct.pack("<I", row), content)
+        bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
         self._rows.append(found)
+        uprobes = self._programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
-        self._attachments.attach_one("on_code_free", found.path, found.free_offset, row)
-        self._attachments.attach_one("on_python", found.path, found.run_main_offset, row)
+        self._attachments.attach_one(uprobes["on_code_free"], found.path, found.free_offset, row)
+        self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
         return row
 
     def _configure(self, pid: int, row: int, place: late.Place) -> None:
+        assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
         content["slot"], content["code_type"], content["row"] = place.slot, place.code_type, row
+        pythons = self._programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
-            bpfcall.update(self._maps["pythons"], struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
+            bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
 
     def _problem(self, pid: int, why: str) -> None:
         if (pid, why) in self._told or not self._wanted(pid):
@@ -170,6 +215,8 @@ class Lines:
 
     def drain(self, now_ns: int) -> Iterator[Sample]:
         """The stacks that came since the last time."""
+        if self._ring is None:
+            return
         batch: list[Stack] = []
         for stack in self._resolver.take(self._ring.read()):
             batch.append(stack)
@@ -184,16 +231,19 @@ class Lines:
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
+        assert self._programs is not None
+        seen = self._programs.maps["seen"]
         gone = {pid for pid in self._resolver.processes if not os.path.exists(f"/proc/{pid}")}
         for pid in gone & self._gone:
             for serial, code in self._resolver.forget(pid):
                 with contextlib.suppress(OSError):  # freed by the process itself
-                    bpfcall.delete(self._maps["seen"], struct.pack("<QQ", serial, code))
+                    bpfcall.delete(seen, struct.pack("<QQ", serial, code))
         self._gone = gone
 
     def close(self) -> None:
         """Unmaps the ring."""
-        self._ring.close()
+        if self._ring is not None:
+            self._ring.close()
 
 
 def _identity(path: Path) -> Identity:

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from probes import attach, bpfcall, libraries, loader, schema
+from probes.frames import programs
 from probes.frames.layout import FIRST_STACK, NOT_ASKED
 from probes.frames.lines import Lines
-from probes.frames.stackring import StackRing
 from probes.ring import Ring
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
@@ -76,6 +76,7 @@ class Gputop:
         self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid(), lines))
         self._cpus = bpfcall.BatchReader(self._programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self.ring = Ring(self._programs.maps["events"], RING_BYTES)
+        self._lines: programs.LinePrograms | None = None
         self.calls = 0
         self.without_line = 0
         bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
@@ -95,12 +96,13 @@ class Gputop:
     def knowing(self, pythons: list[Path]) -> Iterator[None]:
         """As ``attached``, with the interpreter of the process known."""
         links = attach.Attachments(self._programs)
-        ring = StackRing(self._programs.maps["stacks"], loader.STACK_BYTES)
-        lines = Lines(links, self._programs.maps, ring, lambda pid: True, lambda sample: None)
+        lines = Lines(links, self._programs, lambda pid: True, lambda sample: None, pythons)
         try:
             links.attach_scheduler()
             links.attach([self._library])
-            lines.begin(pythons, [self._pid])
+            self._lines = self._lines or programs.load(self._programs)
+            lines.load(self._lines)
+            lines.turn(lambda: [self._pid])
             yield
         finally:
             links.close()
