@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
 from probes.frames import interpreter
+from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
 from probes.open_files import OpenFiles
 from probes.ring import Ring
@@ -50,6 +51,7 @@ class LivePlan:
         program: File of the command to come, which may have the CUDA runtime inside.
         nvml_library: NVML library to load instead of the system's.
         lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
+        lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
         problems: What cannot be observed, as far as it is known before: sentences.
     """
 
@@ -62,6 +64,7 @@ class LivePlan:
     nvml_library: Path | None = None
     problems: tuple[str, ...] = ()
     lines: str = "costly"
+    lines_later: bool = False
 
 
 class LiveSource:
@@ -103,8 +106,11 @@ class LiveSource:
     def _start_probes(self) -> None:
         plan = self._plan
         options = loader.Options(plan.pids is None, plan.ring_bytes, os.getpid(), plan.lines)
-        programs = loader.load(options)
-        self._programs = programs
+        self._programs = programs = loader.load(options)
+        early = None
+        if plan.lines != "off" and not plan.lines_later:
+            with contextlib.suppress(loader.ProbeError):  # tried again below, which tells why
+                early = line_programs.load(programs)
         self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
         self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
@@ -122,13 +128,17 @@ class LiveSource:
         # from here on records may come: with perf events seconds pass until the last library is attached
         self._started_ns = time.monotonic_ns()
         self._attach_libraries()
+        if self._lines is not None and early is not None:
+            self._lines.load(early)
+            self._lines.turn(libraries.all_pids)
+        elif self._lines is not None:
+            self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
+            self._loading.start()
         self._header = self._make_header()
         scan = threading.Thread(
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
         )
         scan.start()
-        if self._loading is not None:
-            self._loading.start()
 
     def ready(self) -> None:
         """Waits until what is loaded in the background is there: lines of calls are known from then on."""
@@ -195,7 +205,6 @@ class LiveSource:
         if plan.lines != "off":
             pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
             self._lines = Lines(self._attachments, self._programs, self._wanted, tell, pythons)
-            self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
         self._scanner = Scanner(
             self._attachments,
             self._lines,
@@ -315,21 +324,21 @@ class LiveSource:
     def close(self) -> None:
         """Asks ``items`` to end after a last mark. Detaching happens there."""
         self._stop.set()
+        if self._lines is not None:
+            self._lines.stop()
 
     def _detach(self) -> None:
         if not self._detached:
             self._detached = True
             if self._loading is not None:
                 self._loading.join()  # the compiler must not be at work when this process ends
-            if self._lines is not None:
-                self._lines.stop()
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()
 
     def abandon(self) -> None:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
-        self._stop.set()
+        self.close()
         self._detach()
 
 

@@ -20,7 +20,7 @@ from probes.frames.layout import NO_PYTHON
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
-SOURCES = ("base.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
+SOURCES = ("base.h", "reads.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
 BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")

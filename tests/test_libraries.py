@@ -202,7 +202,7 @@ def scanning(
         told.append,
         everyone=True,
     )
-    subject.begin(1, [], [], None)
+    subject.begin(1, [], None)
     thread = threading.Thread(target=subject.run, args=(stop,))
     thread.start()
     try:

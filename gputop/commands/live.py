@@ -96,6 +96,7 @@ def _screen(options: argparse.Namespace) -> int:
         record_to=options.record,
         output=descriptor,
         rate_hz=options.rate,
+        lines_later=True,
         meanwhile=lambda: importlib.import_module("gputop.ui.app"),
     )
     if descriptor is not None:

@@ -121,10 +121,12 @@ def open_session(
     record_to: str | None,
     output: int | None,
     rate_hz: float,
+    lines_later: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
     """Forks the command, loads and attaches the probes, opens the file, in this order.
 
+    With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
@@ -141,7 +143,9 @@ def open_session(
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
-    source, reason = _start_source(options, child, environment, nvml_library, rate_hz)
+    source, reason = _start_source(
+        options, child, environment, nvml_library, rate_hz, lines_later=lines_later
+    )
     try:
         writer = _open_file(record_to, source.header, options, user) if record_to else None
     except SessionError as error:
@@ -163,6 +167,8 @@ def _start_source(
     environment: Mapping[str, str],
     nvml_library: Path | None,
     rate_hz: float,
+    *,
+    lines_later: bool,
 ) -> tuple[Observer, str]:
     pids = options.pid
     if child is not None:
@@ -176,6 +182,7 @@ def _start_source(
         program=_program(options.command, environment),
         nvml_library=nvml_library,
         lines=options.lines,
+        lines_later=lines_later,
     )
     return start_observer(plan, own_command(options))
 

@@ -7,13 +7,6 @@ static void *(*task_registers)(void *task) = (void *)175;
 
 #define FIELD(type, base, bits) (*(type *)((char *)(base) + (bits) / 8))
 
-static __always_inline u64 user_u64(u64 address)
-{
-	u64 value = 0;
-	bpf_probe_read_user(&value, sizeof(value), (void *)address);
-	return value;
-}
-
 /* An open call. The mask keeps the kernel's verifier content, and must not seem needless to the compiler. */
 static __always_inline struct call *call_at(struct thread *t, u64 depth)
 {

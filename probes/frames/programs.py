@@ -11,7 +11,7 @@ from typing import Any
 from probes import bpfcall, btf, loader
 from probes.frames import layout
 
-SOURCES = ("base.h", "python.c", "lines.c")
+SOURCES = ("base.h", "reads.h", "python.c", "lines.c")
 UPROBES = ("on_python", "on_code_free", "on_line")
 MAPS = ("stacks", "interpreters", "pythons", "seen")
 TRACEPOINTS = {

@@ -61,20 +61,24 @@ def assert_all_right(run: Recorded, processes: int) -> None:
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_started_program_and_its_children(minor: int, tmp_path: Path) -> None:
-    run = Workshop(tmp_path).record(python(minor), PROGRAM, "10", "child")
+    run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "10", "child")
     assert_all_right(run, 3)
 
 
 def test_a_virtual_environment(tmp_path: Path) -> None:
     subprocess.run([python(12), "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    assert_all_right(Workshop(tmp_path).record(str(tmp_path / "env/bin/python"), PROGRAM, "3"), 1)
+    assert_all_right(
+        Workshop(tmp_path, lines="costly").record(str(tmp_path / "env/bin/python"), PROGRAM, "3"), 1
+    )
 
 
 @pytest.mark.parametrize("minor", [10, 12, 13])
 def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
     if shutil.which("unshare") is None:
         pytest.skip("no unshare")
-    run = Workshop(tmp_path).record("unshare", "-pf", "--mount-proc", python(minor), PROGRAM, "3")
+    run = Workshop(tmp_path, lines="costly").record(
+        "unshare", "-pf", "--mount-proc", python(minor), PROGRAM, "3"
+    )
     (line,) = run.said
     (process,) = [process for process in run.stats["processes"] if process["lines"]]
     assert process["pid"] != line["pid"] == 1
@@ -84,7 +88,7 @@ def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path)
+    workshop = Workshop(tmp_path, lines="costly")
     program = subprocess.Popen(
         [python(minor), PROGRAM, "10", "late"], env=workshop.environment(), stdin=subprocess.PIPE
     )
@@ -98,7 +102,7 @@ def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
 
 def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
     """What came before its interpreter was found is unknown and counted, all else is right."""
-    workshop = Workshop(tmp_path)
+    workshop = Workshop(tmp_path, lines="costly")
     program = subprocess.Popen(
         [python(12), PROGRAM, "1", "endless"], env=workshop.environment(), stdin=subprocess.PIPE
     )
@@ -114,7 +118,7 @@ def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
 
 
 def test_lines_can_be_left_out(tmp_path: Path) -> None:
-    run = Workshop(tmp_path).record(sys.executable, PROGRAM, "1", flags=("--simgpu", "--lines", "off"))
+    run = Workshop(tmp_path, lines="off").record(sys.executable, PROGRAM, "1")
     process = run.process(run.said[0]["pid"])
     assert process["lines"] == []
     assert process["unknown_lines"] == 0
@@ -125,7 +129,7 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     old = next(iter(sorted(versions.glob("3.9.*/bin/python3"))), None)
     if old is None:
         pytest.skip("no Python 3.9 on this machine")
-    run = Workshop(tmp_path).record(str(old), PROGRAM, "1")
+    run = Workshop(tmp_path, lines="costly").record(str(old), PROGRAM, "1")
     process = run.process(run.said[0]["pid"])
     assert process["lines"] == []
     assert process["unknown_lines"] == sum(row[3] for row in run.said[0]["lines"])
@@ -159,7 +163,7 @@ def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
         pytest.skip("py-spy is not installed")
     source = tmp_path / "blocked.py"
     source.write_text(_BLOCKED)
-    workshop = Workshop(tmp_path)
+    workshop = Workshop(tmp_path, lines="costly")
     recorder = workshop.start(["--", python(minor), str(source)])
     try:
         wait_until(lambda: frames(workshop.file, str(source)), "the stack")
