@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from probes import bpfcall, btf, registers, schema
+from probes.compiler_memory import return_memory
 from probes.frames.layout import NO_PYTHON
 
 _HERE = Path(__file__).resolve().parent
@@ -342,11 +342,4 @@ def compile_text(
     except Exception as error:  # bcc raises plain Exception
         raise ProbeError(f"the kernel did not take the probes: {error}") from error
     finally:
-        _return_memory()
-
-
-def _return_memory() -> None:
-    """Gives the compiler's freed memory back to the system: about 20 MB (docs/probes.md)."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+        return_memory()
