@@ -10,7 +10,7 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.chaintext import chain, usual_api
+from gputop.explain.chaintext import chain, usual_api, usual_line
 from gputop.explain.evidence import Column
 from gputop.explain.owners import owners
 from gputop.explain.possible import possible
@@ -137,7 +137,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
         loss,
         int(scene.evidence.threads.pid[leader]),
         int(scene.evidence.threads.tid[leader]),
-        _culprit(cause, claim),
+        usual_api(scene, _blamed(cause, claim)),
         chain(claim),
         _evidence(claim, per_gap),
         _ruled_out(claim),
@@ -146,16 +146,18 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
         lower // claim.steps.count if claim.steps is not None and claim.steps.count else None,
+        usual_line(scene, _blamed(cause, claim)),
     )
 
 
-def _culprit(cause: Cause, claim: Claim) -> str:
+def _blamed(cause: Cause, claim: Claim) -> Ints:
+    """The calls that the cause blames; -1 where a gap has none."""
     scene, gaps = claim.scene, claim.gaps
     if cause.culprit == "closer":
-        return usual_api(scene, scene.gaps.closer[gaps])
+        return scene.gaps.closer[gaps]
     if cause.culprit == "inside":
-        return usual_api(scene, scene.leaves.call[claim.leaves])
-    return usual_api(scene, scene.gaps.opener[gaps])
+        return scene.leaves.call[claim.leaves]
+    return scene.gaps.opener[gaps]
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
