@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rootless_support import CALLER, RIVALS, frame, started
 
 from probes import gpu_clients, procfs
 from probes.gpu_clients import GpuClients
@@ -61,3 +63,15 @@ def test_within_a_container_only_who_maps_cuda_is_named(monkeypatch: pytest.Monk
     assert told(GpuClients(), gpus(os.getpid()), S) == []
     maps[os.getpid()].append("/usr/lib/libcuda.so.1")
     assert len(told(GpuClients(), gpus(os.getpid()), S)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody, which only root can")
+def test_who_is_not_watched_is_on_the_gpu_all_the_same(home: Path) -> None:
+    with started(home, CALLER, "0") as stranger, started(home, RIVALS) as watched:
+        found = frame(home, "--pid", str(watched), "--duration", "1")
+    assert stranger not in {row["pid"] for row in found["processes"]}
+    (one,) = found["gpus"][0]["processes"]
+    assert (one["pid"], one["user"], one["kind"], one["watched"]) == (stranger, "nobody", "C", False)
+    assert one["memory_bytes"] == 257 << 20
+    assert "import" in one["command"]
+    assert found["gpus"][0]["sm_active_percent"] == 0

