@@ -8,6 +8,9 @@ LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
 _OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_FILTER = "list only some processes: text, !regex, gpu: user: call: state: pid: name: command:"
+_TREE = "processes under the one that started them, folded with the sums; or a list"
+_FOLLOW = "follow the selected process: it stays selected, listed and in sight"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -61,6 +64,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),
     Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table", 9),
+    Action("filter", ("slash",), "/", "/|filter", _FILTER, "Table", 4),
+    Action("gpu", ("g",), "g", "", "only the processes of one GPU: the next one, at last all again", "Table"),
+    Action("tree", ("e",), "e", "e|tree", _TREE, "Table", 9),
+    Action("fold", ("E",), "E", "", "fold or unfold the branch of the selected process", "Table"),
+    Action("follow", ("f",), "f", "f|follow", _FOLLOW, "Table", 9),
+    *(
+        Action(f"pane_{place}", (str(place),), str(place), "", f"show or hide the {name}", "Panes")
+        for place, name in enumerate(("GPUs", "processes", "calls", "threads", "storms"), 1)
+    ),
+    Action("all_panes", ("F",), "F", "", "show all panes again", "Panes"),
     Action("pause", ("space",), "space", "space|pause", _PAUSE, "Time", 2),
     Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", contexts=_REPLAYED),
     Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3, _REPLAYED),

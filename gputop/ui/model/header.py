@@ -34,6 +34,7 @@ class Status:
     recording: RecordingState | None = None
     native_lines: int = 0
     frozen: bool = False
+    hidden: int = 0  # panes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
     ]
     if status.frozen:
         facts.append([("order frozen [o]", "chrome")])
+    if status.hidden:
+        facts.append([(f"{status.hidden} pane{'s' if status.hidden > 1 else ''} hidden [F]", "chrome")])
     if frame.problems:
         count = len(frame.problems)
         facts.append([(f"{glyphs.warning} {count} problem{'s' if count > 1 else ''} [!]", "warn")])

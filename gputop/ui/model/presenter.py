@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.frame import Frame
 from gputop.ui.model import gpus, header, pages
 from gputop.ui.model.controls import Controls
+from gputop.ui.model.hiding import without
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -32,7 +33,7 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = plan(width, height, self._needs(width, height))
+        self._placed = without(plan(width, height, self._needs(width, height)), self.hidden)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
             for offset, line in enumerate(self._pane(placed)[: placed.height]):
@@ -68,8 +69,8 @@ class Presenter(Controls):
             banner=len(self._banner(width, height)),
             transport=self.transport is not None,
             log=self.log_shown,
-            focus="processes" if self.focus == "verdict" else self.focus,
-            detail=self._detail,
+            focus=self._pane_of_keys,
+            detail=self._detail_shown,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
         )
@@ -85,6 +86,7 @@ class Presenter(Controls):
             recording=self.recording,
             native_lines=self.native_lines,
             frozen=self.panes.processes.frozen,
+            hidden=len(self.hidden),
         )
 
     def _pane(self, placed: Placed) -> list[Line]:
@@ -98,6 +100,8 @@ class Presenter(Controls):
         if placed.pane == "footer":
             if self.prompt is not None:
                 return [self.prompt.line(width, glyphs)]
+            if self.notice:
+                return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
             return [header.transport_line(self.transport, width, glyphs)]

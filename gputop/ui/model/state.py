@@ -24,6 +24,8 @@ class ViewState(Prompting):
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
         overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
+        hidden: The panes that the user has hidden.
+        notice: What came of the last action, in place of the footer until the next one.
     """
 
     def __init__(
@@ -45,6 +47,8 @@ class ViewState(Prompting):
         self.focus = "verdict"
         self.overlay = ""
         self.zoomed = False
+        self.hidden: set[str] = set()
+        self.notice = ""
         self.log_shown = False
         self.paused = False
         self.behind_ns = 0
@@ -81,7 +85,15 @@ class ViewState(Prompting):
         if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
             table.select(self._wanted_pid)
             self._wanted_pid = None
-        table.update(frame.processes, frame.time_ns)
+        self._list()
+
+    def _list(self) -> None:
+        """List the processes of the frame, and the calls and threads of the selected one."""
+        if self.frame is None:
+            return
+        listing = self.panes.listing
+        farewell = listing.show(self.panes.processes, self.frame, ascii_only=self.glyphs.ascii)
+        self.notice = farewell or self.notice
         self._show_details()
 
     def explain(self, explained: Explained) -> None:
