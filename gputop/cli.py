@@ -106,6 +106,10 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_looks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
+
+
 def _live_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop",
@@ -116,6 +120,9 @@ def _live_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
     _add_target(parser)
+    parser.set_defaults(rate=None)  # the preferences may say it
+    _add_looks(parser)
+    parser.add_argument("--readonly", action="store_true", help="the screen can send no signals")
     parser.add_argument("--record", metavar="FILE", help="write what is seen to a session file")
     parser.add_argument("--once", action="store_true", help="observe, print one frame as text, exit")
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
@@ -204,6 +211,7 @@ def _replay_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--speed", type=_bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
     )
+    _add_looks(parser)
     parser.add_argument("--once", action="store_true", help="print one frame as text, exit")
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
     return parser

@@ -11,6 +11,7 @@ _OPEN = "the verdict: its chain; a process: its calls; again: zoom"
 _FILTER = "list only some processes: text, !regex, gpu: user: call: state: pid: name: command:"
 _TREE = "processes under the one that started them, folded with the sums; or a list"
 _FOLLOW = "follow the selected process: it stays selected, listed and in sight"
+_SIGNAL = "send the selected process a signal: a menu, and a question before it is sent"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -27,6 +28,7 @@ class Action:
         group: The heading in the help screen.
         rank: The higher, the earlier it leaves a narrow footer.
         contexts: Where it works: live, replay.
+        harms: Whether it changes other processes: not with ``--readonly``.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Action:
     group: str
     rank: int = 9
     contexts: frozenset[str] = _BOTH
+    harms: bool = False
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -80,6 +83,12 @@ ACTIONS: tuple[Action, ...] = (
     Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", contexts=_REPLAYED),
     Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed", "Time", 4, _REPLAYED),
     Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
+    Action("signal", ("K",), "K", "", _SIGNAL, "Session", contexts=frozenset({LIVE}), harms=True),
+    Action("copy", ("y",), "y", "", "copy the selected row, or the open page, to the clipboard", "Session"),
+    Action("export", ("x",), "x", "", "save the frame as JSON in the current directory", "Session"),
+    Action("screenshot", ("S",), "S", "", "save the screen as SVG in the current directory", "Session"),
+    Action("theme", ("T",), "T", "", "next theme", "Session"),
+    Action("palette", ("ctrl+p",), "^P", "", "find an action by its name", "Session"),
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
@@ -88,10 +97,11 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 
-def actions_of(mode: str) -> tuple[Action, ...]:
+def actions_of(mode: str, *, readonly: bool = False) -> tuple[Action, ...]:
     """The actions that work live or in a replay.
 
     Args:
         mode: ``live`` or ``replay``.
+        readonly: Whether other processes are to be left alone.
     """
-    return tuple(action for action in ACTIONS if mode in action.contexts)
+    return tuple(action for action in ACTIONS if mode in action.contexts and not (readonly and action.harms))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gputop.ui.model.layout import Placed
-from gputop.ui.model.list_controls import FOCI, ListControls
+from gputop.ui.model.list_controls import FOCI
+from gputop.ui.model.signal_menu import SignalControls
 from gputop.ui.model.table import Table
 
 
-class Controls(ListControls):
+class Controls(SignalControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -41,6 +42,8 @@ class Controls(ListControls):
         if self.overlay == "why" and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.overlay == "signals" and self.menu is not None:
+            self.menu.move(by)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -101,7 +104,9 @@ class Controls(ListControls):
 
     def do_open(self) -> None:
         """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
-        if self.overlay:
+        if self.overlay == "signals":
+            self.choose_signal()
+        elif self.overlay:
             self.overlay = ""
         elif self.focus == "verdict":
             self.do_why()
@@ -192,6 +197,8 @@ class Controls(ListControls):
                 table.click(x - placed.x, y - placed.y - 1)
         elif placed.pane == "verdict":
             self.do_why()
+        elif placed.pane == "overlay" and self.overlay == "signals" and self.menu is not None:
+            self.menu.click(y - placed.y - 1)
         elif placed.pane == "banner":
             self.do_problems()
         self._after()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.config import Preferences
 from gputop.format import escape_text
 from gputop.ui.model.filter import HINT, FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED
@@ -28,6 +29,16 @@ class ListControls(ViewState):
         if self._detail in self.hidden:
             return "threads" if self._detail == "calls" else "calls"
         return self._detail
+
+    def prefer(self, preferences: Preferences) -> None:
+        """Start as the user prefers it."""
+        self.hidden = set(preferences.hide)
+        self.panes.listing.as_tree = preferences.tree
+        for pane, keys in preferences.columns.items():
+            table = self.panes.table(pane)
+            if table is not None:
+                table.show_columns(keys)
+        self.complaints = preferences.problems
 
     # -- the list -----------------------------------------------------------------------------
 

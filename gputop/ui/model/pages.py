@@ -21,11 +21,11 @@ COLUMNS_HELP = (
 )
 
 
-def help_page(mode: str, width: int, glyphs: Glyphs) -> list[Line]:
+def help_page(mode: str, width: int, glyphs: Glyphs, *, readonly: bool = False) -> list[Line]:
     """All actions that work in this mode, then what the columns mean."""
     out: list[Line] = []
     group = ""
-    for action in actions_of(mode):
+    for action in actions_of(mode, readonly=readonly):
         if action.group != group:
             group = action.group
             out += [((("" if not out else " "), ""),), ((f" {group}", "head"),)]

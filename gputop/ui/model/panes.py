@@ -59,9 +59,7 @@ class Panes:
             context = self.listing.context(processes.context_of(frame, self.glyphs))
             title: list[Span] = [("Processes", self._token(focused)), *self.listing.title(self.glyphs)]
             empty = self.listing.empty(frame) or processes.waiting(frame)
-            return self._listed(
-                self.processes, placed, context, title, empty, processes.row_token, focused
-            )
+            return self._listed(self.processes, placed, context, title, empty, processes.row_token, focused)
         who = (
             f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}"
             if row

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gputop.frame import Frame
-from gputop.ui.model import gpus, header, pages
+from gputop.ui.model import details, gpus, header, pages, processes
 from gputop.ui.model.controls import Controls
+from gputop.ui.model.copying import page_text, row_text
 from gputop.ui.model.hiding import without
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
@@ -18,6 +21,8 @@ from gputop.ui.model.layout import (
 )
 from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
 from gputop.ui.model.verdict import storm_costs, verdict_line
+
+_WHOLE_PAGE = 100_000  # lines: more than any page has
 
 
 class Presenter(Controls):
@@ -92,7 +97,7 @@ class Presenter(Controls):
     def _pane(self, placed: Placed) -> list[Line]:
         width, glyphs = placed.width, self.glyphs
         if placed.pane == "header":
-            return [header.header_line(self.frame, self.status(), width, glyphs)]
+            return [header.header_line(self._told, self.status(), width, glyphs)]
         if placed.pane == "verdict":
             return [self._verdict(width)]
         if placed.pane == "banner":
@@ -136,8 +141,16 @@ class Presenter(Controls):
             frame.storms, placed.width, placed.height, self.glyphs, traced=traced, costs=costs
         )
 
+    @property
+    def _told(self) -> Frame | None:
+        """The frame, with what is wrong with the preferences among its problems."""
+        frame = self.frame
+        if frame is None or not self.complaints:
+            return frame
+        return replace(frame, problems=(*frame.problems, *self.complaints))
+
     def _banner(self, width: int, height: int) -> list[Line]:
-        return header.banner_lines(self.frame, self.status(), width, banner_room(height), self.glyphs)
+        return header.banner_lines(self._told, self.status(), width, banner_room(height), self.glyphs)
 
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":
@@ -158,10 +171,12 @@ class Presenter(Controls):
         if self.overlay == "why":
             lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
             return self._scrolled("Why the GPU waits", lines, placed)
+        if self.overlay == "signals" and self.menu is not None:
+            return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
         if self.overlay == "help":
-            lines = pages.help_page(self.mode, placed.width, self.glyphs)
+            lines = pages.help_page(self.mode, placed.width, self.glyphs, readonly=self.sender is None)
             return self._scrolled("Help", lines, placed)
-        lines = pages.problems_page(self.frame, self.failure, placed.width, self.glyphs)
+        lines = pages.problems_page(self._told, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
 
     def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
@@ -172,3 +187,19 @@ class Presenter(Controls):
         right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
         shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
         return [self.panes.title(title, right, placed.width, focused=True), *shown]
+
+    def copied(self) -> str:
+        """The text of the open page, else of the selected row of the focused table; "" without one."""
+        if self.overlay:
+            scrolled, whole = self._scroll, Placed("overlay", 0, 0, self.size[0], _WHOLE_PAGE)
+            text = page_text(self._overlay(whole)[1:])
+            self._scroll = scrolled
+            return text
+        table, frame = self._table, self.frame
+        if table is None or frame is None or table.selected_row is None:
+            return ""
+        if table is self.panes.processes:
+            context = self.panes.listing.context(processes.context_of(frame, self.glyphs))
+        else:
+            context = details.call_context(frame, self.selected, self.glyphs)
+        return row_text(table.columns, table.selected_row, context)

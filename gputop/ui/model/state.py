@@ -25,6 +25,7 @@ class ViewState(Prompting):
         overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
         hidden: The panes that the user has hidden.
+        complaints: What is wrong with the preferences, in sentences.
         notice: What came of the last action, in place of the footer until the next one.
     """
 
@@ -49,6 +50,7 @@ class ViewState(Prompting):
         self.zoomed = False
         self.hidden: set[str] = set()
         self.notice = ""
+        self.complaints: tuple[str, ...] = ()
         self.log_shown = False
         self.paused = False
         self.behind_ns = 0
