@@ -1,7 +1,7 @@
 """Preferences: a small TOML file, documented in docs/preferences.md.
 
-What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is read
-only from where nobody else can write: under sudo that is root's own file, not that of the user who called.
+What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is
+read only from where nobody else can write: under sudo that is root's own file, not the caller's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...
         if text is None:
             return empty
         values = tomllib.loads(text)
-    except _Unsafe as error:
+    except _UnsafeError as error:
         return replace(empty, problems=(str(error),))
     except (OSError, UnicodeDecodeError) as error:
         return replace(empty, problems=(f"{path} cannot be read and is not used: {error}",))
@@ -82,7 +82,7 @@ def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...
     return _Reading(path, known, panes).preferences(values)
 
 
-class _Unsafe(Exception):
+class _UnsafeError(Exception):
     pass
 
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> str | None:
     """The text of the file, None when there is none.
 
     Raises:
-        _Unsafe: Somebody else could have written it.
+        _UnsafeError: Somebody else could have written it.
     """
     root = os.geteuid() == 0
     if root and not _only_roots(path):
@@ -104,7 +104,7 @@ def _read(path: Path) -> str | None:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
-            raise _Unsafe(f"{path} is not used: it is no regular file of at most {MOST_BYTES >> 10} KiB")
+            raise _UnsafeError(f"{path} is not used: it is no regular file of at most {MOST_BYTES >> 10} KiB")
         if root:
             _check_owner(path, path, facts)
         return file.read(MOST_BYTES).decode()
@@ -114,7 +114,7 @@ def _only_roots(path: Path) -> bool:
     """Whether the file is there; from the top down, so that nobody can change what was looked at.
 
     Raises:
-        _Unsafe: A directory above it is not root's alone, or is a link.
+        _UnsafeError: A directory above it is not root's alone, or is a link.
     """
     for directory in reversed(path.parents):
         try:
@@ -122,7 +122,7 @@ def _only_roots(path: Path) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             return False
         if not stat.S_ISDIR(facts.st_mode):
-            raise _Unsafe(f"{path} is not used: {directory} is no directory of its own")
+            raise _UnsafeError(f"{path} is not used: {directory} is no directory of its own")
         if facts.st_uid != 0 or facts.st_mode & 0o022:
             # What is not there is no reason to speak, whoever could create it.
             if not os.path.lexists(path):
@@ -135,7 +135,7 @@ def _check_owner(path: Path, part: Path, facts: os.stat_result) -> None:
     if facts.st_uid == 0 and not facts.st_mode & 0o022:
         return
     whose = "others can write to it" if facts.st_uid == 0 else f"user {facts.st_uid} owns it"
-    raise _Unsafe(f"{path} is not used: gputop runs as root and {whose} ({part}); docs/preferences.md")
+    raise _UnsafeError(f"{path} is not used: gputop runs as root and {whose} ({part}); docs/preferences.md")
 
 
 class _Reading:

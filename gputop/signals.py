@@ -68,7 +68,7 @@ class Aim:
             if facts is None or facts["start_ns"] != target.start_ns:
                 self.close()
                 raise SignalError(f"{target.pid} has ended, or its number belongs to another process by now")
-            signal.pidfd_send_signal(self._descriptor, 0)  # type: ignore[arg-type]
+            signal.pidfd_send_signal(self._descriptor, 0)
         except OSError as error:
             self.close()
             raise SignalError(_reason(target, error)) from error

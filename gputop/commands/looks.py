@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from gputop.config import Preferences, config_path, load
 from gputop.terminal import prefers_ascii
-from gputop.ui.model.details import call_table, thread_table
+from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
 from gputop.ui.model.hiding import TOGGLED
-from gputop.ui.model.processes import process_table
+from gputop.ui.model.processes import COLUMNS
+from gputop.ui.model.table import Column
 
 RATE_HZ = 4.0
 
 
 def preferences() -> Preferences:
     """The preferences of whoever runs this."""
-    tables = {"processes": process_table(), "calls": call_table(), "threads": thread_table()}
-    known = {
-        name: tuple(column.key for column in table.columns if not column.unless)
-        for name, table in tables.items()
-    }
+    known = {"processes": _keys(COLUMNS), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
     return load(config_path(), known, TOGGLED)
+
+
+def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
+    return tuple(column.key for column in columns if not column.unless)
 
 
 def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:

@@ -66,9 +66,9 @@ class GputopApp(Outlets):
             readonly: Whether other processes are to be left alone.
         """
         self.preferences = preferences or Preferences()
-        self.colors = color_system_of(os.environ)
+        self.color_system = color_system_of(os.environ)
         self.palette = palette_for(
-            self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.colors
+            self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.color_system
         )
         super().__init__(
             driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver,

@@ -60,12 +60,12 @@ class Outlets(App[int]):
     Attributes:
         presenter: The screen without a terminal.
         preferences: What the user prefers.
-        colors: How many colours the terminal has, in the words of Rich; None for none.
+        color_system: How many colours the terminal has, in the words of Rich; None for none.
     """
 
     presenter: Presenter
     preferences: Preferences
-    colors: str | None
+    color_system: str | None
     readonly: bool
     palette: Palette
 
@@ -87,11 +87,11 @@ class Outlets(App[int]):
     def do_theme(self) -> None:
         """The next theme."""
         presenter = self.presenter
-        if self.no_color or self.colors is None:
+        if self.no_color or self.color_system is None:
             why = "NO_COLOR is set" if self.no_color else "this terminal has no colours"
             presenter.notice = f"no other theme: {why}"
             return
-        self.wear(following(self.palette.name, self.colors))
+        self.wear(following(self.palette.name, self.color_system))
         name = self.palette.name
         presenter.notice = f'theme {name}; to keep it, write theme = "{name}" into {self.preferences.path}'
 

@@ -1,4 +1,4 @@
-"""Which processes are listed: text, ``!`` regular expression, or ``gpu:0 user:x call:Memcpy state:blocked``."""
+"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x call:Memcpy``."""
 
 from __future__ import annotations
 
