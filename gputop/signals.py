@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass
 
 from gputop.format import escape_text
-from probes.procfs import process_facts, process_state
+from probes.procfs import boot_offset_ns, process_state, start_of
 
 # What a person may want to send, the gentlest first, with what it does.
 OFFERED: tuple[tuple[signal.Signals, str], ...] = (
@@ -22,6 +22,8 @@ OFFERED: tuple[tuple[signal.Signals, str], ...] = (
     (signal.SIGKILL, "end it at once, without a chance to save"),
 )
 
+_SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are read one after the other
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -31,13 +33,13 @@ class Target:
         pid: Its number.
         name: Its name, as the kernel has it.
         user: Whose it is.
-        start_ns: When it started, in procfs's ns since boot: tells it from a later one with its number.
+        seen_ns: When it was first seen, CLOCK_MONOTONIC: a later one with its number started after that.
     """
 
     pid: int
     name: str
     user: str
-    start_ns: int
+    seen_ns: int
 
 
 class SignalError(Exception):
@@ -64,8 +66,8 @@ class Aim:
         try:
             # What holds the process comes first, then the look whether it is the right one.
             self._descriptor = os.pidfd_open(target.pid)
-            facts = process_facts(target.pid)
-            if facts is None or facts["start_ns"] != target.start_ns:
+            start = start_of(target.pid)
+            if start is None or start[1] - boot_offset_ns() > target.seen_ns + _SLACK_NS:
                 self.close()
                 raise SignalError(f"{target.pid} has ended, or its number belongs to another process by now")
             signal.pidfd_send_signal(self._descriptor, 0)

@@ -79,7 +79,7 @@ class GputopApp(Outlets):
         self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
         self.presenter.prefer(self.preferences)
         if mode == "live" and not readonly:
-            self.presenter.sender = OwnSender()
+            self.presenter.sender = OwnSender(self.tell_outcome)
         self.crash: Exception | None = None
         self._rate_hz = rate_hz
         self._native_log = native_log

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 
 from textual.app import App
+from textual.markup import escape
 
 from gputop.config import Preferences
 from gputop.explain.output import report_to_json
@@ -25,9 +27,14 @@ OUTCOME_S = 1.0  # after a signal, until it is told what has become of the proce
 class OwnSender:
     """Sends signals from this process, with its rights."""
 
-    def __init__(self) -> None:
-        """Aim at nobody."""
+    def __init__(self, sent: Callable[[], object]) -> None:
+        """Aim at nobody.
+
+        Args:
+            sent: Called after a signal, to look later what has become of the process.
+        """
         self.aim: Aim | None = None
+        self._sent = sent
 
     def refusal(self, row: ProcessRow) -> str:
         """Why no signal can be sent to a process, "" when one can."""
@@ -43,9 +50,11 @@ class OwnSender:
         if self.aim is None:
             return "nothing was sent"
         try:
-            return self.aim.send(OFFERED[index][0])
+            said = self.aim.send(OFFERED[index][0])
         except SignalError as error:
             return str(error)
+        self._sent()
+        return said
 
     def let_go(self) -> None:
         """Aim at nobody any more."""
@@ -148,7 +157,12 @@ class Outlets(App[int]):
         mode = self.presenter.mode
         self.search_commands(
             [
-                (f"{action.help}  [{action.shown}]", partial(self.run_named, action.name), action.group)
+                # Textual reads markup in both texts
+                (
+                    f"{action.name.replace('_', ' ')}: {escape(action.help)}",
+                    partial(self.run_named, action.name),
+                    f"key {escape(action.shown)}",
+                )
                 for action in actions_of(mode, readonly=self.readonly)
                 if action.name != "palette"
             ],

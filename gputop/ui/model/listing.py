@@ -47,6 +47,13 @@ class Listing:
         farewell = self._look_for_followed(frame)
         storms = {storm.pid for storm in frame.storms}
         rows = [row for row in frame.processes if self._listed(row, storms)]
+        if self.as_tree and self.filtered:  # workers of who passes are part of its branch
+            passed, parents = {row.pid for row in rows}, parents_of(frame.processes)
+            rows = [
+                row
+                for row in frame.processes
+                if row.pid in passed or not passed.isdisjoint(ancestors(row.pid, parents))
+            ]
         self._shown, self._all = len(rows), len(frame.processes)
         if self.as_tree:
             above = ancestors(self.followed.pid, parents_of(rows)) if self.followed else []

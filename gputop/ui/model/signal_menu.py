@@ -67,7 +67,7 @@ class SignalMenu:
     @property
     def question(self) -> str:
         """What is asked before the signal is sent."""
-        return f"send {OFFERED[self.index][0].name} to {self.row.pid} {escape_text(self.row.name)}? y/n"
+        return f"send {OFFERED[self.index][0].name} to {self.row.pid} {escape_text(self.row.name)}?"
 
 
 class SignalControls(ListControls):
