@@ -32,6 +32,21 @@ def without(placed: Iterable[Placed], hidden: Iterable[str]) -> tuple[Placed, ..
 
 def _closed(hole: Placed, panes: Sequence[Placed]) -> tuple[Placed, ...] | None:
     """The panes with the hole filled, None when nobody can grow into it."""
+    filled = _filled(hole, panes)
+    if filled is not None:
+        return filled
+    for below in (True, False):
+        step = _past(hole, panes, below=below)
+        while step is not None:
+            filled = _filled(*step)
+            if filled is not None:
+                return filled
+            step = _past(*step, below=below)
+    return None
+
+
+def _filled(hole: Placed, panes: Sequence[Placed]) -> tuple[Placed, ...] | None:
+    """The panes with neighbours grown into the hole, None when no neighbours can."""
     for neighbours, grown in (
         (_beside(hole, panes, left=True), lambda p: replace(p, width=hole.x + hole.width - p.x)),
         (_beside(hole, panes, left=False), lambda p: replace(p, x=hole.x, width=p.x + p.width - hole.x)),
@@ -40,15 +55,11 @@ def _closed(hole: Placed, panes: Sequence[Placed]) -> tuple[Placed, ...] | None:
     ):
         if neighbours and not any(pane.pane in _FIXED for pane in neighbours):
             return _changed(panes, neighbours, grown)
-    for below in (True, False):
-        moved = _past(hole, panes, below=below)
-        if moved is not None:
-            return moved
     return None
 
 
-def _past(hole: Placed, panes: Sequence[Placed], *, below: bool) -> tuple[Placed, ...] | None:
-    """A line of chrome and the hole change places, if that brings the hole to somebody who can grow."""
+def _past(hole: Placed, panes: Sequence[Placed], *, below: bool) -> tuple[Placed, tuple[Placed, ...]] | None:
+    """A line of chrome and the hole change places: perhaps the hole comes to somebody who can grow."""
     neighbours = _stacked(hole, panes, below=below)
     if len(neighbours) != 1 or neighbours[0].pane in _ANCHORED:
         return None
@@ -57,7 +68,7 @@ def _past(hole: Placed, panes: Sequence[Placed], *, below: bool) -> tuple[Placed
         moved, rest = replace(line, y=hole.y), replace(hole, y=hole.y + line.height)
     else:
         moved, rest = replace(line, y=line.y + hole.height), replace(hole, y=line.y)
-    return _closed(rest, _changed(panes, neighbours, lambda _: moved))
+    return rest, _changed(panes, neighbours, lambda _: moved)
 
 
 def _changed(
