@@ -23,7 +23,6 @@ MOST_BYTES = 65_536
 RATES_HZ = (0.5, 20.0)
 THEMES = ("dark", "light", "contrast", "terminal", "mono")
 GLYPHS = ("unicode", "ascii")
-TABLES = ("processes", "calls", "threads")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,12 @@ RATE_HZ = 4.0
 
 def preferences() -> Preferences:
     """The preferences of whoever runs this."""
-    known = {"processes": _keys(COLUMNS), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
-    return load(config_path(), known, TOGGLED)
+    return load(config_path(), known_columns(), TOGGLED)
+
+
+def known_columns() -> dict[str, tuple[str, ...]]:
+    """By table, the keys of all its columns."""
+    return {"processes": _keys(COLUMNS), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
 
 
 def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
