@@ -1,4 +1,4 @@
-"""Preferences: a small TOML file, documented in docs/preferences.md.
+"""Preferences: a small TOML file, documented in docs/screen.md.
 
 What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is
 read only from where nobody else can write: under sudo that is root's own file, not the caller's.
@@ -134,7 +134,7 @@ def _check_owner(path: Path, part: Path, facts: os.stat_result) -> None:
     if facts.st_uid == 0 and not facts.st_mode & 0o022:
         return
     whose = "others can write to it" if facts.st_uid == 0 else f"user {facts.st_uid} owns it"
-    raise _UnsafeError(f"{path} is not used: gputop runs as root and {whose} ({part}); docs/preferences.md")
+    raise _UnsafeError(f"{path} is not used: gputop runs as root and {whose} ({part}); docs/screen.md")
 
 
 class _Reading:
@@ -163,7 +163,7 @@ class _Reading:
         return replace(made, problems=tuple(self._problems))
 
     def _say(self, text: str) -> None:
-        self._problems.append(f"{self._path}: {text} (docs/preferences.md)")
+        self._problems.append(f"{self._path}: {text} (docs/screen.md)")
 
     def _rate(self, value: Any) -> float | None:
         low, high = RATES_HZ

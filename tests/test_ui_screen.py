@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import fake_frames as fake
 import pytest
@@ -94,6 +95,19 @@ async def test_a_click_on_a_row_selects_it() -> None:
         y = next(i for i, line in enumerate(lines) if "CALL/s" in line) + 3
         await pilot.click(Canvas, offset=(20, y))
         assert app.presenter.panes.processes.selected == shown_pids(app)[2]
+
+
+async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        footer = text_of(app).splitlines()[-1]
+        await pilot.click(Canvas, offset=(footer.index("help"), 23))
+        assert app.presenter.overlay == "help"
+        await pilot.click(Canvas, offset=(footer.index("quit"), 23))
+        await pilot.click(Canvas, offset=(79, 23))
+        assert not app.presenter.overlay
+        assert app.return_value is None
+        await pilot.click(Canvas, offset=(footer.index(" q "), 23))
+        assert app.return_value == 0
 
 
 async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
@@ -209,11 +223,14 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
         assert "gputop -- python train.py" in " ".join(text_of(app).split())
 
 
-async def test_before_the_first_frame_nothing_breaks() -> None:
+async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):
         for action in ACTIONS:
             if not action.name.startswith("quit"):
                 await pilot.press(action.keys[0])
+            if app.presenter.prompt is not None or len(app.screen_stack) > 1:
+                await pilot.press("escape")
         assert len(text_of(app).splitlines()) == 24
 
 

@@ -49,8 +49,9 @@ def _once(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
         width = terminal_width(sys.stdout)
-        text = render_text(frame, width=width, ascii_only=draws_ascii(options))
-        sys.stdout.write(verdict_text(verdict, width) + text)
+        plain = draws_ascii(options)
+        text = render_text(frame, width=width, ascii_only=plain)
+        sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
     return 0
 

@@ -185,6 +185,11 @@ class GputopApp(Outlets):
 
     def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
         """A click."""
+        action = self.presenter.key_at(event.x, event.y)
+        if action:
+            self.action_act(action)
+            return
+        self.presenter.notice = ""
         self.presenter.click(event.x, event.y)
         self.paint()
 
