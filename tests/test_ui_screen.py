@@ -126,7 +126,7 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
 
 async def test_help_lists_every_action() -> None:
     for replay in (False, True):
-        async with running(fake.frame(), (100, 60), replay=replay) as (app, _, pilot):
+        async with running(fake.frame(), (100, 99), replay=replay) as (app, _, pilot):
             await pilot.press("question_mark")
             text = text_of(app)
             for action in actions_of("replay" if replay else "live"):

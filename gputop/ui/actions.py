@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LIVE, REPLAY = "live", "replay"
-_BOTH = frozenset({LIVE, REPLAY})
-_REPLAYED = frozenset({REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
 _FILTER = "list only some processes: text, !regex, gpu: user: call: state: pid: name: command:"
 _TREE = "processes under the one that started them, folded with the sums; or a list"
 _FOLLOW = "follow the selected process: it stays selected, listed and in sight"
 _SIGNAL = "send the selected process a signal: a menu, and a question before it is sent"
+
+LIVE, REPLAY = "live", "replay"
+_BOTH = frozenset({LIVE, REPLAY})
+_REPLAYED = frozenset({REPLAY})
+_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -83,14 +84,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", contexts=_REPLAYED),
     Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed", "Time", 4, _REPLAYED),
     Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
+    Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
+    Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("signal", ("K",), "K", "", _SIGNAL, "Session", contexts=frozenset({LIVE}), harms=True),
     Action("copy", ("y",), "y", "", "copy the selected row, or the open page, to the clipboard", "Session"),
     Action("export", ("x",), "x", "", "save the frame as JSON in the current directory", "Session"),
     Action("screenshot", ("S",), "S", "", "save the screen as SVG in the current directory", "Session"),
     Action("theme", ("T",), "T", "", "next theme", "Session"),
     Action("palette", ("ctrl+p",), "^P", "", "find an action by its name", "Session"),
-    Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
-    Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
     Action("quit_now", ("ctrl+c", "ctrl+q"), "^C", "", "quit", "Session"),

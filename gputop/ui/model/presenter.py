@@ -107,7 +107,7 @@ class Presenter(Controls):
                 return [self.prompt.line(width, glyphs)]
             if self.notice:
                 return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
-            return [header.footer_line(self.mode, width, has_log=self._has_log)]
+            return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
             return [header.transport_line(self.transport, width, glyphs)]
         if placed.pane == "overlay":
@@ -188,16 +188,12 @@ class Presenter(Controls):
         shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
         return [self.panes.title(title, right, placed.width, focused=True), *shown]
 
-    @property
-    def _has_log(self) -> bool:
-        return bool(self.log) or self.log_shown
-
     def key_at(self, x: int, y: int) -> str:
         """The name of the action whose key stands there in the footer, "" anywhere else."""
         width, height = self.size
         if y != height - 1 or self.prompt is not None or self.notice or too_small(width, height):
             return ""
-        return header.footer_action(x, self.mode, width, has_log=self._has_log)
+        return header.footer_action(x, self.mode, width, has_log=bool(self.log) or self.log_shown)
 
     def copied(self) -> str:
         """The text of the open page, else of the selected row of the focused table; "" without one."""

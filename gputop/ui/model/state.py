@@ -26,7 +26,6 @@ class ViewState(Prompting):
         zoomed: Whether the focused pane has the body.
         hidden: The panes that the user has hidden.
         complaints: What is wrong with the preferences, in sentences.
-        notice: What came of the last action, in place of the footer until the next one.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class ViewState(Prompting):
         self.overlay = ""
         self.zoomed = False
         self.hidden: set[str] = set()
-        self.notice = ""
         self.complaints: tuple[str, ...] = ()
         self.log_shown = False
         self.paused = False
@@ -57,6 +55,7 @@ class ViewState(Prompting):
         self.failure: str | None = None
         self.recording: RecordingState | None = None
         self.transport: TransportView | None = None
+        self.notice = ""  # what a key has done, until the next key
         self.native_lines = 0
         self.log: list[str] = []
         self.explained = Explained()
