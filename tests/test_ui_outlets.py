@@ -275,6 +275,24 @@ def test_no_two_meanings_look_alike_in_sixteen_colours() -> None:
     assert len(codes) == len(loud)
 
 
+def luminance(color: str) -> float:
+    """The relative luminance of ``#rrggbb`` (WCAG 2)."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(("name", "least"), [("dark", 3.0), ("light", 4.5), ("contrast", 4.5)])
+def test_text_stands_out_from_its_background(name: str, least: float) -> None:
+    for token in _STYLES:
+        if not token.startswith("rule"):
+            style = PALETTES[name].style(token)
+            assert style.color is not None
+            assert style.bgcolor is not None
+            low, high = sorted((luminance(style.color.name), luminance(style.bgcolor.name)))
+            assert (high + 0.05) / (low + 0.05) >= least, token
+
+
 def test_without_colours_what_is_selected_and_what_is_a_badge_is_reversed() -> None:
     mono = PALETTES["mono"]
     for token in _STYLES:

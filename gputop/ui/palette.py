@@ -18,9 +18,9 @@ from gputop.ui.theme import BACKGROUND, style_of
 MONO = "mono"
 _SELECT, _MARK = "#26384d", "#1c242e"  # backgrounds of theme.py
 _LIGHT = {
-    BACKGROUND: "#fbfbf8", "#c5ccd6": "#24292f", "#8a94a3": "#57606a", "#5f6978": "#6e7781",
+    BACKGROUND: "#fbfbf8", "#c5ccd6": "#24292f", "#8a94a3": "#57606a", "#5f6978": "#59636e",
     "#eef2f7": "#000000", "#333c48": "#c2c8ce", "#6aa9e9": "#0550ae", "#5795d6": "#0969da",
-    "#e8a13c": "#8a4600", "#f2643d": "#b42318", "#b79af0": "#6639ba", "#7f8896": "#6e7781",
+    "#e8a13c": "#8a4600", "#f2643d": "#b42318", "#b79af0": "#6639ba", "#7f8896": "#59636e",
     _SELECT: "#d3e4fa", _MARK: "#ebeef2",
 }  # fmt: skip
 _CONTRAST = {

@@ -19,7 +19,7 @@ from gputop.ui.model.layout import (
     plan,
     too_small,
 )
-from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
+from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 _WHOLE_PAGE = 100_000  # lines: more than any page has
@@ -43,7 +43,8 @@ class Presenter(Controls):
         for placed in self._placed:
             for offset, line in enumerate(self._pane(placed)[: placed.height]):
                 rows[placed.y + offset].append((placed.x, line))
-        return [self._joined(row, width) for row in rows]
+        lines = [self._joined(row, width) for row in rows]
+        return [ascii_line(line) for line in lines] if self.glyphs.ascii else lines
 
     @staticmethod
     def _joined(row: list[tuple[int, Line]], width: int) -> Line:

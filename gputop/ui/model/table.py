@@ -365,4 +365,5 @@ def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *,
     rule = "rule.focus" if focused else "rule"
     left = [(glyphs.rule, rule), (" ", rule), *title, (" ", rule)]
     end = [(f" {right} ", "more"), (glyphs.rule, rule)] if right else [(glyphs.rule, rule)]
-    return fit_line(merged(spread(left, end, width, fill=(glyphs.rule, rule))), width)
+    line = merged(spread(left, end, width, fill=(glyphs.rule, rule)))
+    return fit_line(line, width, ellipsis=glyphs.ellipsis)
