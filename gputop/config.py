@@ -50,12 +50,12 @@ class Preferences:
     problems: tuple[str, ...] = ()
 
 
-def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file lies: ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``."""
+def config_path(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the file lies: ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``; None for who has no home."""
     base = environ.get("XDG_CONFIG_HOME", "")
     # a relative path is invalid by the XDG specification and would depend on the directory gputop starts in
-    directory = Path(base) if base.startswith("/") else Path("~/.config").expanduser()
-    return directory / "gputop" / "config.toml"
+    directory = base if base.startswith("/") else os.path.expanduser("~/.config")
+    return Path(directory) / "gputop" / "config.toml" if directory.startswith("/") else None
 
 
 def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> Preferences:

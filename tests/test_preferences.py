@@ -102,10 +102,12 @@ def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
     assert "no regular file" in read(folder / "config.toml").problems[0]
 
 
-def test_where_the_file_lies() -> None:
+def test_where_the_file_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/gputop/config.toml")
     assert config_path({}) == Path("~/.config/gputop/config.toml").expanduser()
     assert config_path({"XDG_CONFIG_HOME": "here"}) == config_path({}), "a relative path is no place"
+    monkeypatch.setenv("HOME", "~")
+    assert config_path({}) is None, "nothing is read from the directory gputop happens to start in"
 
 
 @needs_root

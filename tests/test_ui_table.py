@@ -353,6 +353,15 @@ def test_the_keys_never_go_to_a_hidden_pane() -> None:
         assert "Threads" in text_of(presenter_of(fake.frame(), "pane_3", "pane_2", "pane_1"), *size)
 
 
+def test_the_pane_that_the_keys_go_to_is_told_by_a_sign() -> None:
+    presenter = presenter_of(fake.frame(), "next_pane")
+    assert "─›Processes 4" in text_of(presenter)
+    assert "─ Calls" in text_of(presenter)
+    presenter.act("next_pane")
+    assert "─ Processes 4" in text_of(presenter)
+    assert "─›Calls" in text_of(presenter)
+
+
 # -- columns --------------------------------------------------------------------------------------
 
 

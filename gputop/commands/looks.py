@@ -18,7 +18,8 @@ RATE_HZ = 4.0
 
 def preferences() -> Preferences:
     """The preferences of whoever runs this."""
-    return load(config_path(), known_columns(), TOGGLED)
+    path = config_path()
+    return load(path, known_columns(), TOGGLED) if path else Preferences()
 
 
 def known_columns() -> dict[str, tuple[str, ...]]:

@@ -46,7 +46,14 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
     Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
-    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, list all, to the verdict", "Move"),
+    Action(
+        "back",
+        ("escape", "backspace"),
+        "Esc",
+        "",
+        "back out: close, unzoom, list all, to the verdict",
+        "Move",
+    ),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
     Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),

@@ -361,9 +361,12 @@ class Table(Generic[T]):
 
 
 def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The rule above a pane with its title, and what is out of sight at its right end."""
+    """The rule above a pane with its title, and what is out of sight at its right end.
+
+    A sign stands before the title of the pane that the keys go to: a colour alone tells nothing.
+    """
     rule = "rule.focus" if focused else "rule"
-    left = [(glyphs.rule, rule), (" ", rule), *title, (" ", rule)]
+    left = [(glyphs.rule, rule), (glyphs.cursor if focused else " ", rule), *title, (" ", rule)]
     end = [(f" {right} ", "more"), (glyphs.rule, rule)] if right else [(glyphs.rule, rule)]
     line = merged(spread(left, end, width, fill=(glyphs.rule, rule)))
     return fit_line(line, width, ellipsis=glyphs.ellipsis)
