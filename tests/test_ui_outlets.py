@@ -18,6 +18,7 @@ import fake_frames as fake
 import fake_reports as told
 import pytest
 from rich.color import ColorSystem
+from textual.command import CommandList
 from textual.pilot import Pilot
 
 from gputop.config import Preferences
@@ -379,6 +380,21 @@ async def test_letters_typed_into_the_palette_do_not_act_and_escape_closes_it() 
         await pilot.press("escape")
         await pilot.pause()
         assert len(app.screen_stack) == 1
+
+
+async def test_without_colours_the_cursor_of_the_palette_is_underlined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with running(fake.frame()) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.3)
+        await pilot.press("down")
+        commands = app.screen.query_one(CommandList)
+        assert commands.highlighted == 1
+        lines = [commands.render_line(y) for y in range(4)]
+        underlined = [any(segment.style and segment.style.underline for segment in line) for line in lines]
+        assert underlined == [False, False, True, True]
 
 
 def test_every_action_can_be_done_and_no_key_does_two_things() -> None:

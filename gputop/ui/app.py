@@ -31,8 +31,17 @@ AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a m
 class GputopApp(Outlets):
     """The screen of gputop."""
 
-    # the sign in front of the palette's line is an emoji
-    CSS = "CommandPalette SearchIcon { display: none; }"
+    # The sign in front of the palette's line is an emoji. Its cursor is told by colour alone, and Textual
+    # leaves "reverse" out of the style of options: where there are no colours of our own it is underlined.
+    CSS = """
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette:ansi #--input, CommandList:ansi { border: none; }
+    CommandList:ansi > .option-list--option { text-style: none; }
+    CommandList:ansi > .option-list--option-highlighted {
+        text-style: bold underline; color: ansi_default; background: ansi_default;
+    }
+    CommandPalette:ansi > .command-palette--highlight { text-style: bold; }
+    """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(action.keys), f"act('{action.name}')", action.help, show=False, priority=True)
