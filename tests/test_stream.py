@@ -81,6 +81,16 @@ def test_a_reader_that_is_slow_misses_frames_and_holds_nobody_up() -> None:
     os.close(end)
 
 
+def test_when_the_reader_has_gone_the_writer_says_so_at_its_end() -> None:
+    end, start = os.pipe()
+    os.close(end)
+    writer = LineWriter(start)
+    writer.put(b"{}\n")
+    with pytest.raises(BrokenPipeError):
+        writer.close()
+    os.close(start)
+
+
 def lines_until(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
     """The first lines that a process writes."""
     assert process.stdout is not None

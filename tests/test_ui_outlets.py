@@ -323,7 +323,7 @@ async def test_t_goes_through_the_themes_and_says_how_to_keep_one(monkeypatch: p
             await pilot.press("T")
             seen.append(app.palette.name)
         assert seen == ["light", "contrast", "terminal", "mono", "dark"]
-        assert 'theme = "dark" into /x/config.toml' in text_of(app)
+        assert 'theme = "dark" in /x/config.toml' in text_of(app)
 
 
 async def test_no_color_leaves_one_theme(monkeypatch: pytest.MonkeyPatch) -> None:

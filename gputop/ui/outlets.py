@@ -102,7 +102,7 @@ class Outlets(App[int]):
             return
         self.wear(following(self.palette.name, self.color_system))
         name = self.palette.name
-        presenter.notice = f'theme {name}; to keep it, write theme = "{name}" into {self.preferences.path}'
+        presenter.notice = f'theme {name}; to keep it: theme = "{name}" in {self.preferences.path}'
 
     # -- clipboard and files ------------------------------------------------------------------
 
