@@ -126,7 +126,7 @@ class Table(Generic[T]):
         self._sorted_at: int | None = None
         self._spans: list[tuple[int, int, Column[T]]] = []
         self._page = 1
-        self.chosen = False  # a cursor nobody has moved does not drag the view along
+        self._chosen = False  # a cursor nobody has moved does not drag the view along
         self.sort_by(sort_key)
 
     def show_columns(self, keys: Sequence[str]) -> None:
@@ -176,7 +176,7 @@ class Table(Generic[T]):
         self._order = []
         self.top = 0
         self.selected = None
-        self.chosen = False
+        self._chosen = False
 
     def update(self, rows: Sequence[T], time_ns: int) -> None:
         """Take the rows of a new frame.
@@ -197,11 +197,11 @@ class Table(Generic[T]):
         index = self.index
         in_sight = self.top <= index < self.top + self._page
         self.rows = [by_key[key] for key in self._order]
-        if self.rows and self.cursor and not self.chosen:
+        if self.rows and self.cursor and not self._chosen:
             self.selected = self._order[0]  # nobody chose a row: the first one counts
         elif self.selected not in by_key and self.rows and self.cursor:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
-        if (in_sight or self.held) and self.chosen:
+        if (in_sight or self.held) and self._chosen:
             self._follow()  # a row that was read stays in sight when its place changes
 
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
@@ -216,6 +216,11 @@ class Table(Generic[T]):
         keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
         # reverse=True keeps equals in their order, so rows with the same value do not swap.
         return self.arrange(sorted(keys, key=lambda key: placed[key], reverse=self.descending))
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody has put the cursor on its row."""
+        return self._chosen
 
     @property
     def index(self) -> int:
@@ -238,7 +243,7 @@ class Table(Generic[T]):
     def select(self, key: Hashable) -> None:
         """Put the cursor on a row and keep it in sight."""
         self.selected = key
-        self.chosen = True
+        self._chosen = True
 
     def scroll(self, by: int) -> None:
         """Move what is in sight, the cursor stays on its row."""
