@@ -128,7 +128,7 @@ async def test_help_lists_every_action() -> None:
     for replay in (False, True):
         async with running(fake.frame(), (100, 99), replay=replay) as (app, _, pilot):
             await pilot.press("question_mark")
-            text = text_of(app)
+            text = " ".join(text_of(app).split())
             for action in actions_of("replay" if replay else "live"):
                 assert action.help in text
                 assert action.shown in text

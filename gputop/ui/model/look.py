@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputop.format import clip, width_of
+from gputop.format import clip, fit, width_of
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -89,10 +89,12 @@ def merged(line: Sequence[Span]) -> Line:
 
 def ascii_line(line: Line) -> Line:
     """The line in ASCII and as wide as before: the last net below texts that nobody has escaped."""
-    return tuple(
-        (text if text.isascii() else "".join(c if c.isascii() else "?" * width_of(c) for c in text), token)
-        for text, token in line
-    )
+    return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)
+
+
+def _in_ascii(text: str) -> str:
+    replaced = "".join(c if c.isascii() else "?" * width_of(c) for c in text)
+    return fit(replaced, width_of(text), ellipsis="")  # several characters can be one sign
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
