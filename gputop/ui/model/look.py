@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputop.format import clip, fit, width_of
+from gputop.format import clip, width_of
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -94,7 +94,8 @@ def ascii_line(line: Line) -> Line:
 
 def _in_ascii(text: str) -> str:
     replaced = "".join(c if c.isascii() else "?" * width_of(c) for c in text)
-    return fit(replaced, width_of(text), ellipsis="")  # several characters can be one sign
+    width = width_of(text)  # several characters can be one sign
+    return _fill(clip(replaced, width, ""), width)
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
