@@ -108,6 +108,7 @@ async def test_s_writes_the_screen_as_a_picture(here: Path) -> None:
     picture = (here / "gputop-20251203-160232.svg").read_text()
     assert picture.startswith("<svg")
     assert "Processes" in picture
+    assert "url(http" not in picture.replace('"', ""), "who opens it fetches nothing"
 
 
 @needs_root

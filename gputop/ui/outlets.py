@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from gputop.ui.canvas import Canvas
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.palette import Palette, following
 
+_FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
 OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
 
 
@@ -127,7 +129,8 @@ class Outlets(App[int]):
 
     def do_screenshot(self) -> None:
         """The screen as a picture."""
-        self._save("svg", self.export_screenshot(title="gputop"))
+        # Rich names fonts to be fetched from the network; whoever opens a picture should not call anybody.
+        self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
 
     def _save(self, ending: str, text: str) -> None:
         frame = self.presenter.frame
