@@ -218,8 +218,8 @@ def _calls(evidence: Evidence, grid: _Grid, place: Ints, rows: Ints, count: int,
     """[thread, call, column]; calls that have not returned count up to now."""
     calls, still = evidence.calls, evidence.open_calls
     kind = np.full(max(Group) + 1, len(CALL_WORDS) - 1, np.int64)
-    for group, row in _CALL_ROWS.items():
-        kind[group] = row
+    for group, number in _CALL_ROWS.items():
+        kind[group] = number
     rows = rows[place[calls["row"][rows]] >= 0]
     late = evidence.threads.row(still["tid"])
     late_place = np.where(late >= 0, place[np.maximum(late, 0)], -1) if len(place) else late

@@ -87,8 +87,7 @@ class ChainPage:
         """
         report = self._explained.report
         if report is None:
-            said = self._explained.problem or "not enough seen yet"
-            return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
+            return self._said(width)
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
@@ -106,6 +105,28 @@ class ChainPage:
             _detail(text, self.selected, self._moment, replay)
         _rest(text, report)
         return text.lines
+
+    def rows(self, width: int, glyphs: Glyphs) -> list[Line]:
+        """The findings, a line each; why there are none where there are none."""
+        report = self._explained.report
+        if report is None or not report.findings:
+            return self._said(width)
+        return [
+            _row(place, finding, report, place == self.index, width, glyphs)
+            for place, finding in enumerate(report.findings)
+        ]
+
+    def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
+        """The chain of the selected finding alone; nothing without a finding."""
+        text = _Writer(width, glyphs)
+        if self.selected is not None:
+            _detail(text, self.selected, self._moment, replay)
+        return text.lines
+
+    def _said(self, width: int) -> list[Line]:
+        report = self._explained.report
+        said = "no loss that repeats" if report else self._explained.problem or "not enough seen yet"
+        return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
 
 
 def _key(finding: Finding) -> tuple[str, int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gputop.ui.model.lanecontrols import LaneControls
 from gputop.ui.model.layout import Placed
-from gputop.ui.model.state import ViewState
 from gputop.ui.model.table import Table
 
-FOCI = ("verdict", "processes", "calls", "threads", "gpus")
+FOCI = ("verdict", "findings", "processes", "calls", "threads", "timeline", "gpus")
 
 
-class Controls(ViewState):
+class Controls(LaneControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -40,9 +40,11 @@ class Controls(ViewState):
             self._show_details()
 
     def _move(self, by: int) -> None:
-        if self.overlay == "why" and abs(by) != self._page_of():
+        if self._moves_finding and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.overlay == "call" and abs(by) != self._page_of():
+            self.panes.calls.move(by)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -84,14 +86,16 @@ class Controls(ViewState):
         if self.overlay == "why":
             self.chain.move_moment(1)
             return
-        self.set_focus(FOCI[(FOCI.index(self.focus) + 1) % len(FOCI)])
+        foci = self.foci(FOCI)
+        self.set_focus(foci[(foci.index(self.focus) + 1) % len(foci)])
 
     def do_previous_pane(self) -> None:
         """The keys go to the pane before; in the chain, the moment before."""
         if self.overlay == "why":
             self.chain.move_moment(-1)
             return
-        self.set_focus(FOCI[FOCI.index(self.focus) - 1])
+        foci = self.foci(FOCI)
+        self.set_focus(foci[foci.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
         """The keys go to this pane from now on."""
@@ -104,10 +108,12 @@ class Controls(ViewState):
         """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
         if self.overlay:
             self.overlay = ""
-        elif self.focus == "verdict":
+        elif self.focus in ("verdict", "findings"):
             self.do_why()
         elif self.focus == "processes":
             self.set_focus("calls")
+        elif self.focus == "calls":
+            self._toggle("call")
         else:
             self.zoomed = not self.zoomed
 
@@ -122,6 +128,9 @@ class Controls(ViewState):
 
     def do_zoom(self) -> None:
         """The focused pane takes the body or gives it back."""
+        if self.focus == "findings":
+            self.do_why()
+            return
         self.focus = self._pane_of_keys
         self.zoomed = not self.zoomed
         self._scroll = 0
@@ -130,11 +139,15 @@ class Controls(ViewState):
         """Sort by the column to the left."""
         if self._table:
             self._table.shift_sort(-1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(-1)
 
     def do_sort_right(self) -> None:
         """Sort by the column to the right."""
         if self._table:
             self._table.shift_sort(1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(1)
 
     def do_reverse(self) -> None:
         """Turn the order around."""
@@ -188,7 +201,9 @@ class Controls(ViewState):
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
-        elif placed.pane == "verdict":
+            elif placed.pane == "findings" and y > placed.y:
+                self.chain.move(y - placed.y - 1 - self.chain.index)
+        elif placed.pane in ("verdict", "chain"):
             self.do_why()
         elif placed.pane == "banner":
             self.do_problems()

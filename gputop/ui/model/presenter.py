@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.frame import Frame
 from gputop.ui.model import gpus, header, pages
-from gputop.ui.model.controls import Controls
+from gputop.ui.model.lanepanes import LanePanes
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -19,7 +19,7 @@ from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 
-class Presenter(Controls):
+class Presenter(LanePanes):
     """The lines of the screen, made from the state of the view and a frame."""
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -32,7 +32,7 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = plan(width, height, self._needs(width, height))
+        self._placed = self._with_keys(plan(width, height, self._needs(width, height)))
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
             for offset, line in enumerate(self._pane(placed)[: placed.height]):
@@ -72,6 +72,8 @@ class Presenter(Controls):
             detail=self._detail,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
+            timeline=self.timeline.wanted() if self.timeline_shown else 0,
+            explained=frame is not None and frame.calls_observed,
         )
 
     def status(self) -> header.Status:
@@ -109,6 +111,9 @@ class Presenter(Controls):
             return self._storms(placed, self.frame)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
+        lines = self.lane_pane(placed, self.frame)
+        if lines is not None:
+            return lines
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
 
@@ -152,17 +157,10 @@ class Presenter(Controls):
         if self.overlay == "why":
             lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
             return self._scrolled("Why the GPU waits", lines, placed)
+        if self.overlay == "call":
+            return self._scrolled("Call", self.call_lines(placed.width), placed)
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs)
             return self._scrolled("Help", lines, placed)
         lines = pages.problems_page(self.frame, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
-
-    def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
-        self._page = placed.height - 1
-        self._overlay_length = len(lines)
-        self._scroll = max(0, min(self._scroll, len(lines) - self._page))
-        below = len(lines) - self._scroll - self._page
-        right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
-        shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
-        return [self.panes.title(title, right, placed.width, focused=True), *shown]

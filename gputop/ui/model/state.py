@@ -11,6 +11,7 @@ from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
+from gputop.ui.model.timeline import Timeline
 
 LOG_LINES = 2_000
 
@@ -21,7 +22,7 @@ class ViewState:
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``call``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
     """
 
@@ -53,6 +54,8 @@ class ViewState:
         self.log: list[str] = []
         self.explained = Explained()
         self.chain = ChainPage()
+        self.timeline = Timeline(self.glyphs)
+        self.timeline_wanted: bool | None = None  # None: where there is room
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -90,6 +93,7 @@ class ViewState:
         """
         self.explained = explained
         self.chain.take(explained)
+        self.timeline.take(explained)
 
     def _show_details(self) -> None:
         row, frame = self.selected, self.frame

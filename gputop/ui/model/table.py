@@ -194,6 +194,11 @@ class Table(Generic[T]):
         return sorted(keys, key=lambda key: placed[key], reverse=self.descending)
 
     @property
+    def chosen(self) -> bool:
+        """Whether somebody has put the cursor on its row."""
+        return self._chosen
+
+    @property
     def index(self) -> int:
         """Where the selected row stands, -1 when there is none."""
         return next((i for i, row in enumerate(self.rows) if self._key(row) == self.selected), -1)
