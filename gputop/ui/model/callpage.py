@@ -93,14 +93,25 @@ def _ticks(axis: _Axis, width: int, glyphs: Glyphs) -> Line:
 
 
 def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
-    """``^p50   ^p95 p99   ^max``: those that fall onto one place share its arrow."""
-    text = ""
+    """``^p50   ^p95 p99   max^``: those that fall onto one place share its arrow."""
     few = "~" if row.count < FEW else ""
-    named = (("p50", row.p50_ns), (few + "p95", row.p95_ns), (few + "p99", row.p99_ns), ("max", row.max_ns))
-    for name, ns in named:
+    groups: list[tuple[int, str]] = []
+    for name, ns in (
+        ("p50", row.p50_ns),
+        (few + "p95", row.p95_ns),
+        (few + "p99", row.p99_ns),
+        ("max", row.max_ns),
+    ):
         at = axis.place(ns)
-        alone = not text or (at > len(text) and at + len(name) + _SCALE + 2 <= width)
-        text = f"{text.ljust(at)}{glyphs.ascending}{name}" if alone else f"{text} {name}"
+        if groups and at < groups[-1][0] + len(groups[-1][1]) + 2:
+            at, name = groups[-1][0], f"{groups.pop()[1]} {name}"
+        groups.append((at, name))
+    text = ""
+    for at, names in groups:
+        if _SCALE + 2 + at + len(names) <= width:
+            text = f"{text.ljust(at)}{glyphs.ascending}{names}"
+        else:  # at the right end the arrow comes last
+            text = f"{text.ljust(at - len(names))}{names}{glyphs.ascending}"
     return fit_line([(" " * (_SCALE + 1), ""), (text, "value")], width)
 
 

@@ -12,6 +12,7 @@ from gputop.explain.lanes import (
     BLOCKED,
     BUSY,
     CALL_WORDS,
+    COLUMN_NS,
     FINDING,
     LOST,
     PROVED,
@@ -20,7 +21,7 @@ from gputop.explain.lanes import (
     WHOLE,
 )
 from gputop.explain.waits import Wait
-from gputop.format import format_percent, sparkline
+from gputop.format import format_ns, sparkline
 from gputop.ui.model.lanehistory import Cells
 from gputop.ui.model.look import Glyphs, Span, merged
 
@@ -74,8 +75,8 @@ def _full(glyphs: Glyphs, word: str) -> Sign:
     return Sign(glyphs.full, word, "busy")
 
 
-def _percent(part: int, columns: int) -> str:
-    return f"{format_percent(100 * part / (columns * WHOLE))}%" if columns else "-"
+def _time(shares: Cells, known: Cells) -> str:
+    return format_ns(int(shares.sum()) * COLUMN_NS // WHOLE) if known.any() else "-"
 
 
 def gpu_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
@@ -96,24 +97,18 @@ def gpu_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
             signs.append(_blank())
         elif most[cell] == 1:
             one = FAMILIES[family[cell]]
-            letter, word = (
-                (one.letter, one.word) if sure[cell] else (one.letter.lower(), f"{one.word} (assumed)")
-            )
-            signs.append(Sign(letter, word, "host" if sure[cell] else "warn"))
+            assumption = Sign(one.letter.lower(), f"{one.word} (assumed)", "warn")
+            signs.append(Sign(one.letter, one.word, "host") if sure[cell] else assumption)
         else:
             signs.append(_full(glyphs, "busy") if most[cell] else _unknown(glyphs))
-    return _drawn(signs, f"idle {_percent(int(idle.sum()), int(known.sum()))}")
+    return _drawn(signs, f"idle {_time(idle, known)}")
 
 
 def idle_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     """How much of each cell the GPU was without work, as bars from 0 to 100 %."""
-    idle = shares[PROVED:].sum(axis=0).tolist()
-    bars = [
-        100 * part // (there * WHOLE) if there else None
-        for part, there in zip(idle, known.tolist(), strict=True)
-    ]
-    text = sparkline(bars, len(bars), ascii_only=glyphs.ascii)
-    drawn = "".join(" " if bar is None else sign for bar, sign in zip(bars, text, strict=True))
+    percent = (100 * shares[PROVED:].sum(axis=0) // np.maximum(known * WHOLE, 1)).tolist()
+    text = sparkline(percent, len(percent), ascii_only=glyphs.ascii)
+    drawn = "".join(sign if there else " " for sign, there in zip(text, known.tolist(), strict=True))
     return CellLine(((drawn, "host"),), (), "0-100%")
 
 
@@ -135,7 +130,7 @@ def state_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
             signs.append(Sign("Q", "no CPU", "host"))
         else:
             signs.append(_full(glyphs, "on a CPU") if most[cell] else _unknown(glyphs))
-    return _drawn(signs, f"CPU {_percent(int(shares[RUNNING].sum()), int(known.sum()))}")
+    return _drawn(signs, f"CPU {_time(shares[RUNNING], known)}")
 
 
 def call_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
@@ -151,7 +146,7 @@ def call_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
             signs.append(Sign(word[0].upper(), f"in {word}", "pending"))
         else:
             signs.append(Sign(glyphs.rule, "between calls", "rule"))
-    return _drawn(signs, f"calls {_percent(int(inside.sum()), int(known.sum()))}")
+    return _drawn(signs, f"calls {_time(inside, known)}")
 
 
 def mark_line(marks: Cells, glyphs: Glyphs) -> CellLine:

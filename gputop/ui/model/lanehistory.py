@@ -19,6 +19,7 @@ MOST_LANES = 192  # those that were not told of for longest are forgotten
 
 Cells = npt.NDArray[np.int64]
 MARKS = ("marks",)
+_NOTHING = -(1 << 60)  # no number of a column
 
 
 class _Ring:
@@ -26,7 +27,7 @@ class _Ring:
 
     def __init__(self, rows: int) -> None:
         self._shares = np.zeros((KEPT, rows), np.uint8)
-        self._number = np.full(KEPT, -1, np.int64)
+        self._number = np.full(KEPT, _NOTHING, np.int64)
         self.newest = 0
 
     def put(self, first: int, shares: Shares) -> None:

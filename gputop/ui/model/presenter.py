@@ -35,7 +35,10 @@ class Presenter(LanePanes):
         self._placed = self._with_keys(plan(width, height, self._needs(width, height)))
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
-            for offset, line in enumerate(self._pane(placed)[: placed.height]):
+            lines = self._pane(placed)[: placed.height]
+            # what stands to the right of a pane stands there beside its empty lines, too
+            lines += [fit_line((), placed.width)] * (placed.height - len(lines))
+            for offset, line in enumerate(lines):
                 rows[placed.y + offset].append((placed.x, line))
         return [self._joined(row, width) for row in rows]
 

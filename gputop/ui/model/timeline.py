@@ -10,11 +10,14 @@ from gputop.format import NS_PER_S, escape_text, fit
 from gputop.ui.feed import Explained
 from gputop.ui.model import lanecells
 from gputop.ui.model.lanecells import CellLine, Sign
-from gputop.ui.model.lanehistory import MARKS, LaneHistory
+from gputop.ui.model.lanehistory import MARKS, Cells, LaneHistory
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line
 
 SPANS_S = (10, 60, 300)
 LEAST_LINES = 4  # title, a GPU, a thread, the axis
+_STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
+_MOST_TICKS = 6
+_NOW = " now"
 _FIGURE = 12  # columns of the figure behind a lane
 _OLD_NS = 2 * NS_PER_S  # lanes that end longer ago than this say so
 
@@ -61,7 +64,7 @@ class Timeline:
         """
         self._glyphs = glyphs
         self._history = LaneHistory()
-        self._end = 0  # number of the first column after the newest window
+        self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
         self._taken: object = None
         self._span = 0
 
@@ -72,6 +75,7 @@ class Timeline:
             return
         self._taken = lanes
         self._history.take(lanes)
+        self._begin = min(self._begin or lanes.first, lanes.first)
         self._end = lanes.first + lanes.columns
 
     def zoom(self, by: int) -> None:
@@ -104,9 +108,8 @@ class Timeline:
         view = self._view(width)
         entries = self._entries(width, view, [subject] if subject else [], now_ns)
         kept = sorted(entries, key=lambda entry: entry.rank)[: max(height, 0)]
-        hidden = sum(
-            entry.place[0] == 0 and entry.place[1] % 2 == 0 for entry in entries if entry not in kept
-        )
+        shown = {entry.place for entry in kept}
+        hidden = sum((0, 2 * gpu) not in shown for gpu in range(len(self._history.gpus)))
         return [entry.line for entry in self._with_legend(kept, width)], hidden
 
     def every_line(self, width: int, subjects: Iterable[Subject], now_ns: int) -> list[Line]:
@@ -120,6 +123,8 @@ class Timeline:
     def _view(self, width: int) -> _View:
         cells = max(width - _label(width) - _FIGURE, 8)
         wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
+        if not self._span:
+            wanted = min(wanted, max(self._end - self._begin, 1))  # of a short session all of the width
         group = -(-wanted // cells)
         # a cell holds the same columns however time goes on, so that nothing flickers
         last = -(-self._end // group)
@@ -142,37 +147,34 @@ class Timeline:
             shares, known = self._cells(("calls", subject.tid), view)
             if len(subjects) == 1 or shares.any():
                 calls = lanecells.call_line(shares, known, glyphs)
-                out.append(
-                    _Entry((1, 2 * place + 1), 4, self._lane("  its calls", calls, width), calls.signs)
-                )
+                line = self._lane("  its calls", calls, width)
+                out.append(_Entry((1, 2 * place + 1), 4, line, calls.signs))
         marks = lanecells.mark_line(self._cells(MARKS, view)[0], glyphs)
         out.append(_Entry((2, 0), 3, self._lane("marks", marks, width), marks.signs))
         out.append(_Entry((3, 0), 2, self._axis(view, width, now_ns)))
         out.append(_Entry((4, 0), 5, ()))  # the legend, of what the others draw
         return out
 
-    def _cells(self, key: tuple[object, ...], view: _View) -> tuple[lanecells.Cells, lanecells.Cells]:
+    def _cells(self, key: tuple[object, ...], view: _View) -> tuple[Cells, Cells]:
         return self._history.cells(key, view.first, view.count, view.group)
 
     def _lane(self, label: str, drawn: CellLine, width: int) -> Line:
-        columns = _label(width)
-        name: Span = (
-            fit(label, columns - 1, ellipsis=self._glyphs.ellipsis) + " ",
-            "head" if label else "dim",
-        )
+        name: Span = (fit(label, _label(width) - 1, ellipsis=self._glyphs.ellipsis) + " ", "head")
         return fit_line([name, *drawn.spans, (fit(drawn.figure, _FIGURE, right=True), "")], width)
 
     def _axis(self, view: _View, width: int, now_ns: int) -> Line:
-        """The scale: how long ago each third of it is."""
+        """The scale: how long ago; lanes that end at the newest moment end ``now``."""
         age_ns = max(now_ns - (view.first + view.count * view.group) * COLUMN_NS, 0)
         age_ns = age_ns if age_ns > _OLD_NS else 0
-        ticks = [age_ns + view.span_ns * part // 3 for part in (3, 2, 1, 0)]
-        texts = [f"-{tick / NS_PER_S:.3g} s" if tick else "now" for tick in ticks]
+        step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
         cells = list(self._glyphs.rule * view.count)
-        for place, text in enumerate(texts):
-            at = min(view.count * place // 3, view.count - len(text))
-            room = view.count * (place + 1) // 3 - at if place < 3 else len(text)
-            if len(text) + 1 <= room or place == 3:
+        if not age_ns:
+            cells[-len(_NOW) :] = _NOW
+        for number in range(1, _MOST_TICKS + 1 + age_ns // (step * NS_PER_S)):
+            text = f"-{number * step} s" if number * step < 120 else f"-{number * step // 60} min"
+            left_ns = view.span_ns + age_ns - number * step * NS_PER_S
+            at = left_ns // (view.group * COLUMN_NS)
+            if at >= 0 and at + len(text) + 1 < view.count - len(_NOW):
                 cells[at : at + len(text)] = text
         return fit_line([(" " * _label(width), ""), ("".join(cells), "faint")], width)
 
