@@ -32,7 +32,7 @@ ASSUMED = PROVED + len(FAMILIES)  # the same where an assumption is not known to
 GPU_ROWS = ASSUMED + len(FAMILIES)
 
 # rows of a thread's states; what is left of a column is not known
-RUNNING, QUEUED, BLOCKED = 0, 1, 2  # blocked: + Wait
+RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
 STATE_ROWS = BLOCKED + len(Wait)
 
 # rows of the calls that a thread is in; what is left of a column lies between calls
@@ -128,6 +128,8 @@ class _Grid:
 
     def time(self, rows: int, row: Ints, begin: Ints, end: Ints) -> Ints:
         """Nanoseconds of each [row, column] that intervals of rows cover; those of one row are disjoint."""
+        if not self.columns:
+            return np.zeros((rows, 0), np.int64)
         keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
         begin = np.maximum(begin[keep], self.low) - self.low
         end = np.minimum(end[keep], self.high) - self.low
@@ -205,12 +207,14 @@ def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: In
     # of a stay that has not ended nobody knows yet what it waits for
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER
-    row = np.concatenate([base + BLOCKED + wait, base + QUEUED])
-    begin = np.concatenate([slices["begin"][rows], slices["queued"][rows]])
-    end = np.concatenate([slices["queued"][rows], slices["end"][rows]])
+    every, known, ended = np.arange(count), threads.known[chosen], threads.ended[chosen]
+    row = np.concatenate([base + BLOCKED + wait, base + QUEUED, every * STATE_ROWS + GONE])
+    begin = np.concatenate([slices["begin"][rows], slices["queued"][rows], ended])
+    last = np.full(count, grid.high, np.int64)
+    end = np.concatenate([slices["queued"][rows], slices["end"][rows], last])
     ns = grid.time(count * STATE_ROWS, row, begin, end).reshape(count, STATE_ROWS, grid.columns)
-    alive = grid.time(count, np.arange(count), threads.known[chosen], threads.ended[chosen])
-    ns[:, RUNNING] = np.maximum(alive - ns.sum(axis=1), 0)
+    seen = grid.time(count, every, known, last)  # a column before it was known stays unknown
+    ns[:, RUNNING] = np.maximum(seen - ns.sum(axis=1), 0)
     return _shares(ns)
 
 

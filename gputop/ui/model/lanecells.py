@@ -14,6 +14,7 @@ from gputop.explain.lanes import (
     CALL_WORDS,
     COLUMN_NS,
     FINDING,
+    GONE,
     LOST,
     PROVED,
     QUEUED,
@@ -116,12 +117,13 @@ def state_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     """A thread: on a CPU, waiting for one, blocked by what it waits for, or not known."""
     blocked = shares[BLOCKED:]
     asleep = blocked.sum(axis=0)
-    unknown = known * WHOLE - asleep - shares[QUEUED] - shares[RUNNING]
-    most = np.argmax(np.stack([unknown, asleep, shares[QUEUED], shares[RUNNING]]), axis=0).tolist()
+    others = shares[[QUEUED, RUNNING, GONE]]
+    unknown = known * WHOLE - asleep - others.sum(axis=0)
+    most = np.argmax(np.stack([unknown, asleep, *others]), axis=0).tolist()
     wait = np.argmax(blocked, axis=0).tolist()
     signs = []
     for cell, there in enumerate(known.tolist()):
-        if not there:
+        if not there or most[cell] == 4:
             signs.append(_blank())
         elif most[cell] == 1:
             letter, word = _WAITS[Wait(wait[cell])]
