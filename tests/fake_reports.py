@@ -113,7 +113,8 @@ def thread_lane(tid: int = 4242, columns: int = 200, pid: int = 4242) -> ThreadL
 def lanes(end_ns: int = 100 * S, columns: int = 200, gpus: int = 1, lossy: bool = False) -> Lanes:
     """The ten seconds before a moment; in the last of them is the worst of a finding."""
     marks = np.zeros((2, columns), np.uint8)
-    marks[FINDING, -columns // 10] = 1
+    tenth = columns - columns // 10
+    marks[FINDING, tenth : tenth + 1] = 1
     marks[LOST, columns // 4 : columns // 3] = lossy
     every = tuple(gpu_lane(f"GPU {index}", columns) for index in range(gpus))
     first = end_ns // COLUMN_NS - columns
