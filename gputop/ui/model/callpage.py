@@ -66,7 +66,11 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
     axis = _Axis(row.histogram, width)
     levels = max(height - 2, 1)
     if not axis.bars:
-        return [fit_line([(" no call of it has ended in the last window", "dim")], width)]
+        return [
+            fit_line(
+                [(" no call of it has ended in the last window", "dim")], width, ellipsis=glyphs.ellipsis
+            )
+        ]
     blocks = _BLOCKS_ASCII if glyphs.ascii else _BLOCKS
     highest, solid = max(axis.bars), max(axis.slot - 1, 1)
     lines: list[Line] = []
@@ -78,7 +82,13 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
             part = min(max(eighths - (level - 1) * 8, 0), 8)
             text += (blocks[part] * solid).ljust(axis.slot)
         scale = format_count(highest) if level == levels else "0" if level == 1 else ""
-        lines.append(fit_line([(fit(scale, _SCALE, right=True) + " ", "dim"), (text, "busy")], width))
+        lines.append(
+            fit_line(
+                [(fit(scale, _SCALE, right=True) + " ", "dim"), (text, "busy")],
+                width,
+                ellipsis=glyphs.ellipsis,
+            )
+        )
     return [*lines, _ticks(axis, width, glyphs), _marks(row, axis, width, glyphs)]
 
 
@@ -89,7 +99,7 @@ def _ticks(axis: _Axis, width: int, glyphs: Glyphs) -> Line:
         text = format_ns(axis.begin(bar))
         if bar * axis.slot + len(text) <= len(cells):
             cells[bar * axis.slot : bar * axis.slot + len(text)] = text
-    return fit_line([(" " * (_SCALE + 1), ""), ("".join(cells), "dim")], width)
+    return fit_line([(" " * (_SCALE + 1), ""), ("".join(cells), "dim")], width, ellipsis=glyphs.ellipsis)
 
 
 def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
@@ -112,7 +122,7 @@ def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
             text = f"{text.ljust(at)}{glyphs.ascending}{names}"
         else:  # at the right end the arrow comes last
             text = f"{text.ljust(at - len(names))}{names}{glyphs.ascending}"
-    return fit_line([(" " * (_SCALE + 1), ""), (text, "value")], width)
+    return fit_line([(" " * (_SCALE + 1), ""), (text, "value")], width, ellipsis=glyphs.ellipsis)
 
 
 def figures(row: CallRow, window_s: float, glyphs: Glyphs) -> list[Span]:

@@ -69,7 +69,10 @@ class LanePanes(Controls):
         count = len(report.findings) if report else 0
         title: list[Span] = [("Findings", self._title_token(focused)), (f" {count}", "dim")]
         head = title_line(title, more, placed.width, self.glyphs, focused=focused)
-        return [head, *(fit_line(line, placed.width) for line in rows[top : top + room])]
+        return [
+            head,
+            *(fit_line(line, placed.width, ellipsis=self.glyphs.ellipsis) for line in rows[top : top + room]),
+        ]
 
     def _chain(self, placed: Placed) -> list[Line]:
         finding = self.chain.selected
@@ -82,7 +85,10 @@ class LanePanes(Controls):
         hidden = len(lines) - placed.height + 1
         more = f"+{hidden} row{'s' if hidden > 1 else ''} [w]" if hidden > 0 else "[w] page"
         head = title_line(title, more, width, glyphs, focused=False)
-        return [head, *(fit_line(line, width) for line in lines[: placed.height - 1])]
+        return [
+            head,
+            *(fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[: placed.height - 1]),
+        ]
 
     def _chart(self, placed: Placed, frame: Frame) -> list[Line]:
         row = self.panes.calls.selected_row
@@ -102,5 +108,8 @@ class LanePanes(Controls):
         self._scroll = max(0, min(self._scroll, len(lines) - self._page))
         below = len(lines) - self._scroll - self._page
         right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
-        shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
+        shown = [
+            fit_line(line, placed.width, ellipsis=self.glyphs.ellipsis)
+            for line in lines[self._scroll : self._scroll + self._page]
+        ]
         return [self.panes.title(title, right, placed.width, focused=True), *shown]
