@@ -67,6 +67,7 @@ class Timeline:
         self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
         self._taken: object = None
         self._span = 0
+        self._drawn: tuple[object, tuple[list[Line], int]] | None = None
 
     def take(self, explained: Explained) -> None:
         """Join the lanes of an explanation on; the same ones again cost nothing."""
@@ -105,8 +106,14 @@ class Timeline:
             subject: The thread that has a lane.
             now_ns: The frame's time: how old the lanes are.
         """
-        view = self._view(width)
-        entries = self._entries(width, view, [subject] if subject else [], now_ns)
+        key = (width, height, subject, self._span, self._taken, self._age_ns(now_ns))
+        if self._drawn is None or self._drawn[0] != key:
+            # explanations come less often than frames
+            self._drawn = key, self._lines(width, height, subject, now_ns)
+        return self._drawn[1]
+
+    def _lines(self, width: int, height: int, subject: Subject | None, now_ns: int) -> tuple[list[Line], int]:
+        entries = self._entries(width, self._view(width), [subject] if subject else [], now_ns)
         kept = sorted(entries, key=lambda entry: entry.rank)[: max(height, 0)]
         shown = {entry.place for entry in kept}
         hidden = sum((0, 2 * gpu) not in shown for gpu in range(len(self._history.gpus)))
@@ -114,8 +121,7 @@ class Timeline:
 
     def every_line(self, width: int, subjects: Iterable[Subject], now_ns: int) -> list[Line]:
         """All lanes, and those of all these threads: the pane that has the screen."""
-        view = self._view(width)
-        entries = self._entries(width, view, list(subjects), now_ns)
+        entries = self._entries(width, self._view(width), list(subjects), now_ns)
         return [entry.line for entry in self._with_legend(entries, width)]
 
     # -- lines ------------------------------------------------------------------------------------
@@ -129,6 +135,11 @@ class Timeline:
         # a cell holds the same columns however time goes on, so that nothing flickers
         last = -(-self._end // group)
         return _View((last - cells) * group, cells, group)
+
+    def _age_ns(self, now_ns: int) -> int:
+        """How long ago the lanes end, in whole seconds; 0 while they are as new as can be."""
+        age_ns = now_ns - self._end * COLUMN_NS
+        return age_ns - age_ns % NS_PER_S if age_ns > _OLD_NS else 0
 
     def _entries(self, width: int, view: _View, subjects: list[Subject], now_ns: int) -> list[_Entry]:
         glyphs, out = self._glyphs, []
@@ -164,8 +175,7 @@ class Timeline:
 
     def _axis(self, view: _View, width: int, now_ns: int) -> Line:
         """The scale: how long ago; lanes that end at the newest moment end ``now``."""
-        age_ns = max(now_ns - (view.first + view.count * view.group) * COLUMN_NS, 0)
-        age_ns = age_ns if age_ns > _OLD_NS else 0
+        age_ns = self._age_ns(now_ns)
         step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
         cells = list(self._glyphs.rule * view.count)
         if not age_ns:
