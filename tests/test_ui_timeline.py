@@ -37,14 +37,14 @@ def test_a_gpu_is_busy_idle_by_cause_or_not_known() -> None:
     lines = drawn(timeline(why.lanes()))
     lane = lines["GPU 0"]
     assert lane == "·" * 20 + "█" * 20 + "S" * 20 + "s" * 20 + "D" * 20
-    assert "S sync / in sync  s sync (assumed)  D data" in lines["legend"]
+    assert "S sync  s sync (assumed)  D data" in lines["legend"]
 
 
 def test_a_thread_is_on_a_cpu_waits_for_one_or_for_what() -> None:
     lines = drawn(timeline(why.lanes()))
     assert lines["4242 python"] == "█" * 50 + "Q" * 25 + "l" * 25
     assert lines["its calls"] == "L" * 25 + "─" * 25 + "S" * 50
-    for words in ("█ busy / on a CPU", "Q no CPU", "l lock", "L in launch", "S sync / in sync"):
+    for words in ("█ busy / on a CPU", "Q no CPU", "l lock", "L launch", "S sync"):
         assert words in lines["legend"]
 
 

@@ -69,7 +69,7 @@ def _drawn(signs: list[Sign], figure: str) -> CellLine:
 
 
 def _unknown(glyphs: Glyphs) -> Sign:
-    return Sign(glyphs.dot, "not known", "unknown")
+    return Sign(glyphs.dot, "unknown", "unknown")
 
 
 def _full(glyphs: Glyphs, word: str) -> Sign:
@@ -145,9 +145,9 @@ def call_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
             signs.append(_blank())
         elif 2 * part >= there * WHOLE:
             word = CALL_WORDS[kind[cell]]
-            signs.append(Sign(word[0].upper(), f"in {word}", "pending"))
+            signs.append(Sign(word[0].upper(), word, "pending"))
         else:
-            signs.append(Sign(glyphs.rule, "between calls", "rule"))
+            signs.append(Sign(glyphs.rule, "", "rule"))
     return _drawn(signs, f"calls {_time(inside, known)}")
 
 
@@ -159,5 +159,5 @@ def mark_line(marks: Cells, glyphs: Glyphs) -> CellLine:
         if missing:
             signs.append(Sign("~", "records lost", "alert"))
         else:
-            signs.append(Sign("!", "worst of a finding", "warn") if finding else _blank())
+            signs.append(Sign("!", "finding", "warn") if finding else _blank())
     return _drawn(signs, "")

@@ -195,7 +195,8 @@ class Timeline:
         words: dict[str, list[str]] = {}
         spans: list[Span] = [(" ", "")]
         for sign in signs:
-            words.setdefault(sign.glyph, []).append(sign.word)
+            if sign.word not in words.setdefault(sign.glyph, []):
+                words[sign.glyph].append(sign.word)
         for sign in signs:
             if sign.glyph in words:
                 spans += [(sign.glyph, sign.token), (f" {' / '.join(words.pop(sign.glyph))}  ", "dim")]
