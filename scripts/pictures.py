@@ -18,6 +18,7 @@ from replay.reader import SessionReader
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 PATIENCE_S = 30.0
+BEFORE_END = 4  # marks: later the programs have ended
 _FONT_FACES = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -41,7 +42,7 @@ ALL = (
 async def drawn(picture: Picture) -> str:
     """The picture as SVG."""
     reader = SessionReader(ROOT / "recordings" / f"{picture.recording}.msgpack")
-    feed = ReplayFeed(reader, len(reader.marks) - 1, playing=False)
+    feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()
     app = GputopApp(feed, mode="replay", title=f"{picture.recording}.msgpack")
     async with app.run_test(size=picture.size) as pilot:

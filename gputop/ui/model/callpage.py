@@ -23,6 +23,7 @@ CHART_LINES = 8  # of the chart on the page, without axis and marks
 LEAST_CHART = 5  # lines that a chart needs, axis and marks among them
 _SCALE = 7  # columns of the scale of counts
 _TICK = 8  # columns that a duration on the axis needs
+_LEAST_SHARE = 0.05  # percent: below it would read as none
 _WIDEST = 12  # columns of a bar
 _BLOCKS, _BLOCKS_ASCII = " ▁▂▃▄▅▆▇█", " ....####"
 
@@ -187,7 +188,7 @@ def _buckets(row: CallRow, width: int, glyphs: Glyphs) -> list[Line]:
             fit(format_ns(2**power), 9, right=True),
             fit(format_ns(2 ** (power + 1)), 8, right=True),
             fit(format_count(count), 8, right=True),
-            fit(format_percent(share), 5, right=True),
+            fit("<0.1" if count and share < _LEAST_SHARE else format_percent(share), 5, right=True),
             fit(format_percent(reached) + "%", 6, right=True),
         )
         bar = glyphs.full * max(round(count / highest * room), 1) if count else ""

@@ -30,7 +30,7 @@ _WAITS = {
     Wait.OTHER: ("k", "in the kernel"),
     Wait.LOCK: ("l", "lock"),
     Wait.POLL: ("e", "event"),
-    Wait.READ: ("r", "data"),
+    Wait.READ: ("r", "read"),
     Wait.SOCKET: ("n", "network"),
     Wait.DISK: ("d", "disk"),
     Wait.SLEEP: ("s", "asleep"),
