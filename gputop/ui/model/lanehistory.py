@@ -19,7 +19,6 @@ MOST_LANES = 192  # those that were not told of for longest are forgotten
 
 Cells = npt.NDArray[np.int64]
 MARKS = ("marks",)
-_NOTHING = -(1 << 60)  # no number of a column
 
 
 class _Ring:
@@ -27,20 +26,20 @@ class _Ring:
 
     def __init__(self, rows: int) -> None:
         self._shares = np.zeros((KEPT, rows), np.uint8)
-        self._number = np.full(KEPT, _NOTHING, np.int64)
+        self._number = np.zeros(KEPT, np.int64)  # one more than the column's; pages that hold 0 cost nothing
         self.newest = 0
 
     def put(self, first: int, shares: Shares) -> None:
         numbers = np.arange(first, first + shares.shape[1])
         slots = numbers % KEPT
         self._shares[slots] = shares.T
-        self._number[slots] = numbers
+        self._number[slots] = numbers + 1
         self.newest = int(numbers[-1]) if len(numbers) else self.newest
 
     def cells(self, first: int, count: int, group: int) -> tuple[Cells, Cells]:
         numbers = np.arange(first, first + count * group)
         slots = numbers % KEPT
-        known = self._number[slots] == numbers
+        known = (self._number[slots] == numbers + 1) & (numbers >= 0)
         shares = np.where(known[:, None], self._shares[slots], 0).astype(np.int64)
         summed = shares.reshape(count, group, -1).sum(axis=1)
         return summed.T, known.reshape(count, group).sum(axis=1)
