@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from probes import bpfcall, btf, registers, schema
+from probes.compiler_memory import return_memory
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
@@ -291,16 +291,9 @@ def load(options: Options) -> Programs:
     except Exception as error:  # bcc raises plain Exception
         raise ProbeError(f"the kernel did not take the probes: {error}") from error
     finally:
-        _return_memory()
+        return_memory()
     tells = {
         "interrupts": bool(_interrupt_defines(layout)),
         "throttling": bool(_throttle_defines(layout)),
     }
     return Programs(module, multi, tells, functions["on_entry"], functions["on_return"], points, maps)
-
-
-def _return_memory() -> None:
-    """Gives the compiler's freed memory back to the system: about 20 MB (docs/probes.md)."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)

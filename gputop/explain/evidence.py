@@ -90,12 +90,12 @@ class Columns:
         return Columns({name: column[rows] for name, column in self._columns.items()})
 
     @classmethod
-    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void], *, consume: bool = False) -> Columns:
-        """Several tables, one after the other; ``consume`` takes each column out of the parts as it goes."""
+    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void]) -> Columns:
+        """Several tables, one after the other."""
         tables = list(parts)
         columns: dict[str, Column] = {}
         for name in dtype.names or ():
-            own = [part.pop(name) if consume else part[name] for part in tables]
+            own = [part[name] for part in tables]
             columns[name] = np.concatenate([np.zeros(0, dtype[name]), *own])
         return cls(columns)
 

@@ -29,21 +29,20 @@ class LossFinder:
     def add(self, records: Records) -> None:
         """Takes a batch in."""
         cpus = records["cpu"]
-        first = int(cpus[0])
-        if (cpus == first).all():
-            self._add(first, records["seq"], records["t_end"])
-            return
-        for cpu in np.flatnonzero(np.bincount(cpus)).tolist():
-            rows = np.flatnonzero(cpus == cpu)
-            self._add(cpu, records["seq"].take(rows), records["t_end"].take(rows))
-
-    def _add(self, cpu: int, seq: Ints, time: Ints) -> None:
-        before = np.uint32(self._seq.get(cpu, 0))
-        step = np.diff(seq.astype(np.uint32), prepend=before).astype(np.int32)
-        self._seq[cpu] = int(seq[-1])
+        order = np.argsort(cpus, kind="stable")
+        cpus, seq = cpus[order], records["seq"][order].astype(np.uint32)
+        step = np.empty(len(seq), np.int32)
+        step[1:] = (seq[1:] - seq[:-1]).view(np.int32)
+        heads = np.append(0, np.flatnonzero(cpus[1:] != cpus[:-1]) + 1)
+        before = [self._seq.get(cpu, 0) for cpu in cpus[heads].tolist()]
+        step[heads] = (seq[heads] - np.array(before, np.uint32)).view(np.int32)
+        time = records["t_end"]
+        tails = np.append(heads[1:], len(seq))
         if (step != 1).any():
-            self._note(cpu, step, time.astype(np.int64))
-        self._time[cpu] = int(time[-1])
+            for cpu, first, last in zip(cpus[heads].tolist(), heads.tolist(), tails.tolist(), strict=True):
+                self._note(cpu, step[first:last], time[order[first:last]].astype(np.int64))
+        self._seq.update(zip(cpus[heads].tolist(), seq[tails - 1].tolist(), strict=True))
+        self._time.update(zip(cpus[heads].tolist(), time[order[tails - 1]].tolist(), strict=True))
 
     def _note(self, cpu: int, step: npt.NDArray[np.int32], time: Ints) -> None:
         for row in np.flatnonzero(step > 1).tolist():
