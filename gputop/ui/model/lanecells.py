@@ -59,6 +59,24 @@ class CellLine:
     figure: str
 
 
+def meanings(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
+    """(sign, what it means) for the help: all that a lane may show."""
+    families = [(one.letter, f"GPU provably without work: {one.word}") for one in FAMILIES]
+    words: dict[str, list[str]] = {}
+    for letter, word in _WAITS.values():
+        words.setdefault(letter, []).append(word)
+    return (
+        (glyphs.full, "GPU certainly at work; thread on a CPU"),
+        (glyphs.dot, "nobody can tell"),
+        *families,
+        ("s d p ...", "of a GPU: the same as far as one can see, not proved"),
+        ("Q", "thread waits for a CPU"),
+        (" ".join(words), "of a thread: blocked: " + ", ".join(parts[0] for parts in words.values())),
+        ("S C L A O", f"its calls: {', '.join(CALL_WORDS)}"),
+        ("! ~", "a worst moment of a finding; records lost"),
+    )
+
+
 def _blank() -> Sign:
     return Sign(" ", "", "")
 
