@@ -133,7 +133,7 @@ def _timeline_height(rows: int, needs: Needs, *, wide: bool) -> int:
     """Lines of the timeline: a part of the body, nothing where the tables would be too low beside it."""
     if not needs.timeline:
         return 0
-    share = 2 / 5 if wide else 3 / 10
+    share = 1 / 2 if wide else 3 / 10
     lines = min(needs.timeline, max(int(rows * share), TIMELINE_LEAST))
     if needs.focus == "timeline" and rows - lines < LEAST_ROWS:
         return rows
