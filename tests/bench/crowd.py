@@ -1,4 +1,4 @@
-"""The screen alone on a crowd at 120x40: 200 processes, 8 GPUs, 64 threads, new frames four times a second."""
+"""The screen alone on a crowd at 120x40: 200 processes, 8 GPUs, 64 threads, four new frames a second."""
 
 from __future__ import annotations
 
