@@ -94,12 +94,12 @@ def shares(rows: int, columns: int, *filled: tuple[int, int, int]) -> Shares:
     return made
 
 
-def gpu_lane(label: str = "GPU 0", columns: int = 200) -> GpuLane:
+def gpu_lane(index: int = 0, columns: int = 200) -> GpuLane:
     """A GPU: not known, busy, idle for a read, the same as far as one can see, idle for input."""
     part = columns // 5
     rows = (BUSY, PROVED, ASSUMED, PROVED + 1)
     filled = [(row, (place + 1) * part, (place + 2) * part) for place, row in enumerate(rows)]
-    return GpuLane(label, shares(GPU_ROWS, columns, *filled))
+    return GpuLane(f"GPU {index}", index, shares(GPU_ROWS, columns, *filled))
 
 
 def thread_lane(tid: int = 4242, columns: int = 200, pid: int = 4242) -> ThreadLane:
@@ -116,7 +116,7 @@ def lanes(end_ns: int = 100 * S, columns: int = 200, gpus: int = 1, lossy: bool 
     tenth = columns - columns // 10
     marks[FINDING, tenth : tenth + 1] = 1
     marks[LOST, columns // 4 : columns // 3] = lossy
-    every = tuple(gpu_lane(f"GPU {index}", columns) for index in range(gpus))
+    every = tuple(gpu_lane(index, columns) for index in range(gpus))
     first = end_ns // COLUMN_NS - columns
     return Lanes(first, columns, every, (thread_lane(columns=columns),), marks)
 

@@ -58,11 +58,11 @@ def test_what_took_most_of_a_cell_is_drawn_and_never_more_than_is_known() -> Non
     shares = why.shares(GPU_ROWS, 200)
     shares[PROVED : PROVED + 2] = [[70], [60]]  # of 255: idle for two causes, together more than half
     shares[0] = 100
-    most = drawn(timeline(replace(why.lanes(), gpus=(GpuLane("GPU 0", shares),))))
+    most = drawn(timeline(replace(why.lanes(), gpus=(GpuLane("GPU 0", 0, shares),))))
     assert set(most["GPU 0"]) == {FAMILIES[0].letter}
     shares[PROVED : PROVED + 2] = 50
     shares[0] = 55
-    unsure = drawn(timeline(replace(why.lanes(), gpus=(GpuLane("GPU 0", shares),))))
+    unsure = drawn(timeline(replace(why.lanes(), gpus=(GpuLane("GPU 0", 0, shares),))))
     assert set(unsure["GPU 0"]) == {"·"}, "100 idle, 55 busy, 100 not known"
 
 
@@ -99,7 +99,9 @@ def test_windows_join_to_a_minute_and_what_was_not_explained_stays_empty() -> No
 def test_a_newer_window_replaces_what_an_older_one_said() -> None:
     history = LaneHistory()
     history.take(why.lanes(END, columns=4))
-    newer = replace(why.lanes(END, columns=4), gpus=(GpuLane("GPU 0", why.shares(GPU_ROWS, 4, (0, 0, 4))),))
+    newer = replace(
+        why.lanes(END, columns=4), gpus=(GpuLane("GPU 0", 0, why.shares(GPU_ROWS, 4, (0, 0, 4))),)
+    )
     history.take(newer)
     shares, known = history.cells(("gpu", "GPU 0"), newer.first, 4, 1)
     assert (shares[0] == 255).all()
@@ -230,3 +232,35 @@ async def test_keys_of_a_pane_that_went_away_go_to_the_processes() -> None:
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
         assert app.presenter.focus == "processes"
+
+
+def test_of_many_gpus_those_of_the_selected_process_stay_in_a_low_pane() -> None:
+    made = timeline(why.lanes(gpus=8))
+    texts = [plain(line) for line in made.lines(100, 4, replace(MAIN, gpus=(3, 6)), END)[0]]
+    assert [text[:6] for text in texts[:2]] == ["GPU 3 ", "GPU 6 "]
+
+
+def test_a_thread_of_which_nothing_was_seen_says_so() -> None:
+    lines = timeline(why.lanes()).lines(130, 30, Subject(77, "idle"), END)[0]
+    assert "nothing seen of it in this time" in plain(lines[2])
+
+
+async def test_lanes_of_what_comes_later_are_not_shown_after_a_jump_back() -> None:
+    async with running(fake.frame(), (120, 40), replay=True) as screen:
+        app, feed, _ = screen
+        feed.why = why.explained(why.finding())
+        app.poll()
+        assert "GPU 0 " in text_of(app)
+        feed.why = Explained()
+        feed.newest = fake.frame(-80)
+        app.poll()
+        assert "no lane yet" in text_of(app)
+
+
+async def test_the_wheel_over_the_findings_selects_another() -> None:
+    async with running(fake.frame(), (200, 50)) as (app, feed, _):
+        feed.why = why.explained(why.finding(), why.finding("C13", 900))
+        app.poll()
+        app.presenter.wheel(10, 4, 3)
+        app.paint()
+        assert "Chain of 2" in text_of(app)

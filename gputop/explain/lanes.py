@@ -63,9 +63,10 @@ class _Equal:
 
 @dataclass(frozen=True, eq=False)
 class GpuLane(_Equal):
-    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``."""
+    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
 
     label: str
+    index: int
     shares: Shares
 
 
@@ -162,9 +163,9 @@ def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple
         rows = np.concatenate([row[mine], np.full(len(busy[0]), BUSY, np.int64)])
         begin = np.concatenate([leaves.begin[mine], busy[0]])
         end = np.concatenate([leaves.end[mine], busy[1]])
-        label = gpu.devices.labels[span.device]
-        lanes.append(GpuLane(label, _shares(grid.time(GPU_ROWS, rows, begin, end))))
-    return tuple(lanes)
+        label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
+        lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
+    return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
 
 
 def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Shares:

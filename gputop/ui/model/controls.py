@@ -221,6 +221,8 @@ class Controls(LaneControls):
         table = self.panes.table(placed.pane) if placed else None
         if table is not None:
             table.scroll(by)
+        elif placed and placed.pane == "findings":
+            self.chain.move(1 if by > 0 else -1)
         elif placed and placed.pane in ("overlay", "gpus"):
             self._move(by)
 

@@ -48,13 +48,14 @@ class LaneControls(ViewState):
         if thread is None:
             callers = [one for one in row.threads if one.cuda] or list(row.threads)
             thread = min(callers, key=lambda one: one.tid)
-        return Subject(thread.tid, thread.name)
+        return Subject(thread.tid, thread.name, row.gpus or ())
 
     def lane_subjects(self) -> list[Subject]:
         """All threads of the selected process, those that call CUDA first."""
         row = self.selected
+        gpus = row.gpus or () if row else ()
 
         def order(thread: ThreadRow) -> tuple[bool, int]:
             return not thread.cuda, thread.tid
 
-        return [Subject(one.tid, one.name) for one in sorted(row.threads if row else (), key=order)]
+        return [Subject(one.tid, one.name, gpus) for one in sorted(row.threads if row else (), key=order)]

@@ -54,7 +54,7 @@ class LaneHistory:
     def __init__(self) -> None:
         """Start empty."""
         self._rings: dict[Hashable, _Ring] = {}
-        self.gpus: tuple[str, ...] = ()
+        self.gpus: tuple[tuple[str, int], ...] = ()  # label and NVML's index
 
     def take(self, lanes: Lanes) -> None:
         """Joins a window on."""
@@ -64,7 +64,7 @@ class LaneHistory:
         for thread in lanes.threads:
             self._put(("states", thread.tid), lanes.first, thread.states)
             self._put(("calls", thread.tid), lanes.first, thread.calls)
-        self.gpus = tuple(gpu.label for gpu in lanes.gpus)
+        self.gpus = tuple((gpu.label, gpu.index) for gpu in lanes.gpus)
         if len(self._rings) > MOST_LANES:
             oldest = sorted(self._rings, key=lambda key: self._rings[key].newest)
             for key in oldest[: len(self._rings) - MOST_LANES]:

@@ -18,16 +18,18 @@ LEAST_LINES = 4  # title, a GPU, a thread, the axis
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
 _MOST_TICKS = 6
 _NOW = " now"
+_UNSEEN = "nothing seen of it in this time"
 _FIGURE = 12  # columns of the figure behind a lane
 _OLD_NS = 2 * NS_PER_S  # lanes that end longer ago than this say so
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The thread that has a lane: its number and its name."""
+    """The thread that has a lane; ``gpus`` are those that its process uses, by NVML's numbers."""
 
     tid: int
     name: str
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,9 @@ class Timeline:
         """More time in sight (1) or less (-1)."""
         self._span = min(max(self._span + by, 0), len(SPANS_S) - 1)
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw yet."""
-        return not self._end
+    def empty(self, now_ns: int) -> bool:
+        """Whether there is nothing to draw yet, or only what comes after this moment."""
+        return not self._end or self._end * COLUMN_NS > now_ns + _OLD_NS
 
     def wanted(self) -> int:
         """Lines for everything there is, the title among them."""
@@ -144,16 +145,19 @@ class Timeline:
     def _entries(self, width: int, view: _View, subjects: list[Subject], now_ns: int) -> list[_Entry]:
         glyphs, out = self._glyphs, []
         gpus = self._history.gpus
-        for place, label in enumerate(gpus):
+        own = {index for subject in subjects for index in subject.gpus}
+        first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
+        for place, (label, _index) in enumerate(gpus):
             shares, known = self._cells(("gpu", label), view)
             drawn = lanecells.gpu_line(shares, known, glyphs)
             line = self._lane(escape_text(label, ascii_only=glyphs.ascii), drawn, width)
-            out.append(_Entry((0, 2 * place), 0 if place < 2 else 6, line, drawn.signs))
+            out.append(_Entry((0, 2 * place), 0 if place in first else 6, line, drawn.signs))
             bars = self._lane("", lanecells.idle_line(shares, known, glyphs), width)
             out += [_Entry((0, 2 * place + 1), 7, bars)] if len(gpus) <= 2 else []
         for place, subject in enumerate(subjects):
             name = f"{subject.tid} {escape_text(subject.name, ascii_only=glyphs.ascii)}"
-            states = lanecells.state_line(*self._cells(("states", subject.tid), view), glyphs)
+            shares, known = self._cells(("states", subject.tid), view)
+            states = lanecells.state_line(shares, known, glyphs) if known.any() else _nothing(view)
             out.append(_Entry((1, 2 * place), 1, self._lane(name, states, width), states.signs))
             shares, known = self._cells(("calls", subject.tid), view)
             if len(subjects) == 1 or shares.any():
@@ -202,6 +206,11 @@ class Timeline:
                 spans += [(sign.glyph, sign.token), (f" {' / '.join(words.pop(sign.glyph))}  ", "dim")]
         legend = fit_line(spans, width, ellipsis=self._glyphs.ellipsis)
         return [_Entry(entry.place, entry.rank, entry.line or legend) for entry in ordered]
+
+
+def _nothing(view: _View) -> CellLine:
+    """A thread without a lane: it did nothing that is recorded, or too many others did more."""
+    return CellLine(((f"{_UNSEEN:<{view.count}}"[: view.count], "unknown"),), (), "-")
 
 
 def _label(width: int) -> int:
