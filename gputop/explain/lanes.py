@@ -98,6 +98,12 @@ class Lanes(_Equal):
     threads: tuple[ThreadLane, ...]
     marks: Shares
 
+    @property
+    def busy_share(self) -> float:
+        """The part of the time in which the GPUs certainly had work, 0 to 1."""
+        whole = len(self.gpus) * self.columns * WHOLE
+        return sum(int(gpu.shares[BUSY].sum()) for gpu in self.gpus) / whole if whole else 0.0
+
 
 def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> Lanes:
     """The lanes of the stretch that was explained.

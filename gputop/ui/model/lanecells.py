@@ -95,7 +95,8 @@ def _full(glyphs: Glyphs, word: str) -> Sign:
 
 
 def _time(shares: Cells, known: Cells) -> str:
-    return format_ns(int(shares.sum()) * COLUMN_NS // WHOLE) if known.any() else "-"
+    ns = int(shares.sum()) * COLUMN_NS // WHOLE
+    return (format_ns(ns) if ns else "0") if known.any() else "-"
 
 
 def gpu_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
