@@ -97,6 +97,7 @@ def test_no_line_is_wider_than_the_terminal(
         overlay=st.booleans(),
         timeline=st.integers(0, 30),
         explained=st.booleans(),
+        threads=st.integers(0, 99),
     ),
 )
 def test_panes_neither_overlap_nor_leave_the_screen(width: int, height: int, needs: Needs) -> None:

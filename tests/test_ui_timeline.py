@@ -7,7 +7,7 @@ from dataclasses import replace
 import fake_frames as fake
 import fake_reports as why
 import pytest
-from test_ui_screen import running, text_of
+from test_ui_screen import feed_frame, running, text_of
 
 from gputop.explain.causes.families import FAMILIES
 from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, PROVED, GpuLane, Lanes
@@ -264,3 +264,14 @@ async def test_the_wheel_over_the_findings_selects_another() -> None:
         app.presenter.wheel(10, 4, 3)
         app.paint()
         assert "Chain of 2" in text_of(app)
+
+
+async def test_few_threads_leave_room_for_calls_and_the_panes_stay_when_one_ends() -> None:
+    heights = []
+    async with running(fake.frame(processes=1, threads=3), (120, 40)) as screen:
+        for tick, threads in enumerate((3, 6, 2, 40)):
+            feed_frame(screen, fake.frame(tick + 1, processes=1, threads=threads))
+            placed = {pane.pane: pane.height for pane in screen[0].presenter._placed}
+            heights.append((placed["calls"], placed["threads"]))
+    assert heights[0][0] > heights[1][0] == heights[2][0] >= heights[3][0]
+    assert {sum(pair) for pair in heights} == {sum(heights[0])}

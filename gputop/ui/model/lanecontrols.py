@@ -15,6 +15,8 @@ TIMELINE_WIDTH, TIMELINE_HEIGHT = 100, 36  # screens of this size have a timelin
 class LaneControls(ViewState):
     """Whether the timeline is shown, whose thread it shows, and where the keys can go."""
 
+    _most_threads = (0, 0)  # process, threads
+
     @property
     def timeline_shown(self) -> bool:
         """Whether the timeline is to have room on the screen of now."""
@@ -38,6 +40,14 @@ class LaneControls(ViewState):
     @property
     def _moves_finding(self) -> bool:
         return self.overlay == "why" or (self.focus == "findings" and not self.overlay)
+
+    def most_threads(self) -> int:
+        """The most threads that the selected process had while it was selected: so panes grow, and stay."""
+        row = self.selected
+        pid, most = self._most_threads
+        count = len(row.threads) if row else 0
+        self._most_threads = (row.pid if row else 0), max(count, most if row and row.pid == pid else 0)
+        return self._most_threads[1]
 
     def lane_subject(self) -> Subject | None:
         """The thread that has a lane: the one the cursor was put on, else the first that calls CUDA."""

@@ -35,6 +35,7 @@ class Needs:
         gpu_lines: Lines the GPU pane wants.
         storms: Storms to be listed.
         processes: Rows of the process table.
+        threads: Rows of the thread table.
         banner: Lines below the verdict that tell what could not be observed.
         transport: Whether there is a transport line.
         log: Whether the output of the command is shown.
@@ -58,6 +59,7 @@ class Needs:
     overlay: bool = False
     timeline: int = 0
     explained: bool = False
+    threads: int = 1_000
 
 
 def too_small(width: int, height: int) -> bool:
@@ -179,7 +181,8 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
             Placed("threads", left + 1, top, width - left - 1, rows),
         ]
     if rows + table >= stack:
-        calls = rows // 2
+        # few threads leave room for calls
+        calls = rows - min(max(needs.threads + 2, LEAST_ROWS), rows // 2)
         return [
             *out,
             Placed("calls", 0, top, width, calls),

@@ -76,6 +76,7 @@ class Presenter(LanePanes):
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
             timeline=self.timeline.wanted() if self.timeline_shown else 0,
+            threads=self.most_threads(),
             explained=frame is not None and frame.calls_observed,
         )
 
