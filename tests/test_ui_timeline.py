@@ -164,6 +164,19 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
         assert ("─ Timeline" in text_of(app)) is there
 
 
+async def test_on_a_tiny_screen_it_takes_the_place_of_the_tables() -> None:
+    async with running(fake.frame(), (40, 10)) as (app, feed, pilot):
+        feed.why = why.explained(why.finding())
+        app.poll()
+        await pilot.press("t")
+        assert "Timeline" in text_of(app)
+        assert "Processes" not in text_of(app)
+        await pilot.press("shift+tab")
+        assert "Threads" in text_of(app)
+        await pilot.press("tab", "t")
+        assert "Processes" in text_of(app)
+
+
 async def test_without_ebpf_there_is_none_unless_it_is_asked_for() -> None:
     async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, pilot):
         assert "Timeline" not in text_of(app)
@@ -182,6 +195,21 @@ async def test_its_thread_is_the_one_that_the_cursor_was_put_on() -> None:
         thread = app.presenter.panes.threads.selected_row
         assert thread is not None
         assert f"\n{thread.tid} " in text_of(app).split("Timeline")[1]
+
+
+async def test_up_and_down_on_it_choose_the_thread() -> None:
+    async with running(fake.frame(processes=1, threads=3), (120, 40)) as (app, feed, pilot):
+        feed.why = why.explained(why.finding())
+        app.poll()
+        await pilot.press("shift+tab", "shift+tab")
+        seen = set()
+        for key in ("up", "up", "up", "down", "down", "down"):
+            await pilot.press(key)
+            subject = app.presenter.lane_subject()
+            assert subject is not None
+            assert f"\n{subject.tid} " in text_of(app).split("Timeline")[1]
+            seen.add(subject.tid)
+        assert len(seen) == 3
 
 
 async def test_tab_reaches_it_and_comma_and_full_stop_choose_its_time() -> None:

@@ -8,7 +8,7 @@ LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
 _OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; else zoom"
-_TIMELINE = "show or hide the timeline; with the keys on it , . choose how much time it shows"
+_TIMELINE = "show or hide the timeline; with the keys on it , . choose how much time, up and down whose"
 _PAUSE = "pause or go on; live data is still collected"
 
 

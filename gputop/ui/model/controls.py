@@ -43,6 +43,8 @@ class Controls(LaneControls):
         if self._moves_finding and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.focus == "timeline" and not (self.overlay or self.zoomed):
+            self.move_subject(by)
         elif self.overlay == "call" and abs(by) != self._page_of():
             self.panes.calls.move(by)
         elif self.overlay or self._table is None:

@@ -10,6 +10,7 @@ from gputop.ui.model.timeline import Subject
 
 OPTIONAL = ("findings", "timeline")  # panes that get the keys only while they are on the screen
 TIMELINE_WIDTH, TIMELINE_HEIGHT = 100, 36  # screens of this size have a timeline without being asked
+BESIDE_HEIGHT = 16  # on lower ones there may be no room for it beside the tables
 
 
 class LaneControls(ViewState):
@@ -27,14 +28,18 @@ class LaneControls(ViewState):
         return traced and width >= TIMELINE_WIDTH and height >= TIMELINE_HEIGHT
 
     def do_timeline(self) -> None:
-        """Show the timeline or hide it."""
+        """Show the timeline or hide it; where there is no room beside the tables it takes their place."""
         self.timeline_wanted = not self.timeline_shown
+        if self.timeline_wanted and self.size[1] < BESIDE_HEIGHT:
+            self.focus = "timeline"
         if not self.timeline_wanted and self.focus == "timeline":
             self.focus, self.zoomed = "processes", False
 
     def foci(self, every: Sequence[str]) -> list[str]:
         """The panes that the keys can go to now."""
         there = {placed.pane for placed in self._placed} | {self.focus}
+        if self.timeline_shown:
+            there.add("timeline")
         return [pane for pane in every if pane not in OPTIONAL or pane in there]
 
     @property
@@ -59,6 +64,13 @@ class LaneControls(ViewState):
             callers = [one for one in row.threads if one.cuda] or list(row.threads)
             thread = min(callers, key=lambda one: one.tid)
         return Subject(thread.tid, thread.name, row.gpus or ())
+
+    def move_subject(self, by: int) -> None:
+        """Another thread gets the lane: the cursor of the thread table moves."""
+        subject, table = self.lane_subject(), self.panes.threads
+        if subject is not None:
+            table.select(subject.tid)
+            table.move(by)
 
     def lane_subjects(self) -> list[Subject]:
         """All threads of the selected process, those that call CUDA first."""

@@ -55,7 +55,7 @@ class LanePanes(Controls):
         more = f"+{hidden} GPU{'s' if hidden > 1 else ''}  [z]" if hidden else ""
         title: list[Span] = [("Timeline", self._title_token(focused)), (f"  {span}", "dim")]
         if focused:
-            title.append(("  [, .] less, more", "key"))
+            title.append(("  [, .] less, more time  [Up Down] thread", "key"))
         return [title_line(title, more, width, self.glyphs, focused=focused), *lines]
 
     def _findings(self, placed: Placed) -> list[Line]:
