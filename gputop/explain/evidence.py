@@ -38,6 +38,7 @@ CALL_COLUMNS = np.dtype(
         ("bytes", "<i8"),
         ("stream", "<u8"),
         ("aux", "<u8"),
+        ("stack", "<u8"),
     ]
 )
 SLICE_COLUMNS = np.dtype(
@@ -232,6 +233,7 @@ def calls_of(records: Records) -> Columns:
             "bytes": records["bytes"].astype(np.int64),
             "stream": records["stream"].copy(),
             "aux": records["aux"].copy(),
+            "stack": records["stack"].copy(),
         }
     )
 
