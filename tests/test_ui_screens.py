@@ -7,6 +7,7 @@ Textual changes nothing. After a wanted change: ``make screens``, then look at `
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -111,3 +112,14 @@ def test_the_screen_is_as_it_was(state: Callable[[], Presenter], size: tuple[int
         SCREENS.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert text.splitlines() == file.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_pictures_of_the_page_are_there_and_fetch_nothing() -> None:
+    root = SCREENS.parent.parent
+    shown = re.findall(r"\((docs/pictures/.*?)\)", (root / "README.md").read_text(encoding="utf-8"))
+    assert len(shown) >= 4
+    for name in shown:
+        picture = (root / name).read_text(encoding="utf-8")
+        assert "WHY" in picture
+        links = {link for link in re.findall(r"https?://[^\s\"'<)]+", picture) if "w3.org" not in link}
+        assert links <= {"https://www.textualize.io"}, "a comment names the program that drew it"
