@@ -11,7 +11,7 @@ TABS_ROWS = 11  # processes, and either calls or threads
 LEAST_ROWS = 5  # of a table with its title
 WIDE_WIDTH, WIDE_HEIGHT = 180, 44  # findings and their chain are open, the tables stand side by side
 FINDING_LINES = 7  # title and six findings; always as many, so that nothing jumps
-CHAIN_LINES = 11
+CHAIN_LINES = 12
 TIMELINE_LEAST = 4  # title, a GPU, a thread, the axis
 CHART_ROWS, CHART_LINES = 15, 7  # calls with so many rows leave some to the chart of the selected one
 
