@@ -235,7 +235,7 @@ async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:
         for part in ("Findings 2", "GPUs 8", "Processes", "Calls of", "Threads", "Timeline", "Chain of 1"):
             assert part in text
         assert "do that work on the device" in text
-        await pilot.press("tab", "down")
+        await pilot.press("shift+tab", "down")
         assert app.presenter.focus == "findings"
         assert "Chain of 2" in text_of(app)
         assert "give it a CPU" in text_of(app)
@@ -255,7 +255,7 @@ async def test_keys_of_a_pane_that_went_away_go_to_the_processes() -> None:
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
-        await pilot.press("tab")
+        await pilot.press("shift+tab")
         assert app.presenter.focus == "findings"
         await pilot.resize_terminal(80, 24)
         await pilot.pause()

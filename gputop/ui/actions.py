@@ -8,7 +8,7 @@ LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
 _OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; else zoom"
-_TIMELINE = "show or hide the timeline; with the keys on it , . choose how much time, up and down whose"
+_TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -52,7 +52,7 @@ ACTIONS: tuple[Action, ...] = (
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, findings, processes, calls, threads, timeline, GPUs",
+        "next pane: verdict, processes, calls, threads, timeline, GPUs, findings",
         "Move",
         6,
     ),

@@ -8,7 +8,7 @@ from gputop.ui.model.lanecontrols import LaneControls
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.table import Table
 
-FOCI = ("verdict", "findings", "processes", "calls", "threads", "timeline", "gpus")
+FOCI = ("verdict", "processes", "calls", "threads", "timeline", "gpus", "findings")
 
 
 class Controls(LaneControls):
