@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import fake_frames as fake
@@ -14,6 +15,7 @@ from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, PROVED, GpuLane, Lanes
 from gputop.ui.feed import Explained
 from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
+from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timeline import Subject, Timeline
 
 END = 100 * why.S
@@ -303,3 +305,20 @@ async def test_few_threads_leave_room_for_calls_and_the_panes_stay_when_one_ends
             heights.append((placed["calls"], placed["threads"]))
     assert heights[0][0] > heights[1][0] == heights[2][0] >= heights[3][0]
     assert {sum(pair) for pair in heights} == {sum(heights[0])}
+
+
+def test_a_paint_of_a_crowd_with_new_lanes_blocks_for_less_than_20_ms() -> None:
+    frame = fake.frame(processes=200, gpus=8, threads=2, calls=20)
+    presenter = Presenter("live", ascii_only=False)
+    cost = []
+    for turn in range(4):
+        end = END + turn * why.S
+        lanes = replace(
+            why.lanes(end, gpus=8), threads=tuple(why.thread_lane(4242 + number) for number in range(64))
+        )
+        began = time.thread_time()
+        presenter.explain(replace(why.explained(why.finding(), end_ns=end), lanes=lanes))
+        presenter.show(replace(frame, number=turn, time_ns=end))
+        presenter.paint(200, 50)
+        cost.append(time.thread_time() - began)
+    assert min(cost) < 0.020
