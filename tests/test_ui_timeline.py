@@ -245,6 +245,22 @@ async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:
         assert "Why the GPU waits" in text_of(app)
 
 
+async def test_the_worst_moments_of_the_selected_finding_are_marked_apart() -> None:
+    early, late = (why.finding(cause, moments_ns=(at * why.S,)) for cause, at in (("C02", 92), ("C13", 96)))
+    async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
+        feed.why = replace(why.explained(early, late), lanes=why.lanes(columns=200))
+        app.poll()
+
+        def place() -> int:
+            line = next(line for line in text_of(app).splitlines() if line.startswith("marks"))
+            assert line.count("▾") == 1
+            return line.index("▾")
+
+        first = place()
+        await pilot.press("shift+tab", "down")
+        assert place() == first + 40, "4 s later, at 0.1 s a cell"
+
+
 async def test_a_click_on_a_finding_opens_its_chain_below() -> None:
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))

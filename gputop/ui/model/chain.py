@@ -77,6 +77,14 @@ class ChainPage:
             return None
         return self._explained.start_ns + finding.moments_ns[min(self._moment, len(finding.moments_ns) - 1)]
 
+    @property
+    def moments_ns(self) -> tuple[int, ...]:
+        """The worst moments of the selected one of several findings, CLOCK_MONOTONIC."""
+        finding = self.selected
+        if finding is None or len(self._findings) < 2:
+            return ()
+        return tuple(self._explained.start_ns + moment for moment in finding.moments_ns)
+
     def lines(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
         """All lines of the page.
 

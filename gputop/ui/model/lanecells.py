@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -170,13 +171,15 @@ def call_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     return _drawn(signs, f"calls {_time(inside, known)}")
 
 
-def mark_line(marks: Cells, glyphs: Glyphs) -> CellLine:
-    """Where records are missing, and the worst moments of the findings."""
+def mark_line(marks: Cells, chosen: Set[int], glyphs: Glyphs) -> CellLine:
+    """Where records are missing, and the worst moments of the findings; ``chosen`` are the selected one's."""
     lost, found = marks[LOST].tolist(), marks[FINDING].tolist()
     signs = []
-    for missing, finding in zip(lost, found, strict=True):
+    for cell, (missing, finding) in enumerate(zip(lost, found, strict=True)):
         if missing:
             signs.append(Sign("~", "records lost", "alert"))
+        elif cell in chosen:
+            signs.append(Sign(glyphs.descending, "selected finding", "alert"))
         else:
             signs.append(Sign("!", "finding", "warn") if finding else _blank())
     return _drawn(signs, "")

@@ -44,6 +44,7 @@ class LanePanes(Controls):
     def _timeline(self, placed: Placed, frame: Frame) -> list[Line]:
         width, focused = placed.width, self.focus == "timeline"
         span = self.timeline.title(width)
+        self.timeline.chosen_ns = self.chain.moments_ns
         if self.timeline.empty(frame.time_ns):
             said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
             head = self.panes.title("Timeline", "", width, focused=focused)

@@ -56,7 +56,11 @@ class _View:
 
 
 class Timeline:
-    """The lanes kept, how much time is in sight, and the lines of the pane."""
+    """The lanes kept, how much time is in sight, and the lines of the pane.
+
+    Attributes:
+        chosen_ns: Moments that are marked apart from the others, CLOCK_MONOTONIC.
+    """
 
     def __init__(self, glyphs: Glyphs) -> None:
         """Start without lanes.
@@ -69,6 +73,7 @@ class Timeline:
         self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
         self._taken: object = None
         self._span = 0
+        self.chosen_ns: tuple[int, ...] = ()
         self._drawn: tuple[object, tuple[list[Line], int]] | None = None
 
     def take(self, explained: Explained) -> None:
@@ -107,7 +112,7 @@ class Timeline:
             subject: The thread that has a lane.
             now_ns: The frame's time: how old the lanes are.
         """
-        key = (width, height, subject, self._span, self._taken, self._age_ns(now_ns))
+        key = (width, height, subject, self._span, self.chosen_ns, self._taken, self._age_ns(now_ns))
         if self._drawn is None or self._drawn[0] != key:
             # explanations come less often than frames
             self._drawn = key, self._lines(width, height, subject, now_ns)
@@ -164,7 +169,8 @@ class Timeline:
                 calls = lanecells.call_line(shares, known, glyphs)
                 line = self._lane("  its calls", calls, width)
                 out.append(_Entry((1, 2 * place + 1), 4, line, calls.signs))
-        marks = lanecells.mark_line(self._cells(MARKS, view)[0], glyphs)
+        chosen = {(moment // COLUMN_NS - view.first) // view.group for moment in self.chosen_ns}
+        marks = lanecells.mark_line(self._cells(MARKS, view)[0], chosen, glyphs)
         out.append(_Entry((2, 0), 3, self._lane("marks", marks, width), marks.signs))
         out.append(_Entry((3, 0), 2, self._axis(view, width, now_ns)))
         out.append(_Entry((4, 0), 5, ()))  # the legend, of what the others draw
