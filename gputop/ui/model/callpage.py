@@ -20,7 +20,6 @@ from gputop.ui.model.details import FEW
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line
 
 CHART_LINES = 8  # of the chart on the page, without axis and marks
-LEAST_CHART = 5  # lines that a chart needs, axis and marks among them
 _SCALE = 7  # columns of the scale of counts
 _TICK = 8  # columns that a duration on the axis needs
 _LEAST_SHARE = 0.05  # percent: below it would read as none

@@ -26,7 +26,7 @@ class LanePanes(Controls):
         if placed.pane == "chain":
             return self._chain(placed)
         if placed.pane == "chart":
-            return self._chart(placed, frame)
+            return self._chart(placed)
         return None
 
     def call_lines(self, width: int) -> list[Line]:
@@ -91,7 +91,7 @@ class LanePanes(Controls):
             *(fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[: placed.height - 1]),
         ]
 
-    def _chart(self, placed: Placed, frame: Frame) -> list[Line]:
+    def _chart(self, placed: Placed) -> list[Line]:
         row = self.panes.calls.selected_row
         name = escape_text(row.api, ascii_only=self.glyphs.ascii) if row else "no call"
         head = self.panes.title(name, "[Enter] on a call", placed.width, focused=False)

@@ -164,7 +164,7 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
     if not rows:
         return []
     if rows < TABS_ROWS:
-        pane = needs.focus if needs.focus in ("calls", "threads") else "processes"
+        pane = "processes" if needs.focus in ("gpus", "timeline", "findings") else needs.focus
         return [Placed(pane, 0, top, width, rows)]
     stack = STACK_ROWS - TIMELINE_LEAST if needs.timeline else STACK_ROWS
     # The process table takes what it needs and no more than half; the details have the rest.

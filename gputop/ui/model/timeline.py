@@ -14,7 +14,6 @@ from gputop.ui.model.lanehistory import MARKS, Cells, LaneHistory
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line
 
 SPANS_S = (10, 60, 300)
-LEAST_LINES = 4  # title, a GPU, a thread, the axis
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
 _MOST_TICKS = 6
 _NOW = " now"
