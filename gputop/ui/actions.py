@@ -12,7 +12,8 @@ _SIGNAL = "send the selected process a signal: a menu, and a question before it 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; else zoom"
+_TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -65,12 +66,13 @@ ACTIONS: tuple[Action, ...] = (
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, processes, calls, threads, GPUs",
+        "next pane: verdict, processes, calls, threads, timeline, GPUs, findings",
         "Move",
         6,
     ),
     Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
     Action("zoom", ("z",), "z", "z|zoom", "the focused pane takes the screen, or gives it back", "Move", 7),
+    Action("timeline", ("t", "6"), "t 6", "t|timeline", _TIMELINE, "Move", 7),
     Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.format import escape_text
 from gputop.frame import Frame
 from gputop.ui.actions import actions_of
+from gputop.ui.model.lanecells import meanings
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
 FILTER_HELP = (
@@ -55,6 +56,9 @@ def help_page(mode: str, width: int, glyphs: Glyphs, *, readonly: bool = False) 
         out += _entry(name, text, 15, width, "value")
     storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
+    out += [((" ", ""),), ((" Timeline", "head"),)]
+    for sign, text in meanings(glyphs):
+        out += _entry(sign, text, 21, width, "value")
     return [line for line in out if line[0][0]]
 
 

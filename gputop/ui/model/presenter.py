@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gputop.frame import Frame
 from gputop.ui.model import details, gpus, header, pages, processes
-from gputop.ui.model.controls import Controls
 from gputop.ui.model.copying import page_text, row_text
 from gputop.ui.model.hiding import without
+from gputop.ui.model.lanepanes import LanePanes
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -25,7 +25,7 @@ from gputop.ui.model.verdict import storm_costs, verdict_line
 _WHOLE_PAGE = 100_000  # lines: more than any page has
 
 
-class Presenter(Controls):
+class Presenter(LanePanes):
     """The lines of the screen, made from the state of the view and a frame."""
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -38,10 +38,14 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = without(plan(width, height, self._needs(width, height)), self.hidden)
+        panes = without(plan(width, height, self._needs(width, height)), self.hidden)
+        self._placed = self._with_keys(panes)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
-            for offset, line in enumerate(self._pane(placed)[: placed.height]):
+            lines = self._pane(placed)[: placed.height]
+            # what stands to the right of a pane stands there beside its empty lines, too
+            lines += [fit_line((), placed.width)] * (placed.height - len(lines))
+            for offset, line in enumerate(lines):
                 rows[placed.y + offset].append((placed.x, line))
         lines = [self._joined(row, width) for row in rows]
         return [ascii_line(line) for line in lines] if self.glyphs.ascii else lines
@@ -79,6 +83,9 @@ class Presenter(Controls):
             detail=self._detail_shown,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
+            timeline=self.timeline.wanted() if self.timeline_shown else 0,
+            threads=self.most_threads(),
+            explained=frame is not None and frame.calls_observed,
         )
 
     def status(self) -> header.Status:
@@ -121,6 +128,9 @@ class Presenter(Controls):
             return self._storms(placed, self.frame)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
+        lines = self.lane_pane(placed, self.frame)
+        if lines is not None:
+            return lines
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
 
@@ -174,20 +184,13 @@ class Presenter(Controls):
             return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "signals" and self.menu is not None:
             return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
+        if self.overlay == "call":
+            return self._scrolled("Call", self.call_lines(placed.width), placed)
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs, readonly=self.sender is None)
             return self._scrolled("Help", lines, placed)
         lines = pages.problems_page(self._told, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
-
-    def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
-        self._page = placed.height - 1
-        self._overlay_length = len(lines)
-        self._scroll = max(0, min(self._scroll, len(lines) - self._page))
-        below = len(lines) - self._scroll - self._page
-        right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
-        shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
-        return [self.panes.title(title, right, placed.width, focused=True), *shown]
 
     def key_at(self, x: int, y: int) -> str:
         """The name of the action whose key stands there in the footer, "" anywhere else."""

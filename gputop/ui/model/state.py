@@ -12,6 +12,7 @@ from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
+from gputop.ui.model.timeline import Timeline
 
 LOG_LINES = 2_000
 
@@ -22,7 +23,7 @@ class ViewState(Prompting):
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``call``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
         hidden: The panes that the user has hidden.
         complaints: What is wrong with the preferences, in sentences.
@@ -60,6 +61,8 @@ class ViewState(Prompting):
         self.log: list[str] = []
         self.explained = Explained()
         self.chain = ChainPage()
+        self.timeline = Timeline(self.glyphs)
+        self.timeline_wanted: bool | None = None  # None: where there is room
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -105,6 +108,7 @@ class ViewState(Prompting):
         """
         self.explained = explained
         self.chain.take(explained)
+        self.timeline.take(explained)
 
     def _show_details(self) -> None:
         row, frame = self.selected, self.frame
