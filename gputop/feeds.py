@@ -139,7 +139,7 @@ def _explained(explainer: LiveExplainer | ReplayExplainer) -> Explained:
     verdict = explainer.verdict
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
-    return Explained(verdict.report, verdict.end_ns, verdict.start_ns)
+    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
 
 
 def frame_at(reader: SessionReader, index: int) -> Frame:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from gputop.frame import Frame
 
 if TYPE_CHECKING:
+    from gputop.explain.lanes import Lanes
     from gputop.explain.report import Report
 
 
@@ -29,12 +30,14 @@ class Explained:
         end_ns: The moment, CLOCK_MONOTONIC.
         start_ns: What the report's times count from.
         problem: Why there is none, "" when one is coming.
+        lanes: The same seconds column by column, None while there are none.
     """
 
     report: Report | None = None
     end_ns: int = 0
     start_ns: int = 0
     problem: str = ""
+    lanes: Lanes | None = None
 
 
 class Transport(Protocol):
