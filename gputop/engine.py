@@ -175,7 +175,7 @@ class Engine:
         mark, data = self._mark, self._mark.data
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         lost = data.get("lost", {})
-        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns)
+        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.Window(
             list(self._ticks),
             window_ns,
