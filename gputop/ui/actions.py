@@ -12,7 +12,7 @@ _SIGNAL = "send the selected process a signal: a menu, and a question before it 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; a GPU: its page"
+_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; a GPU: its page; else zoom"
 _TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or go on; live data is still collected"
 

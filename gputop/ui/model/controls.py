@@ -42,14 +42,14 @@ class Controls(SignalControls):
         if self._moves_finding and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
-        elif self.focus == "gpus" and not self.overlay and self.frame is not None:
-            self.panes.gpus.move(by, self.frame)
         elif self.overlay == "signals" and self.menu is not None:
             self.menu.move(by)
         elif self.focus == "timeline" and not (self.overlay or self.zoomed):
             self.move_subject(by)
         elif self.overlay == "call" and abs(by) != self._page_of():
             self.panes.calls.move(by)
+        elif self.focus == "gpus" and not self.overlay and self.frame is not None:
+            self.panes.gpus.move(by, self.frame)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:

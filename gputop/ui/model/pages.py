@@ -29,10 +29,10 @@ COLUMNS_HELP = (
     ("NOW", "calls that have not returned yet, and the age of the oldest"),
     ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
     ("C", "the thread made a CUDA call"),
+    ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
     ("SM% TENS%", "GPUs: time in which SMs had work, in which tensor cores had (from Hopper on)"),
     ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
     ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
-    ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
 
