@@ -227,6 +227,18 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
     assert re.search(r"4242 .* 2 +alice", page)
 
 
+def test_lines_to_spare_show_who_uses_the_gpus() -> None:
+    """The wide screen gives the pane as many lines as the findings beside it."""
+    busy = replace(PROCESSES[0], pid=7, sm_percent=90, user="bob", watched=False)
+    rows = (hopper(0), hopper(1, processes=(busy,)))
+    lines = lines_of(presenter(*rows, size=(200, 50)), (200, 50))
+    first = next(at for at, line in enumerate(lines) if re.search("GPU +PID TYPE", line))
+    assert re.search(r"1 +7 +C +9\.0G +90 +10 .* bob +\[docker 0123456789ab\] python", lines[first + 1])
+    assert re.search(r"0 +4242 +C .* alice ", lines[first + 2])
+    assert any("+1 process " in line for line in lines), "that of which there is nothing known"
+    assert not any("PID TYPE" in line for line in lines_of(presenter(*rows, size=(120, 40))))
+
+
 def test_the_cursor_chooses_whose_page_opens() -> None:
     rows = [replace(hopper(index), name=f"card {index}") for index in range(3)]
     shown = presenter(*rows, keys=(TO_GPUS, "down"))
