@@ -16,6 +16,7 @@ from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
 from gputop.ui.feed import RecordingState
 from gputop.ui.model.look import plain
+from gputop.ui.model.prompt import Prompt
 
 Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
 
@@ -336,3 +337,23 @@ async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
         feed.newest = fake.frame(1, processes=5)
         app.poll()
         assert app.presenter.panes.processes.selected == 4263
+
+
+async def test_while_a_question_is_open_keys_type_and_only_ctrl_c_quits() -> None:
+    answers = list[str]()
+
+    def answered(text: str) -> str:
+        answers.append(text)
+        return ""
+
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        app.presenter.ask(Prompt("go to", "", "-30s or 50%"), answered)
+        await pilot.press("5", "q", "backspace", "question_mark", "backspace", "0", "percent_sign")
+        assert text_of(app).splitlines()[-1].startswith(" go to 50%")
+        assert not app.presenter.overlay
+        await pilot.press("enter")
+        assert answers == ["50%"]
+        assert "quit" in text_of(app).splitlines()[-1]
+        app.presenter.ask(Prompt("go to"), answered)
+        await pilot.press("ctrl+c")
+        assert app.return_value == 0

@@ -7,6 +7,7 @@ import os
 import signal
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -170,6 +171,22 @@ class GputopApp(App[int]):
     def on_canvas_wheel_turned(self, event: Canvas.WheelTurned) -> None:
         """The wheel."""
         self.presenter.wheel(event.x, event.y, event.by)
+        self.paint()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a question is open, keys type instead of acting; ctrl+c still quits."""
+        return self.presenter.prompt is None or action != "act" or parameters == ("quit_now",)
+
+    def on_key(self, event: events.Key) -> None:
+        """A key for the question that is open."""
+        if self.presenter.prompt is not None:
+            event.prevent_default()
+            self.presenter.prompt_key(event.key, event.character)
+            self.paint()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A paste into the question that is open."""
+        self.presenter.prompt_paste(event.text)
         self.paint()
 
     def action_act(self, name: str) -> None:

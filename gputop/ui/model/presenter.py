@@ -96,6 +96,8 @@ class Presenter(Controls):
         if placed.pane == "banner":
             return self._banner(width, self.size[1])
         if placed.pane == "footer":
+            if self.prompt is not None:
+                return [self.prompt.line(width, glyphs)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
             return [header.transport_line(self.transport, width, glyphs)]

@@ -11,11 +11,12 @@ from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
+from gputop.ui.model.prompt import Prompting
 
 LOG_LINES = 2_000
 
 
-class ViewState:
+class ViewState(Prompting):
     """The state of the view.
 
     Attributes:
@@ -36,6 +37,7 @@ class ViewState:
             selected_pid: The process selected as soon as it appears.
             title: What is watched, for the header.
         """
+        super().__init__()
         self.glyphs = ASCII if ascii_only else UNICODE
         self.mode = mode
         self.title = title
