@@ -18,8 +18,15 @@ class LossFinder:
     the next number is there twice, which is no loss.
     """
 
-    def __init__(self, start_ns: int) -> None:
+    def __init__(self, start_ns: int, *, cut: bool = False) -> None:
+        """Start before the first record.
+
+        Args:
+            start_ns: From when on records are missed.
+            cut: The records begin in the middle of the observation, so the first number of a CPU tells nothing.
+        """
         self._start_ns = start_ns
+        self._cut = cut
         self._seq: dict[int, int] = {}
         self._time: dict[int, int] = {}
         self._begin: list[int] = []
@@ -38,7 +45,8 @@ class LossFinder:
             self._add(cpu, records["seq"].take(rows), records["t_end"].take(rows))
 
     def _add(self, cpu: int, seq: Ints, time: Ints) -> None:
-        before = np.uint32(self._seq.get(cpu, 0))
+        unseen = (int(seq[0]) - 1) & 0xFFFFFFFF if self._cut else 0
+        before = np.uint32(self._seq.get(cpu, unseen))
         step = np.diff(seq.astype(np.uint32), prepend=before).astype(np.int32)
         self._seq[cpu] = int(seq[-1])
         if (step != 1).any():

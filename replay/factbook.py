@@ -1,0 +1,88 @@
+"""What is known at a moment of a session, as the samples that would say it: for what begins in the middle."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from probes.source import APIS, FILES, NAMES, NOTE, PROBLEM, PROCESS, Sample
+
+_NOTES: Final = 32  # readers show fewer
+_ROWS: Final = 10_000  # of names or files in one sample, which is bounded
+
+
+class FactBook:
+    """Takes facts in; ``samples`` are as few as say the same."""
+
+    def __init__(self) -> None:
+        """Start without facts."""
+        self._processes: dict[int, dict[str, Any]] = {}
+        self._names: dict[int, tuple[int, str]] = {}
+        self._files: dict[tuple[int, int], str] = {}
+        self._apis: Sample | None = None
+        self._problems: dict[str, Sample] = {}
+        self._notes: deque[Sample] = deque(maxlen=_NOTES)
+
+    def take(self, sample: Sample) -> None:
+        """Take a sample in; kinds that are no facts are ignored."""
+        data = sample.data
+        if sample.kind == PROCESS:
+            self._take_process(data)
+        elif sample.kind == NAMES:
+            for tid, pid, name in zip(data["tid"], data["pid"], data["name"], strict=True):
+                self._names[tid] = (pid, name)
+        elif sample.kind == FILES:
+            for pid, fd, what in zip(data["pid"], data["fd"], data["what"], strict=True):
+                self._files[pid, fd] = what
+        elif sample.kind == APIS:
+            self._apis = sample
+        elif sample.kind == NOTE:
+            self._notes.append(sample)
+        elif sample.kind == PROBLEM:
+            # a problem about the same thing replaces the one before; one without words ends it
+            text, about = str(data.get("text", "")), str(data.get("about", ""))
+            self._problems.pop(about or text, None)
+            if text:
+                self._problems[about or text] = sample
+
+    def _take_process(self, data: dict[str, Any]) -> None:
+        known = self._processes.get(data["pid"])
+        if known and known.get("exited_ns") is not None and data.get("exited_ns", known) is None:
+            known = None  # the number was given to a new process
+        merged = {**(known or {}), **data}
+        if known and "seen_ns" in known:
+            merged["seen_ns"] = known["seen_ns"]
+        self._processes[data["pid"]] = merged
+
+    def copy(self) -> FactBook:
+        """Facts that grow apart from these."""
+        other = FactBook()
+        other._processes, other._names = dict(self._processes), dict(self._names)
+        other._files, other._apis = dict(self._files), self._apis
+        other._problems, other._notes = dict(self._problems), self._notes.copy()
+        return other
+
+    def samples(self, time_ns: int) -> list[Sample]:
+        """The facts.
+
+        Args:
+            time_ns: The moment that they are told at.
+        """
+        rows = [Sample(PROCESS, time_ns, dict(data)) for data in self._processes.values()]
+        names = [(tid, pid, name) for tid, (pid, name) in self._names.items()]
+        files = [(pid, fd, what) for (pid, fd), what in self._files.items()]
+        return [
+            *([self._apis] if self._apis is not None else []),
+            *rows,
+            *_tables(NAMES, time_ns, ("tid", "pid", "name"), names),
+            *_tables(FILES, time_ns, ("pid", "fd", "what"), files),
+            *self._problems.values(),
+            *self._notes,
+        ]
+
+
+def _tables(kind: str, time_ns: int, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[Sample]:
+    return [
+        Sample(kind, time_ns, dict(zip(columns, map(list, zip(*part, strict=True)), strict=True)))
+        for part in (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
+    ]
