@@ -18,7 +18,8 @@ import pytest
 from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
 from gputop.explain.report import Finding
 from gputop.explain.window import Verdict, Window
-from gputop.feeds import LiveFeed, ReplayFeed
+from gputop.feeds import LiveFeed
+from gputop.player import ReplayFeed
 from gputop.simgpu import build
 from probes import api
 from probes.live import LivePlan, LiveSource

@@ -13,8 +13,8 @@ import pytest
 
 from gputop.engine import Engine
 from gputop.explain.evidence import Gatherer
-from gputop.feeds import frame_at
 from gputop.frame import Frame
+from gputop.player import frame_at
 from probes.source import Item, Sample
 from replay.history import PARTS, History
 from replay.history_reader import HistoryReader
@@ -185,12 +185,10 @@ def test_what_is_kept_of_a_cut_history_stands_alone(
     for item in items[:half]:
         history.write(item)
     writer = kept(history, tmp_path / "kept.gputop", whole=whole, private=private)
-    frames, engine = [], Engine(made.HEADER)
     for item in items[half:]:
         history.write(item)
-    for item in items:
-        if engine.feed(item):
-            frames.append(engine.frame())
+    engine = Engine(made.HEADER)
+    frames = [engine.frame() for item in items if engine.feed(item)]
     writer.close()
     reader = SessionReader(tmp_path / "kept.gputop")
     assert reader.problems == []

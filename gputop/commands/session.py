@@ -16,7 +16,6 @@ from gputop.child import (
     NOT_FOUND,
     Child,
     ChildError,
-    Identity,
     behind_sudo,
     interpreter_prefixes,
 )
@@ -39,6 +38,8 @@ class Session:
     reason: str
     child: Child | None
     writer: SessionWriter | None
+    header: dict[str, Any]  # of files and of the history
+    owner: tuple[int, int] | None  # of files, behind sudo
 
     def release(self) -> None:
         """Lets the command start.
@@ -122,14 +123,19 @@ def open_session(
         child = Child(options.command, environment, identity, output)
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
     source, reason = _start_source(options, child, environment, nvml_library, rate_hz)
+    from gputop.cli import program_version
+
+    header = {**source.header, "gputop": program_version(), "command": list(options.command)}
+    owner = (user.uid, user.gid) if user else None
     try:
-        writer = _open_file(record_to, source.header, options, user) if record_to else None
+        private = options.private
+        writer = SessionWriter(record_to, header, owner=owner, private=private) if record_to else None
     except SessionError as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer)
+    return Session(source, reason, child, writer, header, owner)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:
@@ -157,13 +163,3 @@ def _start_source(
         nvml_library=nvml_library,
     )
     return start_observer(plan, own_command(options))
-
-
-def _open_file(
-    path: str, header: Mapping[str, Any], options: argparse.Namespace, user: Identity | None
-) -> SessionWriter:
-    from gputop.cli import program_version
-
-    facts = {**header, "gputop": program_version(), "command": list(options.command)}
-    owner = (user.uid, user.gid) if user else None
-    return SessionWriter(path, facts, owner=owner, private=options.private)

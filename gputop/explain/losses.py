@@ -23,7 +23,7 @@ class LossFinder:
 
         Args:
             start_ns: From when on records are missed.
-            cut: The records begin in the middle of the observation, so the first number of a CPU tells nothing.
+            cut: The records begin in the middle of a session: the first number of a CPU tells nothing.
         """
         self._start_ns = start_ns
         self._cut = cut

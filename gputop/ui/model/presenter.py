@@ -16,6 +16,7 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
+from gputop.ui.model.timebar import transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 
@@ -80,6 +81,7 @@ class Presenter(Controls):
             mode=self.mode,
             paused=self.paused,
             behind_ns=self.behind_ns,
+            playing=self.transport is not None and self.transport.playing,
             title=self.title,
             failure=self.failure,
             recording=self.recording,
@@ -98,9 +100,11 @@ class Presenter(Controls):
         if placed.pane == "footer":
             if self.prompt is not None:
                 return [self.prompt.line(width, glyphs)]
+            if self.notice:
+                return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
-            return [header.transport_line(self.transport, width, glyphs)]
+            return [transport_line(self.transport, width, glyphs)]
         if placed.pane == "overlay":
             return self._overlay(placed)
         if placed.pane == "log":
@@ -152,7 +156,8 @@ class Presenter(Controls):
 
     def _overlay(self, placed: Placed) -> list[Line]:
         if self.overlay == "why":
-            lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
+            past = self.mode == "replay" or self.paused
+            lines = self.chain.lines(placed.width, self.glyphs, replay=past)
             return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs)
