@@ -16,6 +16,8 @@ from replay.items import ItemReader
 
 _SEEK_SLACK_NS = 2_000_000_000
 _STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
+_LONGEST_TURN_S = 1.0
+_LOOKING = "looking at this moment ..."
 SPEEDS = (0.25, 64.0)
 
 
@@ -112,7 +114,10 @@ class ReplayFeed:
         found = explained_by(self._explainer)
         ahead = found.end_ns - self.position_ns
         behind = _STALE_NS * max(self._speed, 1.0)
-        return Explained(problem=found.problem) if ahead > _STALE_NS or -ahead > behind else found
+        if found.report is not None and ahead <= _STALE_NS and -ahead <= behind:
+            return found
+        traced = self._reader.header.get("calls_observed") is not False
+        return Explained(problem=found.problem or (_LOOKING if traced else ""))
 
     def failure(self) -> str | None:
         """What went wrong, in a sentence."""
@@ -220,7 +225,8 @@ class ReplayFeed:
         if wanted is not None:
             self._go(wanted)
         elif playing:
-            self._clock_ns += (time.monotonic() - began) * 1e9 * self._speed
+            # after ctrl+z and fg it goes on where it was
+            self._clock_ns += min(time.monotonic() - began, _LONGEST_TURN_S) * 1e9 * self._speed
             self._reader.refresh()
             self._advance(mark_at(self._reader, int(self._clock_ns)))
         else:

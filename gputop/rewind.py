@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from gputop.explain.live import ReplayExplainer
@@ -50,6 +51,7 @@ class Rewind:
         self._marked = marked
         self._held: Frame | None = None
         self._held_why = Explained()
+        self._held_ns = 0
         self._player: ReplayFeed | None = None
         self._speed = 1.0
 
@@ -79,8 +81,9 @@ class Rewind:
         if self._player is None:
             return self._held_why
         found = self._player.explained()
-        known = found.report is not None or found.problem
-        return found if known or self._player.position_ns != self._held_why.end_ns else self._held_why
+        return (
+            found if found.report is not None or self._player.position_ns != self._held_ns else self._held_why
+        )
 
     def failure(self) -> str | None:
         """What went wrong with the player, in a sentence."""
@@ -175,6 +178,7 @@ class Rewind:
         if self.live:
             self._held_why = self._why()
             self._held = self._newest()
+            self._held_ns = self._held.time_ns if self._held is not None else 0
 
     def _open(self) -> ReplayFeed | None:
         """The player at the moment held; None where nothing of the past is there."""
@@ -198,6 +202,7 @@ class Rewind:
         return self._player
 
     def _close_player(self) -> None:
-        if self._player is not None:
-            self._player.close()
-            self._player = None
+        player, self._player = self._player, None
+        if player is not None:
+            # it may be in the middle of an explanation, and the screen waits for nobody
+            threading.Thread(target=player.close, name="gputop-close", daemon=True).start()

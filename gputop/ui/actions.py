@@ -78,6 +78,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
+    Action("suspend", ("ctrl+z",), "^Z", "", "suspend; fg in the shell brings it back", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
     Action("quit_now", ("ctrl+c", "ctrl+q"), "^C", "", "quit", "Session"),
 )

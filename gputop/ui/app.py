@@ -73,6 +73,8 @@ class GputopApp(TimeKeys, App[int]):
     def on_mount(self) -> None:
         """Start to poll."""
         self._first_poll()
+        # after ctrl+z and fg the terminal is blank, also where a line is as it was
+        self.app_resume_signal.subscribe(self, lambda _: self.query_one(Canvas).refresh())
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
@@ -203,13 +205,16 @@ class GputopApp(TimeKeys, App[int]):
         """Quit."""
         self.exit(0)
 
+    def do_suspend(self) -> None:
+        """Stop as a job of the shell; what is lost meanwhile is counted."""
+        self.action_suspend_process()
+
     def do_open(self) -> None:
         """In the chain: to the moment that its cursor is on. Else open what is selected."""
         moment, transport = self.presenter.moment_ns(), self.feed.transport
         self.presenter.act("open")
         if moment is not None and not transport.live:
-            transport.seek(moment + AFTER_NS)
-            transport.step(0)  # nobody wants to see it go by
+            self.go_to(moment + AFTER_NS)
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

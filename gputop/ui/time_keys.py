@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from gputop.format import escape_text, format_bytes, format_duration
-from gputop.landmarks import FINDING, MARKED
+from gputop.landmarks import FINDING, MARKED, Landmark
 from gputop.player import SPEEDS
 from gputop.ui.feed import Feed, Recorder
 from gputop.ui.model.jump import HINT, jump_target
@@ -26,6 +26,7 @@ class TimeKeys:
 
     feed: Feed
     presenter: Presenter
+    _visited: Landmark | None = None  # the landmark that was gone to, until time moves otherwise
 
     def transport_view(self) -> TransportView | None:
         """Where the screen stands in time; None while it is live."""
@@ -43,19 +44,23 @@ class TimeKeys:
 
     def do_pause(self) -> None:
         """Hold time, or let it go."""
+        self._visited = None
         self.feed.transport.toggle()
 
     def do_newest(self) -> None:
         """To the newest frame."""
+        self._visited = None
         self.feed.transport.go_live()
 
     def do_step(self) -> None:
         """One mark forward."""
         if not self.feed.transport.live:
+            self._visited = None
             self.feed.transport.step(1)
 
     def do_step_back(self) -> None:
         """One mark back."""
+        self._visited = None
         self.feed.transport.step(-1)
 
     def do_slower(self) -> None:
@@ -83,7 +88,7 @@ class TimeKeys:
         if transport.live or self.presenter.overlay:
             self.presenter.act(edge)
         else:
-            transport.seek(transport.start_ns if edge == "home" else transport.end_ns)
+            self.go_to(transport.start_ns if edge == "home" else transport.end_ns)
 
     def do_next_finding(self) -> None:
         """To the next finding or marker."""
@@ -95,16 +100,23 @@ class TimeKeys:
 
     def _to_landmark(self, by: int) -> None:
         transport, presenter = self.feed.transport, self.presenter
-        at = transport.position_ns
         places = [mark for mark in transport.landmarks() if mark.kind in (FINDING, MARKED)]
-        places = [mark for mark in places if (mark.time_ns > at if by > 0 else mark.time_ns < at)]
+        # its frame may be a little older than the landmark: the next is counted from the landmark itself
+        at = Landmark(transport.position_ns, "", "") if self._visited is None else self._visited
+        places = [mark for mark in places if (mark > at if by > 0 else mark < at)]
         if not places:
             presenter.notice = f"no {'later' if by > 0 else 'earlier'} finding or marker"
             return
         chosen = places[0 if by > 0 else -1]
-        transport.seek(chosen.time_ns)
-        transport.step(0)  # nobody wants to see it go by
+        self.go_to(chosen.time_ns)
+        self._visited = chosen
         presenter.notice = f"{chosen.kind}: {escape_text(chosen.text)}"
+
+    def go_to(self, time_ns: int) -> None:
+        """Go to a moment and stay: nobody wants to see it go by."""
+        self._visited = None
+        self.feed.transport.seek(time_ns)
+        self.feed.transport.step(0)
 
     def do_jump(self) -> None:
         """Ask for a moment, and go there."""
@@ -115,7 +127,7 @@ class TimeKeys:
         frame = self.presenter.frame
         try:
             if frame is not None:
-                self.feed.transport.seek(jump_target(text, self.feed.transport, frame))
+                self.go_to(jump_target(text, self.feed.transport, frame))
         except ValueError as error:
             return str(error)
         return ""
@@ -148,8 +160,8 @@ class TimeKeys:
         if span_ns <= 0:
             self._ask_path(recorder, history=False)
             return
-        held = f"{format_duration(span_ns)}, {format_bytes(size)}"
-        question = Prompt(f"record: begin with the last {held} that are kept?", "y", "y or n")
+        held = f"{format_duration(span_ns)} ({format_bytes(size)})"
+        question = Prompt(f"record: include the last {held}?", "y", "y or n")
         self.presenter.ask(question, lambda text: self._ask_history(recorder, text))
 
     def _ask_history(self, recorder: Recorder, text: str) -> str:
