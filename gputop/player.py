@@ -77,6 +77,7 @@ class ReplayFeed:
         self._frame = frame if frame is not None else self._frame_at(start_index)
         self._caught_up = False
         self._wanted: int | None = None
+        self._aim = start_index  # where the last key goes to, reached or not: the next step counts from there
         self._playing = playing
         self._speed = speed
         self._clock_ns = float(reader.marks[start_index])
@@ -169,16 +170,15 @@ class ReplayFeed:
         """Play or pause; at the end, play from the beginning."""
         with self._lock:
             if not self._playing and self._index == self._newest and not self._reader.refresh():
-                self._wanted = 0
+                self._wanted = self._aim = 0
             self._playing = not self._playing
         self._wake.set()
 
     def step(self, marks: int) -> None:
         """Pauses and moves by marks."""
         with self._lock:
-            base = self._index if self._wanted is None else self._wanted
             self._reader.refresh()
-            self._wanted = min(max(base + marks, self._reader.first), self._newest)
+            self._wanted = self._aim = min(max(self._aim + marks, self._reader.first), self._newest)
             self._playing = False
         self._wake.set()
 
@@ -186,7 +186,7 @@ class ReplayFeed:
         """Goes to the newest mark that is not after ``time_ns``."""
         with self._lock:
             self._reader.refresh()
-            self._wanted = mark_at(self._reader, time_ns)
+            self._wanted = self._aim = mark_at(self._reader, time_ns)
         self._wake.set()
 
     def set_speed(self, speed: float) -> None:
@@ -268,7 +268,10 @@ class ReplayFeed:
             self._playing &= self._caught_up
 
     def _show(self, index: int, frame: Frame) -> None:
-        self._index, self._caught_up = index, False
+        with self._lock:
+            self._index, self._caught_up = index, False
+            if self._wanted is None:
+                self._aim = index
         self._explainer.show(index, exact=not self._playing)
         self._frame = frame
 

@@ -19,6 +19,7 @@ from gputop.recorder import Recorder
 from gputop.simgpu import build
 from probes.live import LivePlan, LiveSource
 from replay.history import History
+from replay.history_reader import HistoryReader
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
@@ -60,9 +61,14 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
     feed = _Frames(source, writer)
     feed.start()
     time.sleep(3.5)
+    past = HistoryReader(feed.recorder.history)
     workload.terminate()
     workload.wait()
+    engine = Engine(past.header)
+    stepped = [engine.frame() for item in past.items() if engine.feed(item)]
     feed.close()
+    assert len(stepped) > 10
+    assert stepped == feed.frames[: len(stepped)]
     assert feed.failure() is None
     reader = SessionReader(tmp_path / "session.msgpack")
     engine = Engine(reader.header)

@@ -36,7 +36,7 @@ def jump_target(text: str, transport: Transport, frame: Frame) -> int:
         if float(match[1]) > 100:
             raise ValueError(f"{text} is more than there is: type 0% to 100%")
         return start + round((end - start) * float(match[1]) / 100)
-    if match := re.fullmatch(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d*)?))?", text):
+    if match := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d*)?))?", text):
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3] or 0)
         target = _at_clock(round(seconds * NS_PER_S), frame, start)
     elif match := re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|m|h|)", text):
