@@ -96,6 +96,12 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         "--ring", type=_ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
     )
     parser.add_argument(
+        "--lines",
+        choices=("all", "costly", "off"),
+        default="costly",
+        help="calls whose line of Python is looked for: all, those that may be slow, or none (costly)",
+    )
+    parser.add_argument(
         "--private", action="store_true", help="name no process outside the watched ones in a recording"
     )
     parser.add_argument(

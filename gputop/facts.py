@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probes.source import APIS, NAMES, NOTE, PROBLEM, PROCESS, Sample
+from gputop.lines import Stacks
+from probes.source import APIS, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
@@ -16,6 +17,7 @@ class Facts:
     """Grows with each sample; never forgets, so a reader may feed all facts before a mark at once."""
 
     def __init__(self) -> None:
+        self.stacks = Stacks()
         self.processes: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
         self._owners: dict[int, int] = {}
@@ -26,6 +28,7 @@ class Facts:
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
         other = Facts()
+        other.stacks = self.stacks  # shared: what a number stands for never changes
         other.processes, other._names, other._owners = (
             dict(self.processes),
             dict(self._names),
@@ -44,6 +47,8 @@ class Facts:
             for tid, pid, name in rows:
                 self._names[int(tid)] = str(name)
                 self._owners[int(tid)] = int(pid)
+        elif sample.kind == FRAMES:
+            self.stacks.take(data)
         elif sample.kind == APIS:
             self._apis = [(str(row[0]), str(row[1])) for row in data.get("rows", ())]
         elif sample.kind == PROBLEM:

@@ -124,6 +124,10 @@ class LiveFeed:
         """What went wrong, in a sentence."""
         return self._failure or self.recorder.failure or self.transport.failure()
 
+    def fail(self, sentence: str) -> None:
+        """Something went wrong outside of the feed; the screen says it."""
+        self._failure = sentence
+
     def recording(self) -> RecordingState | None:
         """The session file that is being written."""
         return self.recorder.state()

@@ -10,6 +10,7 @@ from gputop.histogram import METHOD
 from gputop.stats import ProcessTotals, Stats
 
 SCHEMA = "gputop.stats/1"
+_LINES_SHOWN = 20  # of a process in the text; JSON has all
 
 
 def stats_to_json(stats: Stats) -> dict[str, Any]:
@@ -61,6 +62,11 @@ def _process_json(process: ProcessTotals) -> dict[str, Any]:
             }
             for thread in process.threads
         ],
+        "lines": [
+            {**row.line.to_json(), "api": row.api, "count": row.count, "sum_ns": row.sum_ns}
+            for row in process.lines
+        ],
+        "unknown_lines": process.unknown_lines,
     }
 
 
@@ -97,7 +103,17 @@ def _process_text(process: ProcessTotals) -> list[str]:
             f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
             for thread in process.threads
         ]
-    return lines
+    return [*lines, *_lines_text(process)]
+
+
+def _lines_text(process: ProcessTotals) -> list[str]:
+    if not process.lines:
+        return []
+    shown = [
+        f"  {row.count:>9}{format_ns(row.sum_ns):>8}  {row.api:<26} {escape_text(row.line.text())}"
+        for row in process.lines[:_LINES_SHOWN]
+    ]
+    return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown]
 
 
 def _call_text(call: CallRow) -> str:

@@ -54,6 +54,9 @@ class Api:
 # groups whose records also carry the growth of run_delay, nvcsw and nivcsw
 COUNTED_GROUPS = frozenset({"copy", "set", "sync", "alloc", "free", "host", "graph", "module"})
 
+# groups whose line of Python is looked for, unless another choice was made
+COSTLY_GROUPS = frozenset({"sync", "copy", "alloc", "free", "host", "graph"})
+
 
 def _rows(layer: str, group: str, text: str) -> list[Api]:
     """Parses lines of ``name key=value …``."""

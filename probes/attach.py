@@ -10,9 +10,10 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from probes import attach_perf, bpfcall, elf, libraries, minimal
 from probes.loader import ProbeError, Programs
@@ -79,7 +80,15 @@ class Attachments:
         Raises:
             ProbeError: The kernel refuses.
         """
-        for name, program in self._programs.tracepoints.items():
+        self.attach_tracepoints(self._programs.tracepoints)
+
+    def attach_tracepoints(self, programs: Mapping[str, int]) -> None:
+        """Attaches programs, by file descriptor, to the raw tracepoints that they are named for.
+
+        Raises:
+            ProbeError: The kernel refuses.
+        """
+        for name, program in programs.items():
             try:
                 self._keep(bpfcall.attach_raw_tracepoint(program, name))
             except OSError as error:
@@ -113,20 +122,33 @@ class Attachments:
             probes = minimal.selection(probes)
         if probes:
             # returns first: a call that is under way then ends without a start and is ignored
-            for program, on_return in ((self._programs.on_return, True), (self._programs.entry, False)):
-                self._attach_probes(program, target, probes, on_return=on_return)
+            uprobes = self._programs.uprobes
+            for program, on_return in ((uprobes["on_return"], True), (uprobes["on_entry"], False)):
+                self._attach_at(
+                    program,
+                    str(target.path),
+                    [probe.offset for probe in probes],
+                    [probe.cookie for probe in probes],
+                    on_return=on_return,
+                )
         return Attached(target, image.build_id, len(probes))
 
-    def _attach_probes(
-        self, program: int, target: libraries.Target, probes: list[libraries.Probe], *, on_return: bool
+    def attach_one(self, program: int, path: Path, offset: int, cookie: int) -> None:
+        """Attaches a program, by file descriptor, at a place of any file.
+
+        Raises:
+            OSError: The file cannot be probed.
+        """
+        with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
+            self._attach_at(program, str(path), [offset], [cookie], on_return=False)
+
+    def _attach_at(
+        self, program: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
     ) -> None:
-        path = str(target.path)
-        offsets = [probe.offset for probe in probes]
-        cookies = [probe.cookie for probe in probes]
         if self._pmu is None or self._detacher is None:
             self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
             return
-        attach_perf.allow_descriptors(len(probes))
+        attach_perf.allow_descriptors(len(offsets))
         links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
         with self._lock:
             if not self._closed:

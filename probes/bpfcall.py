@@ -112,10 +112,11 @@ def attach_raw_tracepoint(program: int, name: str) -> int:
     return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(ctypes.addressof(text), program))
 
 
-def update(map_fd: int, key: bytes, value: bytes) -> None:
-    """Sets one element of a map. Raises OSError: E2BIG when the map is full."""
+def update(map_fd: int, key: bytes, value: bytes, flags: int = 0) -> None:
+    """Sets one element of a map. Raises OSError: E2BIG when the map is full, EEXIST with BPF_NOEXIST."""
     key_buffer, value_buffer = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
-    _bpf(_MAP_UPDATE, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value_buffer), 0))
+    place = ctypes.addressof(key_buffer), ctypes.addressof(value_buffer)
+    _bpf(_MAP_UPDATE, _attribute(map_fd, *place, flags))
 
 
 def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:

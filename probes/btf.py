@@ -31,7 +31,8 @@ WANTED: dict[str, tuple[str, ...]] = {
 
 # the same, where a kernel may lack them: some architectures, versions and configurations do
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "task_struct": ("se", "throttled"),
+    "task_struct": ("se", "throttled", "thread"),
+    "thread_struct": ("fsbase",),  # x86-64
     "sched_entity": ("cfs_rq",),
     "cfs_rq": ("rq", "throttled_clock_self", "throttled_clock_self_time"),
     "rq": ("cpu", "clock"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
-_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
+_SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 2, 4, 11
 _DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_STRSZ = 5, 6, 14, 10
 _STT_FUNC = 2
 _NT_GNU_BUILD_ID = 3
 _SYMBOL: np.dtype[np.void] = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
-MACHINES = {62: "x86_64", 183: "aarch64"}
+_RELOCATION: np.dtype[np.void] = np.dtype([("offset", "<u8"), ("info", "<u8"), ("addend", "<i8")])
+_RELATIVE = 8  # R_X86_64_RELATIVE
+X86_64 = 62
+MACHINES = {X86_64: "x86_64", 183: "aarch64"}
 
 
 class ElfError(Exception):
@@ -45,7 +48,21 @@ class Library:
     sizes_at: dict[int, int] = field(default_factory=dict)
 
 
-class _Image:
+@dataclass(frozen=True, slots=True)
+class Object:
+    """A symbol of any type: its address before the file is loaded somewhere, and its size."""
+
+    address: int
+    size: int
+
+
+class Image:
+    """An ELF file in memory.
+
+    Raises:
+        ElfError: It is none, or not one of 64 bits.
+    """
+
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
         if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:
@@ -61,16 +78,47 @@ class _Image:
         ]
 
     def file_offset(self, address: int) -> int | None:
+        """Where in the file an address comes from."""
         for kind, _flags, offset, start, _physical, in_file, _in_memory, _align in self.segments:
             if kind == _PT_LOAD and start <= address < start + in_file:
                 return int(address - start + offset)
         return None
 
     def string(self, table: int, size: int, offset: int) -> str:
+        """A text of a table of strings."""
         if not 0 <= offset < size:
             return ""
         end = self.data.find(b"\0", table + offset, table + size)
         return self.data[table + offset : end].decode(errors="replace") if end >= 0 else ""
+
+    def read(self, address: int, size: int) -> bytes:
+        """What the file has at an address; empty where it has nothing."""
+        offset = self.file_offset(address)
+        return b"" if offset is None else bytes(self.data[offset : offset + size])
+
+    def pointer(self, address: int) -> int:
+        """The address that a pointer in the file will hold, as if the file were loaded at 0."""
+        for section in self.sections:
+            if section[1] == _SHT_RELA and section[4] + section[5] <= len(self.data):
+                count = section[5] // _RELOCATION.itemsize
+                rows = np.frombuffer(self.data, _RELOCATION, count, section[4]).copy()
+                rows = rows[(rows["offset"] == address) & (rows["info"] & 0xFFFFFFFF == _RELATIVE)]
+                if len(rows):
+                    return int(rows["addend"][0])
+        return int.from_bytes(self.read(address, 8), "little")
+
+    def objects(self, names: Collection[str]) -> dict[str, Object]:
+        """Those of these symbols that are defined here and exported, or else local."""
+        found: dict[str, Object] = {}
+        for kind in (_SHT_DYNSYM, _SHT_SYMTAB):
+            for symbols, strings, size in self.symbols(kind):
+                text = bytes(self.data[strings : strings + size])
+                for name in names:
+                    place = text.find(b"\0" + name.encode() + b"\0") + 1
+                    rows = symbols[(symbols["name"] == place) & (symbols["section"] != 0)]
+                    if place and len(rows):
+                        found.setdefault(name, Object(int(rows["value"][0]), int(rows["size"][0])))
+        return found
 
     def symbols(self, kind: int) -> Iterator[tuple[npt.NDArray[np.void], int, int]]:
         """(symbols, file offset of their strings, size of the strings) of each table of that kind."""
@@ -85,6 +133,7 @@ class _Image:
                 yield table, strings[4], strings[5]
 
     def soname(self) -> str:
+        """DT_SONAME, or empty."""
         tags: dict[int, int] = {}
         for kind, _flags, offset, _address, _physical, size, _memory, _align in self.segments:
             if kind == _PT_DYNAMIC:
@@ -97,6 +146,7 @@ class _Image:
         return self.string(table, tags.get(_DT_STRSZ, 0), tags[_DT_SONAME])
 
     def build_id(self) -> str:
+        """The GNU build id in hex, or empty."""
         for kind, _flags, offset, _address, _physical, size, _memory, _align in self.segments:
             position = offset
             while kind == _PT_NOTE and position + 12 <= offset + size:
@@ -142,12 +192,12 @@ def _read(path: Path, tables: tuple[int, ...], prefix: str) -> Library:
             raise ElfError("an empty file") from error
         with data:
             try:
-                return _parse(_Image(data), tables, prefix)
+                return _parse(Image(data), tables, prefix)
             except (struct.error, IndexError, ValueError) as error:
                 raise ElfError("a damaged ELF file") from error
 
 
-def _parse(image: _Image, kinds: tuple[int, ...], prefix: str) -> Library:
+def _parse(image: Image, kinds: tuple[int, ...], prefix: str) -> Library:
     functions: dict[str, int] = {}
     sizes: dict[int, int] = {}
     tables = [table for kind in kinds for table in image.symbols(kind)]
@@ -171,7 +221,7 @@ def _functions(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 
 def _beginning(
-    image: _Image, symbols: npt.NDArray[np.void], strings: int, size: int, prefix: bytes
+    image: Image, symbols: npt.NDArray[np.void], strings: int, size: int, prefix: bytes
 ) -> npt.NDArray[np.void]:
     """Symbols whose names may begin with ``prefix``: an executable can have a million others."""
     if not prefix or not len(symbols):

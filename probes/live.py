@@ -18,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
+from probes.frames import interpreter
+from probes.frames import programs as line_programs
+from probes.frames.lines import Lines
 from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
@@ -47,6 +50,8 @@ class LivePlan:
         interpreters: Prefixes of Python installations whose wheels may be used.
         program: File of the command to come, which may have the CUDA runtime inside.
         nvml_library: NVML library to load instead of the system's.
+        lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
+        lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
         problems: What cannot be observed, as far as it is known before: sentences.
     """
 
@@ -58,6 +63,8 @@ class LivePlan:
     program: Path | None = None
     nvml_library: Path | None = None
     problems: tuple[str, ...] = ()
+    lines: str = "costly"
+    lines_later: bool = False
 
 
 class LiveSource:
@@ -81,11 +88,13 @@ class LiveSource:
         self._roster = Roster()
         self._files = OpenFiles(platform.machine())
         self._detached = False
+        self._lines: Lines | None = None
+        self._loading: threading.Thread | None = None
 
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Loads the programs, attaches them, starts NVML. Takes about 0.4 s."""
+        """Loads the programs, attaches them, starts NVML: about 0.6 s. See ``ready`` for what comes after."""
         self._start_nvml()
         try:
             self._start_probes()
@@ -95,9 +104,13 @@ class LiveSource:
             raise
 
     def _start_probes(self) -> None:
-        options = loader.Options(self._plan.pids is None, self._plan.ring_bytes, os.getpid())
-        programs = loader.load(options)
-        self._programs = programs
+        plan = self._plan
+        options = loader.Options(plan.pids is None, plan.ring_bytes, os.getpid(), plan.lines)
+        self._programs = programs = loader.load(options)
+        early = None
+        if plan.lines != "off" and not plan.lines_later:
+            with contextlib.suppress(loader.ProbeError):  # tried again below, which tells why
+                early = line_programs.load(programs)
         self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
         self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
@@ -115,11 +128,22 @@ class LiveSource:
         # from here on records may come: with perf events seconds pass until the last library is attached
         self._started_ns = time.monotonic_ns()
         self._attach_libraries()
+        if self._lines is not None and early is not None:
+            self._lines.load(early)
+            self._lines.turn(libraries.all_pids)
+        elif self._lines is not None:
+            self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
+            self._loading.start()
         self._header = self._make_header()
         scan = threading.Thread(
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
         )
         scan.start()
+
+    def ready(self) -> None:
+        """Waits until what is loaded in the background is there: lines of calls are known from then on."""
+        if self._lines is not None:
+            self._lines.wait()
 
     def _start_nvml(self) -> None:
         try:
@@ -138,6 +162,7 @@ class LiveSource:
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
             "tells": dict(self._programs.tells),
+            "lines": self._plan.lines,
             "libraries": [
                 {
                     "path": entry.target.shown,
@@ -176,17 +201,22 @@ class LiveSource:
             return False
 
     def _attach_libraries(self) -> None:
+        plan, tell = self._plan, self._pending.append
+        if plan.lines != "off":
+            pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
+            self._lines = Lines(self._attachments, self._programs, self._wanted, tell, pythons)
         self._scanner = Scanner(
             self._attachments,
+            self._lines,
             self._wanted,
             self._roster.alive,
-            self._pending.append,
-            everyone=self._plan.pids is None,
+            tell,
+            everyone=plan.pids is None,
         )
-        installed = libraries.installed(self._plan.environment, self._plan.interpreters)
+        installed = libraries.installed(plan.environment, plan.interpreters)
         if not self._programs.multi:
             installed = attach_perf.first_of_each(installed)
-        self._scanner.begin(loader.max_cpus(), installed, self._plan.program)
+        self._scanner.begin(loader.max_cpus(), installed, plan.program)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -218,6 +248,8 @@ class LiveSource:
                 deadline = max(deadline + period, time.monotonic())
         self._detach()
         self._ring.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
@@ -260,6 +292,8 @@ class LiveSource:
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
+        if self._lines is not None:
+            yield from self._lines.drain(mark_ns)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
@@ -290,17 +324,21 @@ class LiveSource:
     def close(self) -> None:
         """Asks ``items`` to end after a last mark. Detaching happens there."""
         self._stop.set()
+        if self._lines is not None:
+            self._lines.stop()
 
     def _detach(self) -> None:
         if not self._detached:
             self._detached = True
+            if self._loading is not None:
+                self._loading.join()  # the compiler must not be at work when this process ends
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()
 
     def abandon(self) -> None:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
-        self._stop.set()
+        self.close()
         self._detach()
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import platform
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from probes import bpfcall, btf, registers, schema
+from probes.compiler_memory import return_memory
+from probes.frames.layout import NO_PYTHON
 
 _HERE = Path(__file__).resolve().parent
 SHIM = _HERE / "shim"
-SOURCES = tuple(_HERE / "bpf" / name for name in ("gputop.c", "arguments.h", "calls.c", "scheduler.c"))
+SOURCES = ("base.h", "reads.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
 BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
@@ -27,6 +28,9 @@ UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
+
+# whose line is looked for -> how the programs know
+LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
 
 OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
 ATTACH_VARIABLE = "GPUTOP_ATTACH"
@@ -82,11 +86,13 @@ class Options:
         watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
         ring_bytes: Size of the ring buffer, a power of two of pages.
         own_pid: gputop itself, never watched.
+        lines: Calls whose line of Python is looked for: one of LINES.
     """
 
     watch_all: bool
     ring_bytes: int
     own_pid: int
+    lines: str = "costly"
 
 
 def max_cpus() -> int:
@@ -127,10 +133,10 @@ def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     return wanted == "multi" if wanted else bpfcall.has_uprobe_multi()
 
 
-def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
+def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
     offsets = layout.offsets
     task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
-    defines = {
+    defines: dict[str, int | str] = {
         "TASK_PID": task["pid"],
         "TASK_COMM": task["comm"],
         "TASK_FLAGS": task["flags"],
@@ -150,7 +156,11 @@ def _defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
+        "WANTS_LINE(cookie)": LINES[options.lines],
+        "NO_PYTHON": NO_PYTHON,
     }
+    if "task_struct.thread" in offsets and "thread_struct.fsbase" in offsets:
+        defines["TASK_FSBASE"] = task["thread"] + offsets["thread_struct.fsbase"]
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
     defines |= _interrupt_defines(layout) | _throttle_defines(layout)
@@ -212,6 +222,15 @@ def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: b
     Raises:
         ProbeError: An architecture whose registers are not described.
     """
+    return text_of(SOURCES, defines(options, layout or btf.read_layout(), as_old=as_old))
+
+
+def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = "") -> str:
+    """Files of probes/bpf as one text, behind what all of them need and these definitions.
+
+    Raises:
+        ProbeError: An architecture whose registers are not described.
+    """
     machine = platform.machine()
     if machine not in registers.MACHINES:
         known = " and ".join(registers.MACHINES)
@@ -221,13 +240,16 @@ def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: b
             "#include <linux/types.h>",
             "#include <linux/compiler.h>",
             *registers.defines(machine),
-            *_defines(options, layout or btf.read_layout(), as_old=as_old),
+            *defines,
             schema.c_header(),
-            *(source.read_text() for source in SOURCES),
+            declarations,
+            *((_HERE / "bpf" / source).read_text() for source in sources),
         ]
     )
 
 
+UPROBES = ("on_entry", "on_return")
+MAPS = ("events", "threads", "procs", "cpus", "line_programs")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",
@@ -245,15 +267,16 @@ class Programs:
     """Loaded programs and maps, by file descriptor; ``module`` keeps them alive.
 
     Attributes:
+        options: What they were compiled for.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
         tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
     """
 
-    module: Any
+    options: Options
     multi: bool
     tells: Mapping[str, bool]
-    entry: int
-    on_return: int
+    module: Any
+    uprobes: dict[str, int]
     tracepoints: dict[str, int]
     maps: dict[str, int]
 
@@ -267,40 +290,56 @@ def load(options: Options) -> Programs:
     if problem := kernel_problem(platform.release()):
         raise ProbeError(problem)
     multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
-    attach_type = UPROBE_MULTI if multi else -1
-    bcc = import_bcc()
-    os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
     try:
         layout = btf.read_layout()
-        text = source_text(options, layout, as_old=not multi)
-        module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
-        functions = {
-            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
-            for name in ("on_entry", "on_return")
-        }
-        points = {
-            point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
-            for point, name in TRACEPOINTS.items()
-        }
-        names = ("events", "threads", "procs", "cpus", *(() if multi else ("stopped",)))
-        maps = {name: module[name.encode()].map_fd for name in names}
-    except ProbeError:
-        raise
     except btf.BtfError as error:
         raise ProbeError(str(error)) from error
-    except Exception as error:  # bcc raises plain Exception
-        raise ProbeError(f"the kernel did not take the probes: {error}") from error
-    finally:
-        _return_memory()
+    text = source_text(options, layout, as_old=not multi)
+    names = (*MAPS, *(() if multi else ("stopped",)))
     tells = {
         "interrupts": bool(_interrupt_defines(layout)),
         "throttling": bool(_throttle_defines(layout)),
     }
-    return Programs(module, multi, tells, functions["on_entry"], functions["on_return"], points, maps)
+    return Programs(options, multi, tells, *compile_text(text, UPROBES, TRACEPOINTS, names, multi=multi))
 
 
-def _return_memory() -> None:
-    """Gives the compiler's freed memory back to the system: about 20 MB (docs/probes.md)."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+Compiled = tuple[Any, dict[str, int], dict[str, int], dict[str, int]]
+
+
+def compile_text(
+    text: str, uprobes: Iterable[str], tracepoints: Mapping[str, str], maps: Iterable[str], *, multi: bool
+) -> Compiled:
+    """Compiles a text and loads its programs.
+
+    Args:
+        text: The complete text.
+        uprobes: Names of the programs for uprobes.
+        tracepoints: Raw tracepoints with the names of their programs.
+        maps: Names of the maps that are wanted.
+        multi: The uprobe programs are for multi-uprobe links.
+
+    Returns:
+        bcc's module, which keeps all alive, and file descriptors: uprobe programs by name, tracepoint
+        programs by tracepoint, maps by name.
+
+    Raises:
+        ProbeError: The kernel refuses a program, bcc is missing, or rights are missing.
+    """
+    bcc = import_bcc()
+    os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
+    attach_type = UPROBE_MULTI if multi else -1
+    try:
+        module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
+        functions = {
+            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
+            for name in uprobes
+        }
+        points = {
+            point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
+            for point, name in tracepoints.items()
+        }
+        return module, functions, points, {name: module[name.encode()].map_fd for name in maps}
+    except Exception as error:  # bcc raises plain Exception
+        raise ProbeError(f"the kernel did not take the probes: {error}") from error
+    finally:
+        return_memory()

@@ -158,6 +158,9 @@ class ProcfsSource:
         """Asks ``items`` to end after a last mark."""
         self._stop.set()
 
+    def ready(self) -> None:
+        """Nothing is loaded in the background."""
+
     def abandon(self) -> None:
         """Ends without a last mark."""
         self._stop.set()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from probes import api, libraries, procfs
 from probes.attach import Attachments
+from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped, MmapEvents
 from probes.pages import SharedPages
@@ -28,6 +29,7 @@ class Scanner:
 
     Args:
         attachments: What attaches.
+        lines: What makes lines of Python known; None where they are not asked for.
         wanted: Whether a process may be one whose libraries count.
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
@@ -37,6 +39,7 @@ class Scanner:
     def __init__(
         self,
         attachments: Attachments,
+        lines: Lines | None,
         wanted: Callable[[int], bool],
         watched: Callable[[], Iterable[int]],
         tell: Callable[[Sample], None],
@@ -44,6 +47,7 @@ class Scanner:
         everyone: bool,
     ) -> None:
         self._attachments = attachments
+        self._lines = lines
         self._wanted = wanted
         self._watched = watched
         self._everyone = everyone
@@ -72,11 +76,12 @@ class Scanner:
         """Goes on until ``stop``; for a thread of its own."""
         behind, next_scan = False, 0.0  # records were lost, so the maps have to be read; not all the time
         while not stop.is_set():
+            late = self._lines is not None and self._lines.turn(libraries.all_pids)
             if self._events is None:
-                if not stop.wait(POLL_S):
+                if not stop.wait(_WAIT_S if late else POLL_S):
                     self._poll()
                 continue
-            found, lost = self._events.wait(_WAIT_S)
+            found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
             if found:
                 self._notice(found)
             behind |= lost
@@ -92,6 +97,8 @@ class Scanner:
 
     def _notice(self, found: list[Mapped]) -> None:
         self._attach(self._new(found))
+        if self._lines is not None:
+            self._lines.notice(found)
         watched = set(self._watched())
         for mapping in found:
             drives = libraries.layer(mapping) == api.DRIVER
@@ -127,6 +134,8 @@ class Scanner:
                 self._look_at(pid, drives=True)
         for pid in self._watched():
             self._look_at(pid, drives=False)
+            if self._lines is not None:
+                self._lines.look_at(pid)
 
     # -- programs with the runtime inside ---------------------------------------------------
 

@@ -100,6 +100,9 @@ FIELDS: tuple[Field, ...] = (
     Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated"),
     Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
     Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
+    Field(
+        "stack", "u64", "<u8", "CALL: which Python stack made it, or why that is unknown (frames/layout.py)"
+    ),
 )
 
 # alias -> (field at whose offset it starts, bytes past it, numpy type)
@@ -187,6 +190,7 @@ CALL_STATE: tuple[Field, ...] = (
     Field("run_delay", "u64", "<u8", "the scheduler's counters at entry"),
     Field("nvcsw", "u64", "<u8", ""),
     Field("nivcsw", "u64", "<u8", ""),
+    Field("stack", "u64", "<u8", "as in the record"),
     Field("op", "u16", "<u2", "API row"),
     Field("rank", "u8", "|u1", "layer: driver 0, runtime 1, NCCL 2"),
     Field("out", "u8", "|u1", "what is read at the return: CallOut"),
@@ -236,7 +240,8 @@ CPU_STATE_DTYPE: np.dtype[np.void] = np.dtype(
 )
 
 
-def _c_struct(name: str, fields: tuple[Field, ...], *more: str) -> list[str]:
+def c_struct(name: str, fields: tuple[Field, ...], *more: str) -> list[str]:
+    """The lines of a C structure; ``more`` are members behind the fields."""
     members = [f"\t{field.c_type} {field.name};" for field in fields]
     return [f"struct {name} {{", *members, *(f"\t{line}" for line in more), "};"]
 
@@ -250,10 +255,10 @@ def c_header() -> str:
     lines += [f"#define COPY_SHIFT {COPY_SHIFT}", f"#define NO_SYSCALL {NO_SYSCALL}"]
     lines += [f"#define LOST_{name.upper()} {row}" for row, name in enumerate(LOSS_KINDS)]
     lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}", f"#define MAX_DEPTH {MAX_DEPTH}"]
-    lines += _c_struct("record", FIELDS)
-    lines += _c_struct("call", CALL_STATE)
-    lines += _c_struct("thread", THREAD_STATE, "struct call calls[MAX_DEPTH];")
-    lines += _c_struct("cpu", CPU_STATE, "u64 lost[LOSS_KINDS];")
+    lines += c_struct("record", FIELDS)
+    lines += c_struct("call", CALL_STATE)
+    lines += c_struct("thread", THREAD_STATE, "struct call calls[MAX_DEPTH];")
+    lines += c_struct("cpu", CPU_STATE, "u64 lost[LOSS_KINDS];")
     return "\n".join(lines) + "\n"
 
 

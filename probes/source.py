@@ -35,6 +35,7 @@ PROCESS = "process"  # facts of a process: name, command, user, start
 NAMES = "names"  # thread names by tid
 OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
+FRAMES = "frames"  # Python stacks that CALL records name
 FILES = "files"  # what the file descriptors are on which threads block
 APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence
@@ -67,6 +68,10 @@ class Observer(Source, Protocol):
     @property
     def alive(self) -> list[int]:
         """Watched processes that have not exited."""
+        ...
+
+    def ready(self) -> None:
+        """Waits for what is still being loaded after the source has started."""
         ...
 
     def abandon(self) -> None:

@@ -47,7 +47,7 @@ def decode_records(body: bytes, count: int) -> Records:
             values = tree.numbers(column[2], count, 0)
             tree.columns[name] = values
             if known:
-                records[name] = values.astype(RECORD[name])
+                records[name] = values
     return records
 
 

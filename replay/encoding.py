@@ -52,7 +52,7 @@ _TUPLES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("#who", ("pid", "tid", "cpu")),
     ("#what", ("op", "kind", "depth", "flags", "ret")),
 )
-_REPEATING: Final = frozenset({"bytes", "stream", "aux"})  # sizes, handles, addresses
+_REPEATING: Final = frozenset({"bytes", "stream", "aux", "stack"})  # sizes, handles, addresses
 _OTHERS: Final = tuple(
     name
     for name in RECORD.names or ()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from probes.source import APIS, FILES, NAMES, NOTE, PROBLEM, PROCESS, Sample
+from probes.source import APIS, FILES, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
 _NOTES: Final = 32  # readers show fewer
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
+_STACKS: Final = 200  # the same of Python stacks
+_MOST_STACKS: Final = 100_000
 
 
 class FactBook:
@@ -19,6 +21,7 @@ class FactBook:
         self._processes: dict[int, dict[str, Any]] = {}
         self._names: dict[int, tuple[int, str]] = {}
         self._files: dict[tuple[int, int], str] = {}
+        self._stacks: dict[int, tuple[int, Any]] = {}
         self._apis: Sample | None = None
         self._problems: dict[str, Sample] = {}
         self._notes: deque[Sample] = deque(maxlen=_NOTES)
@@ -34,16 +37,17 @@ class FactBook:
         elif sample.kind == FILES:
             for pid, fd, what in zip(data["pid"], data["fd"], data["what"], strict=True):
                 self._files[pid, fd] = what
+        elif sample.kind == FRAMES:
+            for pid, stack, frames in zip(data["pid"], data["stack"], data["frames"], strict=True):
+                if len(self._stacks) < _MOST_STACKS:
+                    self._stacks[stack] = (pid, frames)
         elif sample.kind == APIS:
             self._apis = sample
         elif sample.kind == NOTE:
             self._notes.append(sample)
         elif sample.kind == PROBLEM:
             # a problem about the same thing replaces the one before; one without words ends it
-            text, about = str(data.get("text", "")), str(data.get("about", ""))
-            self._problems.pop(about or text, None)
-            if text:
-                self._problems[about or text] = sample
+            self._problems[str(data.get("about", "") or data.get("text", ""))] = sample
 
     def _take_process(self, data: dict[str, Any]) -> None:
         known = self._processes.get(data["pid"])
@@ -54,13 +58,18 @@ class FactBook:
             merged["seen_ns"] = known["seen_ns"]
         self._processes[data["pid"]] = merged
 
-    def copy(self) -> FactBook:
-        """Facts that grow apart from these."""
-        other = FactBook()
-        other._processes, other._names = dict(self._processes), dict(self._names)
-        other._files, other._apis = dict(self._files), self._apis
-        other._problems, other._notes = dict(self._problems), self._notes.copy()
-        return other
+    def absorb(self, later: FactBook) -> None:
+        """Take in what was told after these facts."""
+        for data in later._processes.values():
+            self._take_process(data)
+        self._names.update(later._names)
+        self._files.update(later._files)
+        for stack, frames in later._stacks.items():
+            if len(self._stacks) < _MOST_STACKS:
+                self._stacks[stack] = frames
+        self._apis = later._apis or self._apis
+        self._problems.update(later._problems)
+        self._notes.extend(later._notes)
 
     def samples(self, time_ns: int) -> list[Sample]:
         """The facts.
@@ -71,18 +80,22 @@ class FactBook:
         rows = [Sample(PROCESS, time_ns, dict(data)) for data in self._processes.values()]
         names = [(tid, pid, name) for tid, (pid, name) in self._names.items()]
         files = [(pid, fd, what) for (pid, fd), what in self._files.items()]
+        stacks = [(pid, stack, frames) for stack, (pid, frames) in self._stacks.items()]
         return [
             *([self._apis] if self._apis is not None else []),
             *rows,
             *_tables(NAMES, time_ns, ("tid", "pid", "name"), names),
             *_tables(FILES, time_ns, ("pid", "fd", "what"), files),
-            *self._problems.values(),
+            *_tables(FRAMES, time_ns, ("pid", "stack", "frames"), stacks, _STACKS),
+            *(sample for sample in self._problems.values() if sample.data.get("text")),
             *self._notes,
         ]
 
 
-def _tables(kind: str, time_ns: int, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[Sample]:
+def _tables(
+    kind: str, time_ns: int, columns: tuple[str, ...], rows: list[tuple[Any, ...]], most: int = _ROWS
+) -> list[Sample]:
     return [
         Sample(kind, time_ns, dict(zip(columns, map(list, zip(*part, strict=True)), strict=True)))
-        for part in (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
+        for part in (rows[start : start + most] for start in range(0, len(rows), most))
     ]

@@ -40,7 +40,7 @@ class Part:
     Attributes:
         base: Offset of its first byte in the whole history; chunks are found by such offsets.
         entries: Its chunks.
-        facts: What was known before its first chunk.
+        facts: What is told in it.
         since_ns: The mark before its first chunk; the session's start for the very first.
         lost: The counters of lost events at that mark.
     """
@@ -94,7 +94,7 @@ class History:
         self._limit, self._span_ns, self._clock = limit_bytes, span_ns, clock
         self._directory = directory or temporary_directory()
         self._chunker = Chunker(self._emit)
-        self._facts = FactBook()
+        self._before = FactBook()  # what was told before the oldest part
         self._since_ns = int(header.get("start_ns", 0))
         self._lost: Mapping[str, int] = {}
         self._kinds = Entries()
@@ -112,7 +112,8 @@ class History:
             SessionError: it is no plain data.
         """
         if isinstance(item, Sample):
-            self._facts.take(item)
+            with self.lock:
+                (self.parts[-1].facts if self.parts else self._before).take(item)
         self._chunker.write(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self._flushed_ns = self._clock()
@@ -143,7 +144,7 @@ class History:
             if len(self.parts) == 1:
                 self._stop()
                 return
-            self.parts.pop(0).drop()
+            self._drop_oldest()
         part.entries.add(kind, first, last, part.base + part.size)
         part.size += len(chunk)
 
@@ -166,9 +167,13 @@ class History:
         )
 
     def _stop(self) -> None:
-        for part in self.parts:
-            part.drop()
-        self.parts.clear()
+        while self.parts:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        part = self.parts.pop(0)
+        self._before.absorb(part.facts)
+        part.drop()
 
     def _turn_over(self, now_ns: int) -> None:
         """At a mark: a new file when the newest is large or old enough, and no more than there may be."""
@@ -181,7 +186,7 @@ class History:
         while len(self.parts) > 1 and (
             self.size_bytes > limit - limit // PARTS or self.parts[1].since_ns <= now_ns - self._span_ns
         ):
-            self.parts.pop(0).drop()
+            self._drop_oldest()
 
     def _room(self) -> int:
         """Half of what the disk has left goes to the history at most."""
@@ -199,7 +204,7 @@ class History:
             self._too_little(error)
             return  # an older file goes on, if there is one
         entries = Entries(names_of=self._kinds)
-        self.parts.append(Part(file, base, entries, self._facts.copy(), self._since_ns, dict(self._lost)))
+        self.parts.append(Part(file, base, entries, FactBook(), self._since_ns, dict(self._lost)))
 
     # -- what it holds ------------------------------------------------------------------------
 
@@ -224,9 +229,14 @@ class History:
         """The time it holds."""
         return max(self.end_ns - self.start_ns, 0)
 
-    def facts_now(self) -> FactBook:
-        """What is known at the newest chunk; under ``lock``."""
-        return self._facts.copy()
+    def facts(self, *, now: bool) -> FactBook:
+        """What was known at its start, or is known now."""
+        with self.lock:
+            book = FactBook()
+            book.absorb(self._before)
+            for part in self.parts if now else ():
+                book.absorb(part.facts)
+            return book
 
     def lost_now(self) -> dict[str, int]:
         """The counters of lost events at the newest mark; under ``lock``."""

@@ -65,7 +65,7 @@ class HistoryReader(ItemReader):
 
     def _before(self) -> Iterable[Item]:
         part = self._oldest()
-        return part.facts.samples(part.since_ns) if part is not None and part.base else ()
+        return self._history.facts(now=False).samples(part.since_ns) if part is not None and part.base else ()
 
     def _gone(self, row: int) -> bool:
         part = self._oldest()

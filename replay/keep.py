@@ -9,7 +9,6 @@ from typing import Final
 
 from probes.source import MARK
 from replay.chunker import Chunker
-from replay.factbook import FactBook
 from replay.format import MAX_PREFIX_BYTES, SessionError, parse_prefix
 from replay.history import History, Part, cut_header
 from replay.items import unpack_item
@@ -57,7 +56,7 @@ class Kept:
         with history.lock:
             part = history.parts[0] if whole and history.parts else None
             self._from = part.base if part is not None else _after_newest_mark(history)
-            self._facts: FactBook = part.facts.copy() if part is not None else history.facts_now()
+            self._facts = history.facts(now=part is None)
             self._since_ns = part.since_ns if part is not None else history.end_ns
             lost = part.lost if part is not None else history.lost_now()
         self._begins = part is not None and part.base == 0

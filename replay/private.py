@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from probes.schema import ALIASED, ExitFlag, Kind, Records
-from probes.source import FILES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
+from probes.source import FILES, FRAMES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
@@ -53,6 +53,16 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_folders(inner) for inner in value]
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
+def _without_source_folders(stack: Any) -> list[Any]:
+    """The frames of a stack with the last part of each file's path."""
+    frames = stack if isinstance(stack, list | tuple) else ()
+    return [
+        [str(frame[0]).rpartition("/")[2], *frame[1:]]
+        for frame in frames
+        if isinstance(frame, list | tuple) and frame
+    ]
 
 
 def _texts(column: Any) -> list[str]:
@@ -117,6 +127,8 @@ class Disguise:
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in (NOTE, PROBLEM):
             data = _without_folders(data)
+        elif sample.kind == FRAMES:
+            data = {**data, "frames": [_without_source_folders(stack) for stack in data.get("frames", ())]}
         elif sample.kind == FILES:
             data = {**data, "what": [_without_path(what) for what in _texts(data.get("what"))]}
         return Sample(sample.kind, sample.time_ns, data)

@@ -22,6 +22,7 @@ _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
+    "alone": "measures times or looks at the whole machine: no other test may run beside it",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
 

@@ -209,7 +209,9 @@ def test_no_terminal_names_what_needs_none(recording: Path) -> None:
 def test_a_process_that_is_not_there(tmp_path: Path) -> None:
     assert_one_sentence(run("--once", "--pid", NO_PROCESS), 1, f"no process {NO_PROCESS}")
     file = tmp_path / "x"
-    assert_one_sentence(run("record", "-o", str(file), "--pid", f"1,{NO_PROCESS}"), 1, NO_PROCESS)
+    assert_one_sentence(
+        run("record", "--lines", "off", "-o", str(file), "--pid", f"1,{NO_PROCESS}"), 1, NO_PROCESS
+    )
     assert not file.exists()
 
 
@@ -217,7 +219,7 @@ def test_a_process_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/nonexistent/x", "/", "/dev/full", "/proc/x"])
 def test_a_recording_that_cannot_be_created_lets_no_command_run(path: str, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    done = run("record", "-o", path, "--", "touch", str(ran))
+    done = run("record", "--lines", "off", "-o", path, "--", "touch", str(ran))
     assert_one_sentence(done, 1, path.rpartition("/")[0] or path)
     assert not ran.exists()
 
@@ -225,7 +227,7 @@ def test_a_recording_that_cannot_be_created_lets_no_command_run(path: str, tmp_p
 @pytest.mark.ebpf
 def test_a_full_disk_ends_the_recording_and_not_the_command(small_disk: Path) -> None:
     script = "sleep 0.5; i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done; echo over"
-    done = run("record", "-o", str(small_disk / "x"), "--", "sh", "-c", script)
+    done = run("record", "--lines", "off", "-o", str(small_disk / "x"), "--", "sh", "-c", script)
     assert (done.returncode, done.stdout) == (1, "over\n")
     assert done.stderr.count("\n") == 1
     assert "full" in done.stderr
@@ -249,7 +251,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_command(small_disk: Path) ->
     ],
 )
 def test_the_status_of_the_command_is_passed_on(command: list[str], status: int, tmp_path: Path) -> None:
-    done = run("record", "-o", str(tmp_path / "x"), "--", *command)
+    done = run("record", "--lines", "off", "-o", str(tmp_path / "x"), "--", *command)
     if status in (126, 127):
         assert_one_sentence(done, status, f"cannot run {command[0]}")
     else:
@@ -262,7 +264,7 @@ def test_the_status_of_the_command_is_passed_on(command: list[str], status: int,
 def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "x"
     process = subprocess.Popen(
-        [*GPUTOP, "record", "-o", str(file), "--", "sleep", "60"],
+        [*GPUTOP, "record", "--lines", "off", "-o", str(file), "--", "sleep", "60"],
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
@@ -280,7 +282,7 @@ def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: 
 @pytest.mark.ebpf
 def test_a_signal_ends_a_recording_of_the_whole_machine(tmp_path: Path) -> None:
     file = tmp_path / "x"
-    process = subprocess.Popen([*GPUTOP, "record", "-o", str(file)], stderr=subprocess.PIPE)
+    process = subprocess.Popen([*GPUTOP, "record", "--lines", "off", "-o", str(file)], stderr=subprocess.PIPE)
     wait_for_size(file, 4000)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
@@ -293,7 +295,17 @@ def test_a_duration_ends_the_recording_and_not_the_command(tmp_path: Path) -> No
     file, after = tmp_path / "x", tmp_path / "after"
     began = time.monotonic()
     done = run(
-        "record", "-o", str(file), "--duration", "1", "--", "sh", "-c", f"sleep 3; touch {after}; exit 3"
+        "record",
+        "--lines",
+        "off",
+        "-o",
+        str(file),
+        "--duration",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        f"sleep 3; touch {after}; exit 3",
     )
     assert time.monotonic() - began > 3
     assert (done.returncode, after.exists()) == (3, True)
@@ -311,10 +323,10 @@ WHO = "echo $(id -u):$(id -g):$(id -G):$HOME:$USER"
 def test_under_sudo_the_command_and_the_file_are_the_users(nobodys_folder: Path) -> None:
     file = nobodys_folder / "x"
     env = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY), "HOME": "/root", "USER": "root"}
-    done = run("record", "-o", str(file), "--", "sh", "-c", WHO, env=env)
+    done = run("record", "--lines", "off", "-o", str(file), "--", "sh", "-c", WHO, env=env)
     assert done.stdout == f"{NOBODY}:{NOBODY}:{NOBODY}:/nonexistent:nobody\n"
     assert (file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777) == (NOBODY, NOBODY, 0o600)
-    done = run("record", "-o", str(file), "--as-root", "--", "sh", "-c", WHO, env=env)
+    done = run("record", "--lines", "off", "-o", str(file), "--as-root", "--", "sh", "-c", WHO, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0:0:")
     assert done.stdout.endswith(":/root:root\n")

@@ -76,6 +76,7 @@ def test_the_list_has_a_line_for_each() -> None:
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
     file = tmp_path / "now.gputop"
     command = [sys.executable, "-m", "gputop"]

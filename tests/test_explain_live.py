@@ -80,6 +80,7 @@ def named(feed: LiveFeed, cause: str) -> Finding | None:
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_what_repeats_is_told_within_a_second_of_its_third_time() -> None:
     with observed("numpy-sync") as source:
         syncs = _Syncs(source)
@@ -113,12 +114,13 @@ class _Verdicts(LiveFeed):
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
     with observed("numpy-sync") as source:
         writer = SessionWriter(tmp_path / "session.msgpack", source.header)
         feed = _Verdicts(source, writer)
         feed.start()
-        time.sleep(18)
+        time.sleep(14)
         feed.close()
     assert feed.failure() is None
     reader = SessionReader(tmp_path / "session.msgpack")

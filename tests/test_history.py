@@ -13,9 +13,11 @@ import pytest
 
 from gputop.engine import Engine
 from gputop.explain.evidence import Gatherer
+from gputop.facts import Facts
 from gputop.frame import Frame
 from gputop.player import frame_at
 from probes.source import Item, Sample
+from replay.factbook import FactBook
 from replay.history import PARTS, History
 from replay.history_reader import HistoryReader
 from replay.keep import Kept
@@ -224,3 +226,35 @@ def test_a_recording_that_fails_leaves_the_history(history: History, tmp_path: P
     history.write(made.mark(9, made.START + 9 * TICK))
     assert "closed" in history.tee_failure
     assert len(HistoryReader(history).marks) == 9
+
+
+def test_facts_told_again_are_the_same_facts() -> None:
+    told = [
+        made.apis(),
+        made.process(10, exited_ns=made.START + 5, exit_code=1),
+        made.process(10, made.START + 9, name="its number was used again"),
+        made.process(11, cuda_devices=[0]),
+        Sample("process", made.START + 2, {"pid": 11, "called": True}),
+        made.names(made.START, {11: "old"}),
+        made.names(made.START + 1, {11: "new", 12: "worker"}),
+        Sample("files", made.START, {"pid": [11], "fd": [3], "what": ["pipe"]}),
+        Sample("frames", made.START, {"pid": [11], "stack": [7], "frames": [[["a.py", 3, "f"]]]}),
+        Sample("problem", made.START, {"text": "not to be seen", "about": "x"}),
+        Sample("problem", made.START, {"text": "", "about": "x"}),
+        Sample("problem", made.START, {"text": "no lines"}),
+        Sample("note", made.START, {"text": "attached"}),
+    ]
+    halves = FactBook(), FactBook()
+    for place, sample in enumerate(told):
+        halves[place >= 6].take(sample)
+    halves[0].absorb(halves[1])
+    first, second = Facts(), Facts()
+    for sample in told:
+        first.take(sample)
+    for sample in halves[0].samples(made.START):
+        second.take(sample)
+    assert second.processes == first.processes
+    assert second.problems(None) == first.problems(None) == ("no lines",)
+    assert second.notes() == first.notes()
+    assert [second.thread_name(tid) for tid in (11, 12)] == ["new", "worker"]
+    assert second.stacks.frames(7) == first.stacks.frames(7) != ()

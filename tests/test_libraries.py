@@ -196,6 +196,7 @@ def scanning(
     attaching, told, stop = Attaching(), list[Sample](), threading.Event()
     subject = scanner.Scanner(
         attaching,  # type: ignore[arg-type]
+        None,
         lambda _pid: wanted,
         lambda: [ME],
         told.append,

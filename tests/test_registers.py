@@ -14,6 +14,7 @@ from probes import api, btf, cookies, loader, registers
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
 ARGUMENTS_H = Path(api.__file__).parent / "bpf" / "arguments.h"
+READS_H = ARGUMENTS_H.with_name("reads.h")
 TRAMPOLINES = {
     "x86_64": [0x7FFFFFFFE000],
     "aarch64": [0x7F_FFFF_F000, 0xFFFF_FFFF_F000, 0xF_FFFF_FFFF_F000],
@@ -105,7 +106,7 @@ def library(
     chosen = "#define __aarch64__ 1\n" if request.param == "aarch64" else "#undef __aarch64__\n"
     (folder / "ptrace.h").write_text(chosen + shim.read_text())
     (folder / "defines.h").write_text("\n".join(registers.defines(request.param)))
-    (folder / "arguments.h").write_text(ARGUMENTS_H.read_text())
+    (folder / "arguments.h").write_text(READS_H.read_text() + ARGUMENTS_H.read_text())
     (folder / "harness.c").write_text(HARNESS)
     output = folder / "harness.so"
     command = ["cc", "-O1", "-w", "-shared", "-fPIC", "-o", str(output), str(folder / "harness.c")]

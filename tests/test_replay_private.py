@@ -165,6 +165,16 @@ def test_notes_do_not_say_whose_home_it_was() -> None:
     assert Disguise().sample(note).data == {"text": "attached to libcudart.so and x"}
 
 
+def test_source_files_lose_their_folders_and_strangers_their_lines() -> None:
+    disguise = Disguise()
+    disguise.sample(Sample("process", 1, {"pid": 10, "watched": True}))
+    frames = [[["/home/ann/train.py", 42, "step"], ["<string>", 1, "f"]], [["/root/x.py", 7, "main"]]]
+    data = {"pid": [10, 11], "stack": [1 << 62, 5], "frames": frames}
+    cleaned = disguise.sample(Sample("frames", 2, data)).data
+    assert cleaned["frames"] == [[["train.py", 42, "step"], ["<string>", 1, "f"]], [["", 7, ""]]]
+    assert cleaned["stack"] == [1 << 62, 5]
+
+
 def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
     items: list[Item] = [
         records((Kind.CALL, 10, 11, ""), (Kind.NAME, 70, 71, "secret"), (Kind.NAME, 10, 11, "mine")),

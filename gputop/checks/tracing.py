@@ -71,7 +71,7 @@ def try_tracing(found: Sequence[Library], seconds: float) -> tuple[Trial, list[L
 def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
     started = time.monotonic()
     # nobody is watched: the probes are accepted and attached as always, and make no records
-    programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid()))
+    programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
     loaded_ms = round((time.monotonic() - started) * _MS, 1)
     attachments = attach.Attachments(programs)
     try:

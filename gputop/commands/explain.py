@@ -14,6 +14,7 @@ from gputop.errors import USAGE, CommandError
 from gputop.explain.assemble import assemble
 from gputop.explain.build import explain as build
 from gputop.explain.evidence import Evidence, Gatherer
+from gputop.explain.memory import give_back, keep_freed
 from gputop.explain.output import report_to_json, report_to_text
 from gputop.explain.report import Report
 from gputop.terminal import terminal_width
@@ -45,6 +46,7 @@ def from_file(options: argparse.Namespace) -> Report:
 
 def evidence_of(file: str) -> Evidence:
     """Everything that a session file holds."""
+    keep_freed()
     reader = open_file(file)
     try:
         with understood(file):
@@ -56,7 +58,9 @@ def evidence_of(file: str) -> Evidence:
             gatherer = Gatherer(reader.header)
             for item in reader.items_between(-1, len(reader.marks)):
                 gatherer.feed(item)
-            return assemble(gatherer, consume=True)
+            evidence = assemble(gatherer, consume=True)
+            give_back()
+            return evidence
     finally:
         reader.close()
 

@@ -39,6 +39,8 @@ def _once(options: argparse.Namespace) -> int:
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
     log, output = _log_file() if options.command else (None, None)
+    if not options.record:  # one frame names no line
+        options.lines = "off"
     session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate)
     if output is not None:
         os.close(output)
@@ -96,15 +98,22 @@ def _screen(options: argparse.Namespace) -> int:
         record_to=options.record,
         output=descriptor,
         rate_hz=options.rate,
+        lines_later=True,
         meanwhile=lambda: importlib.import_module("gputop.ui.app"),
     )
     if descriptor is not None:
         os.close(descriptor)
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
     feed = LiveFeed(session.source, log, recorder=recorder)
+    refused: list[CommandError] = []
+
+    def fail(error: CommandError) -> None:
+        refused.append(error)
+        feed.fail(str(error))
+
     try:
         feed.start()
-        session.release()
+        released = session.release_meanwhile(fail)
         status = run_app(
             feed,
             rate_hz=options.rate,
@@ -116,6 +125,9 @@ def _screen(options: argparse.Namespace) -> int:
     finally:
         feed.close()
         session.source.abandon()
+    released.join()
+    if refused:
+        raise refused[0]
     _farewell(session, log.path if log else None)
     if feed.failure():
         raise CommandError(str(feed.failure()))

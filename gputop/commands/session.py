@@ -42,20 +42,40 @@ class Session:
     owner: tuple[int, int] | None  # of files, behind sudo
 
     def release(self) -> None:
-        """Lets the command start.
+        """Lets the command start, or only returns, when the source is ready for it.
 
         Raises:
             CommandError: It cannot be executed.
         """
+        try:
+            self._start()
+        except CommandError:
+            self.source.abandon()
+            if self.writer is not None:  # holds nothing
+                self.writer.close()
+                Path(self.writer.path).unlink(missing_ok=True)
+            raise
+
+    def release_meanwhile(self, failed: Callable[[CommandError], None]) -> threading.Thread:
+        """As ``release``, in a thread of its own, for who reads the source already."""
+
+        def release() -> None:
+            try:
+                self._start()
+            except CommandError as error:
+                failed(error)
+
+        thread = threading.Thread(target=release, name="gputop-release", daemon=True)
+        thread.start()
+        return thread
+
+    def _start(self) -> None:
+        self.source.ready()
         if self.child is None:
             return
         try:
             self.child.release()
         except ChildError as error:
-            self.source.abandon()
-            if self.writer is not None:  # holds nothing
-                self.writer.close()
-                Path(self.writer.path).unlink(missing_ok=True)
             raise CommandError(str(error), error.status) from error
 
 
@@ -102,10 +122,12 @@ def open_session(
     record_to: str | None,
     output: int | None,
     rate_hz: float,
+    lines_later: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
     """Forks the command, loads and attaches the probes, opens the file, in this order.
 
+    With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
@@ -122,7 +144,9 @@ def open_session(
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
-    source, reason = _start_source(options, child, environment, nvml_library, rate_hz)
+    source, reason = _start_source(
+        options, child, environment, nvml_library, rate_hz, lines_later=lines_later
+    )
     from gputop.cli import program_version
 
     header = {**source.header, "gputop": program_version(), "command": list(options.command)}
@@ -149,6 +173,8 @@ def _start_source(
     environment: Mapping[str, str],
     nvml_library: Path | None,
     rate_hz: float,
+    *,
+    lines_later: bool,
 ) -> tuple[Observer, str]:
     pids = options.pid
     if child is not None:
@@ -161,5 +187,7 @@ def _start_source(
         interpreters=interpreter_prefixes(options.command, environment),
         program=_program(options.command, environment),
         nvml_library=nvml_library,
+        lines=options.lines,
+        lines_later=lines_later,
     )
     return start_observer(plan, own_command(options))

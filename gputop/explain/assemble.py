@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gputop.explain.bythread import by_thread, different
 from gputop.explain.evidence import (
     CALL_COLUMNS,
     LIFE_COLUMNS,
-    MANY,
-    MOST_TIDS,
     SLICE_COLUMNS,
     STINT_COLUMNS,
     TIME_BITS,
@@ -39,17 +38,20 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         consume: Take it out of the gatherer, so that there is room for it but once.
     """
     ticks = gatherer.ticks
-    calls = Columns.join((part for tick in ticks for part in tick.calls), CALL_COLUMNS, consume=consume)
+    calls = [part for tick in ticks for part in tick.calls]
+    slices = [part for tick in ticks for part in tick.slices]
+    slices.append(_open_slices(gatherer.open, gatherer.end_ns, slices))
     inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
-    slices = Columns.join((part for tick in ticks for part in tick.slices), SLICE_COLUMNS, consume=consume)
-    slices = Columns.join([slices, _open_slices(gatherer.open, gatherer.end_ns, slices)], SLICE_COLUMNS)
     open_calls = _open_calls(gatherer.open, calls)
     lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
-    threads = _threads(calls, slices, lives)
     start = since_ns or int(gatherer.header.get("start_ns", 0))
-    for columns in (calls, slices):
-        if len(columns) and since_ns is None:
-            start = min(start, int(columns["begin"].min())) if start else int(columns["begin"].min())
+    if since_ns is None:
+        begins = [int(part["begin"].min()) for part in (*calls, *slices) if len(part)]
+        start = min([start or FOREVER, *begins]) if begins else start
+    threads = _threads(calls, slices, lives)
+    in_order = by_thread(calls, CALL_COLUMNS, threads, start, consume=consume)
+    off_cpu = by_thread(slices, SLICE_COLUMNS, threads, start, consume=consume)
+    _live(threads, in_order, off_cpu, lives)
     lost = gatherer.losses.intervals()
     return Evidence(
         start_ns=start,
@@ -57,9 +59,9 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         apis=gatherer.apis,
         facts=gatherer.facts,
         threads=threads,
-        calls=_by_thread(calls, threads, start),
+        calls=in_order,
         inner=inner,
-        slices=_disjoint(_by_thread(slices, threads, start), start),
+        slices=_disjoint(off_cpu, start),
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
         open_calls=open_calls,
@@ -83,25 +85,6 @@ def _joined(parts: list[Table]) -> Table:
     return np.concatenate([np.zeros(0, STINT_COLUMNS), *parts])
 
 
-def _by_thread(columns: Columns, threads: Threads, start_ns: int) -> Columns:
-    """Sorted by thread, then begin; with the thread's row as a column. Takes the columns out of the table.
-
-    One column at a time: of ten million calls there is no room for two tables.
-    """
-    row = threads.row(columns["tid"])
-    # records come in the order of time but for those of other CPUs, so sorting by thread is nearly all of it
-    small = row.astype(np.uint16) if len(threads.tid) <= 1 << 16 else row
-    order = np.argsort(small, kind="stable")
-    row = row[order]
-    begin = columns["begin"][order]
-    if not ((row[1:] > row[:-1]) | (begin[1:] >= begin[:-1])).all():
-        again = np.argsort((row << TIME_BITS) | np.maximum(begin - start_ns, 0), kind="stable")
-        order = order[again]
-    sorted_columns = {name: columns.pop(name)[order] for name in columns.names()}
-    sorted_columns["row"] = row
-    return Columns(sorted_columns)
-
-
 def _disjoint(slices: Columns, start_ns: int) -> Columns:
     """A thread is off its CPU once at a time: what a damaged file says beyond that is cut off."""
     if not len(slices):
@@ -119,24 +102,18 @@ def _disjoint(slices: Columns, start_ns: int) -> Columns:
     return Columns(columns).take(np.flatnonzero(end > begin))
 
 
-def _since_returned(still: OpenThreads, since: Ints, columns: Columns) -> Mask:
+def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
     """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
     tids = np.array(still.tid, np.int64)
-    if not len(tids):
-        return np.zeros(0, np.bool_)
-    recent = np.flatnonzero(columns["end"] > since.min())
-    recent = recent[np.isin(columns["tid"][recent], tids)]
-    tid, end = columns["tid"][recent].astype(np.int64), columns["end"][recent]
-    order = np.lexsort((end, tid))
-    tid, end = tid[order], end[order]
-    place = np.searchsorted(tid, tids, side="right") - 1
-    if not len(tid):
-        return np.zeros(len(tids), np.bool_)
-    result: Mask = (place >= 0) & (tid[np.maximum(place, 0)] == tids) & (end[np.maximum(place, 0)] > since)
+    result = np.zeros(len(tids), np.bool_)
+    for part in parts if len(tids) else ():
+        recent = np.flatnonzero(part["end"] > since.min())
+        for tid, end in zip(part["tid"][recent].tolist(), part["end"][recent].tolist(), strict=True):
+            result |= (tids == tid) & (end > since)
     return result
 
 
-def _open_slices(still: OpenThreads, end_ns: int, slices: Columns) -> Columns:
+def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:
     """Stays off the CPU that had not ended at the last mark: until the far future."""
     off = np.array(still.off_since, np.int64)
     queued = np.array(still.queued_since, np.int64)
@@ -155,7 +132,7 @@ def _open_slices(still: OpenThreads, end_ns: int, slices: Columns) -> Columns:
     return Columns(columns)
 
 
-def _open_calls(still: OpenThreads, calls: Columns) -> Table:
+def _open_calls(still: OpenThreads, calls: Sequence[Columns]) -> Table:
     """Outermost calls under way at the last mark."""
     op, since = np.array(still.op, np.int64), np.array(still.call_since, np.int64)
     chosen = (op >= 0) & ~_since_returned(still, since, calls)
@@ -167,39 +144,33 @@ def _open_calls(still: OpenThreads, calls: Columns) -> Table:
     return table
 
 
-def _different(tids: Column) -> Ints:
-    """Each thread id once."""
-    if len(tids) > MANY and tids.max() < MOST_TIDS:
-        seen = np.zeros(MOST_TIDS, np.bool_)
-        seen[tids] = True
-        return np.flatnonzero(seen)
-    return np.unique(tids).astype(np.int64)
-
-
-def _threads(calls: Columns, slices: Columns, lives: Table) -> Threads:
-    tids = np.unique(np.concatenate([_different(columns["tid"]) for columns in (calls, slices, lives)]))
+def _threads(calls: Sequence[Columns], slices: Sequence[Columns], lives: Table) -> Threads:
+    """The threads, about which nothing is known yet."""
+    tids = different([part["tid"] for part in (*calls, *slices)] + [lives["tid"]])
     size = len(tids)
-    pid, known = np.zeros(size, np.int64), np.full(size, FOREVER, np.int64)
-    ended, parent = np.full(size, FOREVER, np.int64), np.full(size, -1, np.int64)
-    threads = Threads(tids, pid, known, ended, parent)
+    never = np.full(size, FOREVER, np.int64)
+    return Threads(tids, np.zeros(size, np.int64), never, never.copy(), np.full(size, -1, np.int64))
+
+
+def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> None:
+    """Fills in whose the threads are, and from when to when each lived."""
     for columns in (calls, slices):
-        pid[threads.row(columns["tid"])] = columns["pid"]
-    place = np.searchsorted(tids, lives["tid"])
-    pid[place] = lives["pid"]
+        threads.pid[columns["row"]] = columns["pid"]
+    place = np.searchsorted(threads.tid, lives["tid"])
+    threads.pid[place] = lives["pid"]
     # Without a birth on record a thread is known from its first record on.
-    np.minimum.at(known, threads.row(slices["tid"]), slices["begin"])
+    np.minimum.at(threads.known, slices["row"], slices["begin"])
     order = np.argsort(lives["at"], kind="stable")
     for life, row in zip(lives[order], place[order].tolist(), strict=True):
         at = int(life["at"])
         if life["kind"] == Kind.EXIT:
-            ended[row] = at
+            threads.ended[row] = at
         else:
-            known[row], ended[row] = min(int(known[row]), at), FOREVER
+            threads.known[row], threads.ended[row] = min(int(threads.known[row]), at), FOREVER
             if life["kind"] == Kind.FORK:
-                maker = int(np.searchsorted(tids, life["maker"]))
-                if maker < size and tids[maker] == life["maker"]:
-                    parent[row] = maker
-    return threads
+                maker = int(np.searchsorted(threads.tid, life["maker"]))
+                if maker < len(threads.tid) and threads.tid[maker] == life["maker"]:
+                    threads.parent[row] = maker
 
 
 def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:

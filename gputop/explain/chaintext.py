@@ -10,6 +10,7 @@ from gputop.explain.ranges import Ints
 from gputop.explain.report import Link
 from gputop.explain.scene import Scene
 from gputop.explain.waits import WORDS, Wait
+from gputop.lines import Line
 
 _NAMED = 2  # occupants that a link names
 
@@ -59,6 +60,8 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
         text = f"{name} was inside {api}"
+        line = usual_line(scene, scene.leaves.call[alike])
+        text += f" at {line.text()}" if line is not None else ""
     if state == State.QUEUED:
         layer, text = "system", f"{name} was ready to run and had no CPU"
         shares = scene.occupants(claim.leaves)
@@ -107,10 +110,10 @@ def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
 
 
 def _calls_text(scene: Scene, gaps: Ints) -> str:
-    opener, closer = _usual(scene, scene.gaps.opener[gaps]), _usual(scene, scene.gaps.closer[gaps])
+    opener, closer = _placed(scene, scene.gaps.opener[gaps]), _placed(scene, scene.gaps.closer[gaps])
     read = scene.gap_facts.read_row[gaps]
     if opener and (read >= 0).mean() > 0.5:
-        copy = _usual(scene, read)
+        copy = _placed(scene, read)
         opener = opener if copy == opener else f"{copy} and {opener}"
     if not opener:
         return f"until {closer or 'the next work'}"
@@ -123,6 +126,30 @@ def _usual(scene: Scene, rows: Ints) -> str:
     if not len(rows):
         return ""
     return scene.evidence.apis.name(int(np.argmax(np.bincount(scene.evidence.calls["op"][rows]))))
+
+
+def usual_line(scene: Scene, rows: Ints) -> Line | None:
+    """The line in whose calls of the most frequent function most time passes; None when it is not known."""
+    calls = scene.evidence.calls
+    rows = np.unique(rows[rows >= 0])
+    if not len(rows):
+        return None
+    ops = calls["op"][rows]
+    rows = rows[ops == np.argmax(np.bincount(ops))]
+    times: dict[Line, int] = {}
+    stacks, which = np.unique(calls["stack"][rows], return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=(calls["end"] - calls["begin"])[rows])
+    for stack, ns in zip(stacks.tolist(), sums.tolist(), strict=True):
+        line = scene.evidence.facts.stacks.line(stack)
+        if line is not None:
+            times[line] = times.get(line, 0) + int(ns)
+    return max(times, key=lambda line: times[line]) if times else None
+
+
+def _placed(scene: Scene, rows: Ints) -> str:
+    """The most frequent function, with its line where that is known."""
+    name, line = _usual(scene, rows), usual_line(scene, rows)
+    return f"{name} at {line.text()}" if name and line is not None else name
 
 
 def usual_api(scene: Scene, rows: Ints) -> str:

@@ -38,6 +38,7 @@ CALL_COLUMNS = np.dtype(
         ("bytes", "<i8"),
         ("stream", "<u8"),
         ("aux", "<u8"),
+        ("stack", "<u8"),
     ]
 )
 SLICE_COLUMNS = np.dtype(
@@ -90,12 +91,12 @@ class Columns:
         return Columns({name: column[rows] for name, column in self._columns.items()})
 
     @classmethod
-    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void], *, consume: bool = False) -> Columns:
-        """Several tables, one after the other; ``consume`` takes each column out of the parts as it goes."""
+    def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void]) -> Columns:
+        """Several tables, one after the other."""
         tables = list(parts)
         columns: dict[str, Column] = {}
         for name in dtype.names or ():
-            own = [part.pop(name) if consume else part[name] for part in tables]
+            own = [part[name] for part in tables]
             columns[name] = np.concatenate([np.zeros(0, dtype[name]), *own])
         return cls(columns)
 
@@ -232,6 +233,7 @@ def calls_of(records: Records) -> Columns:
             "bytes": records["bytes"].astype(np.int64),
             "stream": records["stream"].copy(),
             "aux": records["aux"].copy(),
+            "stack": records["stack"].copy(),
         }
     )
 

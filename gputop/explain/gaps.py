@@ -184,6 +184,9 @@ class GpuTime:
         inside = (until < FOREVER) & (at >= first) & (closer >= 0)
         drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
+        busy = self.pending(device)
+        # who never waits for all of its work proves no end, and yet that the GPU had work up to here
+        last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
@@ -199,7 +202,7 @@ class GpuTime:
         gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep], fresh[keep])
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
-        pending = subtract(intersect(self.pending(device), span), gone)
+        pending = subtract(intersect(busy, span), gone)
         aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
         aside = subtract(subtract(intersect(aside, span), gone), pending)
         self.spans.append(

@@ -36,22 +36,22 @@ class LossFinder:
     def add(self, records: Records) -> None:
         """Takes a batch in."""
         cpus = records["cpu"]
-        first = int(cpus[0])
-        if (cpus == first).all():
-            self._add(first, records["seq"], records["t_end"])
-            return
-        for cpu in np.flatnonzero(np.bincount(cpus)).tolist():
-            rows = np.flatnonzero(cpus == cpu)
-            self._add(cpu, records["seq"].take(rows), records["t_end"].take(rows))
-
-    def _add(self, cpu: int, seq: Ints, time: Ints) -> None:
-        unseen = (int(seq[0]) - 1) & 0xFFFFFFFF if self._cut else 0
-        before = np.uint32(self._seq.get(cpu, unseen))
-        step = np.diff(seq.astype(np.uint32), prepend=before).astype(np.int32)
-        self._seq[cpu] = int(seq[-1])
+        order = np.argsort(cpus, kind="stable")
+        cpus, seq = cpus[order], records["seq"][order].astype(np.uint32)
+        step = np.empty(len(seq), np.int32)
+        step[1:] = (seq[1:] - seq[:-1]).view(np.int32)
+        heads = np.append(0, np.flatnonzero(cpus[1:] != cpus[:-1]) + 1)
+        unseen = seq[heads] - np.uint32(1) if self._cut else np.zeros(len(heads), np.uint32)
+        starts = zip(cpus[heads].tolist(), unseen.tolist(), strict=True)
+        before = [self._seq.get(cpu, start) for cpu, start in starts]
+        step[heads] = (seq[heads] - np.array(before, np.uint32)).view(np.int32)
+        time = records["t_end"]
+        tails = np.append(heads[1:], len(seq))
         if (step != 1).any():
-            self._note(cpu, step, time.astype(np.int64))
-        self._time[cpu] = int(time[-1])
+            for cpu, first, last in zip(cpus[heads].tolist(), heads.tolist(), tails.tolist(), strict=True):
+                self._note(cpu, step[first:last], time[order[first:last]].astype(np.int64))
+        self._seq.update(zip(cpus[heads].tolist(), seq[tails - 1].tolist(), strict=True))
+        self._time.update(zip(cpus[heads].tolist(), time[order[tails - 1]].tolist(), strict=True))
 
     def _note(self, cpu: int, step: npt.NDArray[np.int32], time: Ints) -> None:
         for row in np.flatnonzero(step > 1).tolist():

@@ -7,6 +7,7 @@ from typing import Any
 
 from gputop.explain.report import Event, Finding, Link, Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
+from gputop.lines import line_json
 
 SCHEMA = "gputop.explain/1"
 
@@ -88,6 +89,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "moments_ns": list(finding.moments_ns),
         "gaps": finding.gaps,
         "per_step_ns": finding.per_step_ns,
+        "line": line_json(finding.line),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputop.explain.causes.cause import Level
+from gputop.lines import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Finding:
         moments_ns: The worst moments, ns since the start of the recording.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
+        line: Where in the program the call to look at is made, None when that is not known.
     """
 
     cause: str
@@ -67,6 +69,7 @@ class Finding:
     moments_ns: tuple[int, ...]
     gaps: int
     per_step_ns: int | None
+    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,6 @@ static __always_inline u64 reg(struct registers *regs, u32 number)
 	return regs->argument[number & 7];
 }
 
-static __always_inline u64 user_u64(u64 address)
-{
-	u64 value = 0;
-	bpf_probe_read_user(&value, sizeof(value), (void *)address);
-	return value;
-}
-
 /* Argument modes of probes/cookies.py: none, register, the n-th one after the sixth, struct member, constant. */
 static __always_inline u64 argument(struct registers *regs, u32 mode, u32 value, u32 eights)
 {

@@ -1,12 +1,5 @@
 /* Entry and return of CUDA calls: a stack of open calls for each thread, a record at each end. */
 
-/* An open call. The mask keeps the kernel's verifier content, and must not seem needless to the compiler. */
-static __always_inline struct call *call_at(struct thread *t, u64 depth)
-{
-	asm volatile("" : "+r"(depth));
-	return &t->calls[depth & (MAX_DEPTH - 1)];
-}
-
 /* `made` is what the call left where its first argument points, 0 unless it succeeded. */
 static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
 				      void *task, u64 made)
@@ -22,6 +15,7 @@ static __always_inline void emit_call(struct thread *t, struct call *f, u64 now,
 	r->bytes = f->bytes;
 	r->stream = f->out == OUT_STREAM ? made : f->stream;
 	r->aux = f->out == OUT_AUX ? made : f->aux;
+	r->stack = f->stack;
 	if (f->counted && task) {
 		u64 delay = FIELD(u64, task, TASK_RUN_DELAY) - f->run_delay;
 		u64 voluntary = FIELD(u64, task, TASK_NVCSW) - f->nvcsw;
@@ -122,8 +116,14 @@ int on_entry(struct pt_regs *ctx)
 		f->nvcsw = FIELD(u64, task, TASK_NVCSW);
 		f->nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	}
+	f->stack = 0;
 	t->depth = depth + 1;
 	t->called = 1;
+	/* a lower layer's call inside is made by the same line */
+	if (WANTS_LINE(cookie) && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack)) {
+		f->stack = NO_PYTHON;
+		line_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines yet */
+	}
 	f->start = bpf_ktime_get_ns();
 	return 0;
 }

@@ -1,20 +1,13 @@
 /* gputop's probes: maps, records and the watched set, which all programs share.
  *
  * probes/loader.py puts the record layout (probes/schema.py), the offsets of kernel structures
- * (probes/btf.py), the registers of the architecture (probes/registers.py) and the limits in front of
- * this text, and arguments.h, calls.c and scheduler.c behind it. No kernel header is needed.
+ * (probes/btf.py), the registers of the architecture (probes/registers.py), the limits, base.h and reads.h
+ * in front of this text, and arguments.h, calls.c and scheduler.c behind it. No kernel header is needed.
  *
  * One entry of `threads` per watched thread holds both its open calls and its place in the
  * scheduler, so that a probe costs one hash lookup. A thread's calls are written by itself only;
  * its scheduler fields only under the run queue's lock.
  */
-#include <uapi/linux/ptrace.h>
-
-static void *(*get_current_task_btf)(void) = (void *)158;
-static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
-static void *(*task_registers)(void *task) = (void *)175;
-
-#define FIELD(type, base, bits) (*(type *)((char *)(base) + (bits) / 8))
 #define PF_EXITING 0x4
 #define TASK_DEAD 0x80
 #define U16_MAX 0xffff
@@ -26,6 +19,7 @@ BPF_TABLE("hash", u32, u32, procs, MAX_PROCS);
 BPF_ARRAY(cpus, struct cpu, MAX_CPUS);
 BPF_TABLE("lru_hash", u32, u32, named, 4096);
 BPF_ARRAY(blank, struct thread, 1); /* zeroes, too many for the stack */
+BPF_PROG_ARRAY(line_programs, 1);   /* on_line of lines.c, once it is there */
 #ifdef OUTLIVES /* perf events: the last one is detached some time after gputop, see probes/detacher.py */
 BPF_F_TABLE("array", u32, u32, stopped, 1, 1 << 10 /* BPF_F_MMAPABLE */);
 #endif
@@ -83,6 +77,7 @@ static __always_inline struct record *begin(u32 kind, u32 loss, u64 t_end, u32 p
 	r->run_delay = 0;
 	r->nvcsw = 0;
 	r->nivcsw = 0;
+	r->stack = 0;
 	return r;
 }
 

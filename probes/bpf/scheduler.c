@@ -266,11 +266,11 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 	void *child = (void *)ctx->args[1];
 	u64 id = bpf_get_current_pid_tgid(), child_id = 0, now = bpf_ktime_get_ns();
 	u32 pid = id >> 32, child_pid, child_tid, one = 1;
-	if (!procs.lookup(&pid))
-		return 0;
 	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
 	child_tid = child_id;
 	child_pid = child_id >> 32;
+	if (!procs.lookup(&pid))
+		return 0;
 	if (child_pid != pid)
 		procs.update(&child_pid, &one);
 	struct thread *t = new_thread(child_pid, child_tid);

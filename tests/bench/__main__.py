@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench import calls, demo, explain, pipeline, screen, why
+from tests.bench import calls, demo, explain, lines, pipeline, screen, why
 from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "calls": calls.rows,
+    "lines": lines.rows,
     "reader": pipeline.rows,
     "recorder": demo.recorder,
     "slowdown": demo.slowdown,

@@ -15,6 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from probes import attach, bpfcall, libraries, loader, schema
+from probes.frames import programs
+from probes.frames.layout import FIRST_STACK, NOT_ASKED
+from probes.frames.lines import Lines
 from probes.ring import Ring
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
@@ -34,7 +37,7 @@ int on_return(struct pt_regs *ctx) { return 0; }
 Costs = dict[str, float]  # function -> ns per call
 
 
-class _Empty:
+class Empty:
     """A pair of programs that do nothing."""
 
     def __init__(self, library: libraries.Target) -> None:
@@ -51,10 +54,11 @@ class _Empty:
         self._cookies = [probe.cookie for probe in probes]
 
     @contextmanager
-    def attached(self) -> Iterator[None]:
+    def attached(self, *, entry_only: bool = False) -> Iterator[None]:
+        kinds = (False,) if entry_only else (False, True)
         links = [
             bpfcall.attach_uprobes(program, self._path, self._offsets, self._cookies, on_return=on_return)
-            for program, on_return in zip(self._programs, (False, True), strict=True)
+            for program, on_return in zip(self._programs, kinds, strict=False)
         ]
         try:
             yield
@@ -66,12 +70,15 @@ class _Empty:
 class Gputop:
     """gputop's programs with a reader that looks after the ring as the live source does."""
 
-    def __init__(self, library: libraries.Target, pid: int) -> None:
+    def __init__(self, library: libraries.Target, pid: int, lines: str = "costly") -> None:
         self._library = library
-        self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid()))
+        self._pid = pid
+        self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid(), lines))
         self._cpus = bpfcall.BatchReader(self._programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self.ring = Ring(self._programs.maps["events"], RING_BYTES)
+        self._lines: programs.LinePrograms | None = None
         self.calls = 0
+        self.without_line = 0
         bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
 
     @contextmanager
@@ -85,9 +92,28 @@ class Gputop:
         finally:
             links.close()
 
+    @contextmanager
+    def knowing(self, pythons: list[Path]) -> Iterator[None]:
+        """As ``attached``, with the interpreter of the process known."""
+        links = attach.Attachments(self._programs)
+        lines = Lines(links, self._programs, lambda pid: True, lambda sample: None, pythons)
+        try:
+            links.attach_scheduler()
+            links.attach([self._library])
+            self._lines = self._lines or programs.load(self._programs)
+            lines.load(self._lines)
+            lines.turn(lambda: [self._pid])
+            yield
+        finally:
+            links.close()
+            lines.close()
+
     def drain(self) -> None:
         while len(records := self.ring.read()):
-            self.calls += int((records["kind"] == schema.Kind.CALL).sum())
+            calls = records["kind"] == schema.Kind.CALL
+            self.calls += int(calls.sum())
+            asked = calls & (records["stack"] != NOT_ASKED)
+            self.without_line += int((asked & (records["stack"] < FIRST_STACK)).sum())
 
     def close(self) -> int:
         """Returns how many records were lost."""
@@ -104,7 +130,7 @@ def _measure(driver: Driver, gputop: Gputop | None = None) -> Costs:
 
 
 def _rounds(driver: Driver, library: libraries.Target) -> list[tuple[Costs, Costs, Costs]]:
-    empty, gputop = _Empty(library), Gputop(library, driver.pid)
+    empty, gputop = Empty(library), Gputop(library, driver.pid)
     found = []
     for _ in range(ROUNDS):
         bare = _measure(driver)

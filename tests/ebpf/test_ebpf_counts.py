@@ -15,7 +15,7 @@ from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_pro
 
 from probes.api import NAMES
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
 THREADS, PROCESSES = 8, 3
 COMPARED = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recording import Recorded, Workshop, bpftrace, compile_program, library
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace]
+pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.alone]
 
 MEASURED = {
     "cudaLaunchKernel": "libcudart.so.12",

@@ -19,7 +19,7 @@ from test_ebpf_lives import marks
 
 from replay.reader import SessionReader
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
 TIMES = 20
 THREADS, CALLS = 500, 40

@@ -21,6 +21,7 @@ PROMPT_S = 0.5
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_the_prompt_is_back_in_half_a_second_while_probes_are_detached(tmp_path: Path) -> None:
     """The kernel alone would take the recorder's process ten seconds and more."""
     workshop, stop = Workshop(tmp_path, "perf"), tmp_path / "stop"

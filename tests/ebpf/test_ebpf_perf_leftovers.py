@@ -67,6 +67,7 @@ class Gputop:
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_probe_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +94,7 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
 
 
 @pytest.mark.ebpf
+@pytest.mark.alone
 def test_a_launch_is_free_again_before_the_other_probes_are_detached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

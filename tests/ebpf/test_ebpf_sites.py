@@ -18,7 +18,7 @@ from probes.api import NAMES
 from probes.ring import Ring
 from probes.schema import Kind
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
 ROUNDS = 5
 CALLS = 300 * 50  # of one measurement, in cost.c

@@ -19,7 +19,7 @@ from probes.source import OPEN, Sample
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 PERIOD_US, QUOTA_US = 100_000, 30_000
 OLD, NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 MS = 1_000_000

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = 0.02
 CLEAR = 2  # by this factor the one has to be larger than the other, so that only it can come first
@@ -62,12 +62,14 @@ def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> t
     return run, json.loads(told.stdout)
 
 
-def true_causes(run: Recorded, workers: int) -> set[str]:
+def true_causes(run: Recorded, workers: int, idle_ns: int) -> set[str]:
     """What may come first, by the kernel's own account of who ran and who waited for a CPU."""
     _, said = run.said
     (trained, preempted), (computed, starved) = said["trainer"], said["workers"]
     # of several workers the trainer waits for one at a time: their sums tell nothing of its own preemptions
     no_cpu, work = {"C09", "C13"} if workers else {"C13"}, {"C08"} if workers else {"C12"}
+    if CLEAR * trained > idle_ns:  # collating and pinning keep the trainer itself busy as well
+        work = work | {"C12"}
     busy, waited = (computed, starved) if workers else (trained, preempted)
     print(f"{busy / 1e6:.0f} ms on a CPU, {waited / 1e6:.0f} ms waiting for one")
     if busy > CLEAR * waited:
@@ -96,4 +98,4 @@ def test_the_idle_time_is_explained_by_its_true_cause(
     print(f"{idle / 1e6:.0f} ms idle, {unexplained:.2%} unexplained; {causes}")
     assert idle > 100e6
     assert unexplained <= UNEXPLAINED
-    assert causes[0] in true_causes(run, workers)
+    assert causes[0] in true_causes(run, workers, idle)

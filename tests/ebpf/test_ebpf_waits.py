@@ -13,7 +13,7 @@ from probes.schema import ALIASED, Kind
 from probes.source import FILES, OPEN, Sample
 from replay.reader import SessionReader
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 MS = 1_000_000
 MACHINE = platform.machine()
 

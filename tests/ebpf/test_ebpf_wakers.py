@@ -11,7 +11,7 @@ from recording import Recorded, Workshop, compile_program
 from probes import btf, loader, syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 ROUNDS = 1000
 FEWEST = 100  # who is preempted by whom it woke finds its answer there, and does not wait
 WAITS = ("read", "clock_nanosleep", "nanosleep")

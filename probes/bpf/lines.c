@@ -1,0 +1,169 @@
+/* Lines of calls: a text of its own, compiled after the other one and only where lines are asked for.
+ *
+ * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by their
+ * file descriptors, which probes/loader.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD. What becomes of
+ * processes is told by the same tracepoints once more: forks, execs and exits are rare.
+ */
+#define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
+
+static __always_inline bool is_stopped(void)
+{
+#ifdef STOPPED_FD
+	u32 zero = 0, *word = OTHERS(STOPPED_FD, &zero);
+	return word && *word;
+#else
+	return false;
+#endif
+}
+
+static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
+{
+	u32 zero = 0;
+	struct python *p = pythons.lookup(&pid);
+	struct scratch *empty = empty_scratch.lookup(&zero), *s;
+	if (!p || !empty)
+		return 0;
+	scratches.update(&tid, empty);
+	s = scratches.lookup(&tid);
+	if (!s)
+		return 0;
+	s->python = *p;
+	s->stack.pid = pid;
+	return s;
+}
+
+/* The identifier of the calling thread's Python stack, or why there is none. */
+static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp)
+{
+#ifdef TASK_FSBASE
+	struct scratch *s = scratches.lookup(&tid);
+	if (!s)
+		s = new_scratch(pid, tid);
+	if (!s)
+		return NO_PYTHON;
+	u32 row = s->python.row, one = 1;
+	struct interpreter *o = interpreters.lookup(&row);
+	if (!o)
+		return NO_PYTHON;
+	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
+	u64 state = user_u64(base + s->python.slot);
+	if (!state)
+		return NO_PYTHON; /* a thread that Python does not know */
+	u8 *head = s->u.windows[0].data;
+	if (bpf_probe_read_user(head, 192, (void *)state) || *(u64 *)(head + (o->thread_id & 255)) != base)
+		return NOT_READ;
+	u64 frame = *(u64 *)(head + (o->frame & 127));
+	if (o->cframe != NO_FRAME)
+		frame = user_u64(frame + o->cframe);
+	if (!frame)
+		return NO_PYTHON;
+	if (!walk(s, o, frame, sp))
+		return NOT_READ;
+	u64 id = s->hash >> 2 | FIRST_STACK;
+	if (told.lookup(&id))
+		return id;
+	if (!tell_stack(s, o, id))
+		return NO_ROOM;
+	told.update(&id, &one);
+	return id;
+#else
+	return NO_PYTHON;
+#endif
+}
+
+/* The end of on_entry: the line of the call that it has opened. */
+int on_line(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id;
+	struct thread *t = OTHERS(THREADS_FD, &tid);
+	if (!t)
+		return 0;
+	struct call *f = call_at(t, t->depth - 1);
+	f->stack = python_stack(id >> 32, tid, REG_SP);
+	f->start = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Py_RunMain: the interpreter is made and knows its main thread, whose first line is to come. */
+int on_python(struct pt_regs *ctx)
+{
+#ifdef TASK_FSBASE
+	if (is_stopped())
+		return 0;
+	u32 pid = bpf_get_current_pid_tgid() >> 32, row = get_attach_cookie(ctx), key = ~0;
+	if (pid == OWN_PID || (!WATCH_ALL && !OTHERS(PROCS_FD, &pid)))
+		return 0;
+	struct interpreter *o = interpreters.lookup(&row);
+	if (!o)
+		return 0;
+	bpf_probe_read_user(&key, sizeof(key), (void *)(REG_IP + o->runtime + o->key));
+	if (key >= TLS_KEYS)
+		return 0;
+	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
+	struct python p = {.serial = bpf_ktime_get_ns(), .slot = TLS_SLOTS + 16 * key, .row = row};
+	p.code_type = REG_IP + o->code_type;
+	u64 state = user_u64(base + p.slot);
+	if (state && user_u64(state + o->thread_id) == base)
+		pythons.update(&pid, &p);
+#endif
+	return 0;
+}
+
+/* The code type's deallocator: the address may be another code object's soon. */
+int on_code_free(struct pt_regs *ctx)
+{
+	if (is_stopped())
+		return 0;
+	u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct python *p = pythons.lookup(&pid);
+	if (!p)
+		return 0;
+	struct code_key key = {p->serial, REG_0};
+	if (!seen.lookup(&key))
+		return 0;
+	seen.delete(&key);
+	u32 slot = generation_slot(key.serial, key.code);
+	u64 *generation = generations.lookup(&slot);
+	if (generation)
+		__sync_fetch_and_add(generation, 1);
+	return 0;
+}
+
+/* A child has its parent's interpreter, and its own code from here on. */
+int on_python_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	void *child = (void *)ctx->args[1];
+	u64 child_id = 0;
+	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
+	u32 pid = bpf_get_current_pid_tgid() >> 32, child_pid = child_id >> 32;
+	struct python *p = child_pid != pid ? pythons.lookup(&pid) : 0;
+	if (!p)
+		return 0;
+	struct python copy = *p;
+	copy.serial = bpf_ktime_get_ns() ^ child_id << 32;
+	pythons.update(&child_pid, &copy);
+	return 0;
+}
+
+int on_python_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 pid = bpf_get_current_pid_tgid() >> 32, old_tid = ctx->args[1];
+	u32 tid = bpf_get_current_pid_tgid();
+	scratches.delete(&tid);
+	scratches.delete(&old_tid);
+	pythons.delete(&pid);
+	return 0;
+}
+
+int on_python_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid(), signal = 0;
+	u32 tid = id, pid = id >> 32, live = 1;
+	bpf_probe_read_kernel(&signal, 8, (char *)get_current_task_btf() + TASK_SIGNAL / 8);
+	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
+	scratches.delete(&tid);
+	if (!live)
+		pythons.delete(&pid);
+	return 0;
+}

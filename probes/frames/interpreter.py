@@ -1,0 +1,142 @@
+"""What gputop needs of an interpreter's file: its version, its runtime structure, where to probe it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes import elf
+from probes.frames.layout import LAYOUTS, Layout
+
+_NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
+_MINOR = re.compile(r"python3\.(\d+)")
+_SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version")
+_TP_DEALLOC = 48
+_SIZES_3_10 = {672}  # of _PyRuntime; later versions export their number
+_COOKIE = b"xdebugpy"  # with it begins the runtime structure of 3.13 and later
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter's file.
+
+    Attributes:
+        path: Path by which gputop reaches it.
+        shown: Path as its user knows it.
+        version: As ``(3, 12)``; (0, 0) when it is not known.
+        problem: Why its lines are unknown, in words; empty when they are known.
+        layout: Where its structures lie; None with a problem.
+        runtime: Address of ``_PyRuntime`` in the file, before it is loaded somewhere.
+        code_type: Of ``PyCode_Type``.
+        run_main: Of ``Py_RunMain``.
+        run_main_offset: The same as a place in the file, for a probe.
+        free_offset: Place in the file of what frees code objects.
+    """
+
+    path: Path
+    shown: str
+    version: tuple[int, int]
+    problem: str = ""
+    layout: Layout | None = None
+    runtime: int = 0
+    code_type: int = 0
+    run_main: int = 0
+    run_main_offset: int = 0
+    free_offset: int = 0
+
+
+def may_be(name: str) -> bool:
+    """Whether a file is called like an interpreter or its library."""
+    return _NAME.fullmatch(name) is not None
+
+
+def read(path: Path, shown: str = "") -> Interpreter | None:
+    """The interpreter in a file; None when there is none, as in the small program that loads libpython.
+
+    Raises:
+        elf.ElfError, OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise elf.ElfError("an empty file") from error
+        with data:
+            try:
+                return _parse(elf.Image(data), path, shown or str(path))
+            except (struct.error, IndexError, ValueError) as error:
+                raise elf.ElfError("a damaged ELF file") from error
+
+
+def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
+    found = image.objects(_SYMBOLS)
+    runtime = found.get("_PyRuntime")
+    if runtime is None:
+        return None
+    version = _version(image, found, path, shown)
+    name = "CPython {}.{}".format(*version)
+
+    def refused(problem: str) -> Interpreter:
+        return Interpreter(path, shown, version, problem)
+
+    if image.machine != elf.X86_64:
+        return refused("lines are known on x86-64 only")
+    if version == (0, 0):
+        return refused("its version is not known")
+    if version[1] not in LAYOUTS:
+        return refused(f"{name} is not known: 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} are")
+    if image.read(runtime.address, 8) == _COOKIE and image.read(runtime.address + 16, 8) != bytes(8):
+        return refused(f"{name} without the GIL keeps its frames in another way")
+    if not {"PyCode_Type", "Py_RunMain"} <= found.keys():
+        return refused("its symbols are stripped")
+    code_type, run_main = found["PyCode_Type"].address, found["Py_RunMain"].address
+    free = image.file_offset(image.pointer(code_type + _TP_DEALLOC))
+    start = image.file_offset(run_main)
+    if free is None or start is None:
+        return refused("the deallocator of its code objects is not found")
+    layout = LAYOUTS[version[1]]
+    return Interpreter(path, shown, version, "", layout, runtime.address, code_type, run_main, start, free)
+
+
+def _version(image: elf.Image, found: Mapping[str, elf.Object], path: Path, shown: str) -> tuple[int, int]:
+    if "Py_Version" in found:
+        number = int.from_bytes(image.read(found["Py_Version"].address, 4), "little")
+        return number >> 24, number >> 16 & 0xFF
+    if found["_PyRuntime"].size in _SIZES_3_10:
+        return 3, 10
+    match = (
+        _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown)) or _MINOR.search(path.name)
+    )
+    return (3, int(match[1])) if match else (0, 0)
+
+
+def installed(
+    environment: Mapping[str, str], prefixes: Iterable[Path], program: Path | None
+) -> Iterator[Path]:
+    """Files of interpreters that a command may run in: its own, and what a search path leads to."""
+    programs = [program] if program is not None else []
+    folders = [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]
+    for folder in (*folders, *(prefix / "bin" for prefix in prefixes)):
+        programs += [folder / name for name in ("python3", "python")]
+    places = [Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    seen: set[Path] = set()
+    for name in programs:
+        try:
+            real = name.resolve(strict=True)
+        except (OSError, RuntimeError):
+            continue
+        if real not in seen:
+            seen.add(real)
+            yield real
+            places.append(real.parent.parent / "lib")
+    for place in dict.fromkeys((*places, Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))):
+        for found in sorted(place.glob("libpython3.*.so*")):
+            real = Path(os.path.realpath(found))
+            if real not in seen:
+                seen.add(real)
+                yield real

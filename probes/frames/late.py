@@ -1,0 +1,123 @@
+"""Finds the interpreter of a process that already runs: in its mappings and its memory."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.frames.interpreter import Interpreter, may_be
+from probes.frames.layout import TLS_KEYS, TLS_SLOTS
+
+_SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
+_MOST_THREADS = 4096
+
+
+class NotYetError(Exception):
+    """The interpreter has not come far enough; it may be asked again."""
+
+
+class NoSlotError(Exception):
+    """Where threads keep their state is not found: other threads than glibc's, or a late key."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileMapping:
+    """A file that is called like an interpreter, where its code is mapped."""
+
+    start: int
+    end: int
+    offset: int
+    file: tuple[int, int]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an interpreter is in a process: what ``layout.PROCESS`` holds."""
+
+    slot: int
+    code_type: int
+
+
+def candidates(pid: int) -> Iterator[FileMapping]:
+    """The executable mappings of a process that may be its interpreter; none when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        columns = line.split(None, 5)
+        if len(columns) < 6 or "x" not in columns[1]:
+            continue
+        path = columns[5].removesuffix(" (deleted)")
+        if may_be(path.rpartition("/")[2]):
+            start, end = (int(address, 16) for address in columns[0].split("-"))
+            major, minor = (int(number, 16) for number in columns[3].split(":"))
+            yield FileMapping(
+                start, end, int(columns[2], 16), (os.makedev(major, minor), int(columns[4])), path
+            )
+
+
+def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
+    """Where its threads' states are, checked against all of them.
+
+    Raises:
+        NotYetError: It is being initialised.
+        NoSlotError: It cannot be found.
+        OSError: The process has ended, or its memory is closed to us.
+    """
+    layout = interpreter.layout
+    assert layout is not None
+    bias = mapping.start + interpreter.run_main_offset - mapping.offset - interpreter.run_main
+    runtime = bias + interpreter.runtime
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        key = _number(memory, runtime + layout.key, "<I")
+        states = list(_states(memory, runtime + layout.interpreters, layout.threads))
+        if not states:
+            raise NotYetError
+        slots: set[int] = set()
+        for state in states:
+            thread = _number(memory, state + layout.thread_id)
+            if not thread:
+                continue
+            guess = TLS_SLOTS + 16 * key
+            if key < TLS_KEYS and _number(memory, thread + guess) == state:
+                slots.add(guess)
+            else:
+                block = os.pread(memory, _SCAN_BYTES, thread)
+                place = block.find(struct.pack("<Q", state))
+                if place >= 0:
+                    slots.add(place)
+        if len(slots) != 1:
+            raise NoSlotError
+        return Place(slots.pop(), bias + interpreter.code_type)
+    finally:
+        os.close(memory)
+
+
+def _states(memory: int, head: int, threads: int) -> Iterator[int]:
+    """The states of the first interpreter's threads; they change while they are read."""
+    interpreter = _number(memory, head)
+    state = _number(memory, interpreter + threads) if interpreter else 0
+    for _ in range(_MOST_THREADS):
+        if not state:
+            return
+        yield state
+        state = _number(memory, state + 8)
+
+
+def _number(memory: int, address: int, form: str = "<Q") -> int:
+    """Raises NotYetError where nothing is mapped: what pointed there has changed meanwhile."""
+    size = struct.calcsize(form)
+    try:
+        data = os.pread(memory, size, address)
+    except (OSError, OverflowError) as error:
+        raise NotYetError from error
+    if len(data) < size:
+        raise NotYetError
+    number: int = struct.unpack(form, data)[0]
+    return number

@@ -1,0 +1,177 @@
+"""How CPython's structures lie in memory, by version, and what the BPF programs are told of it.
+
+The offsets were compiled from each version's own headers (x86-64). CPython keeps them within a minor
+version; that the kernel's walk holds is checked there all the same: a thread's state must name the thread,
+a code object must have the type of code objects. Where that fails, the line is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from probes.schema import Field, c_struct
+
+MAX_INTERPRETERS = 128
+MAX_FRAMES = 32  # kept of a stack, the innermost ones
+WINDOW = 4096  # bytes of the program's memory that are copied at once
+FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
+STACK_RECORD, CODE_RECORD = 1, 2
+NO_FRAME = 0xFFFFFFFF
+
+# what a CALL record has in place of a stack
+NOT_ASKED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
+FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
+
+# glibc keeps the first 32 thread-specific values inside the thread's own block, 16 bytes each, the value
+# behind a sequence number (offset of _thread_db_pthread_specific, less the first block)
+TLS_SLOTS = 0x310 + 8
+TLS_KEYS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets in bytes; ``cframe`` is NO_FRAME where the thread's state points to its frame itself."""
+
+    key: int  # runtime -> autoTSSkey, the key's number
+    interpreters: int  # runtime -> interpreters.head
+    threads: int  # interpreter -> threads.head
+    thread_id: int
+    frame: int
+    cframe: int
+    code: int
+    previous: int
+    instruction: int
+    owner: int  # NO_FRAME before 3.11
+    heap: int  # frames are objects of their own, and the instruction is a number of units
+    first_line: int
+    filename: int
+    name: int
+    table: int
+    first_instruction: int  # code -> bytecode; 0 where instructions are offsets already
+    first_traceable: int  # NO_FRAME before 3.11
+    ascii: int  # string -> characters, when all are ASCII
+    compact: int  # the same otherwise
+
+
+def _heap(key: int, instruction: int) -> Layout:
+    return Layout(
+        key=key, interpreters=32, threads=8, thread_id=176, frame=24, cframe=NO_FRAME, code=32, previous=24,
+        instruction=instruction, owner=NO_FRAME, heap=1, first_line=40, filename=104, name=112, table=120,
+        first_instruction=0, first_traceable=NO_FRAME, ascii=48, compact=72,
+    )  # fmt: skip
+
+
+LAYOUTS: dict[int, Layout] = {
+    10: _heap(key=588, instruction=96),
+    11: Layout(
+        key=596, interpreters=40, threads=16, thread_id=152, frame=56, cframe=8, code=32, previous=48,
+        instruction=56, owner=69, heap=0, first_line=72, filename=112, name=128, table=136,
+        first_instruction=184, first_traceable=168, ascii=48, compact=72,
+    ),
+    12: Layout(
+        key=1548, interpreters=40, threads=72, thread_id=136, frame=56, cframe=0, code=0, previous=8,
+        instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=192, first_traceable=176, ascii=40, compact=56,
+    ),
+    13: Layout(
+        key=2164, interpreters=632, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0,
+        previous=8, instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=200, first_traceable=184, ascii=40, compact=56,
+    ),
+}  # fmt: skip
+
+INTERPRETER: tuple[Field, ...] = (
+    Field("runtime", "u64", "<u8", "_PyRuntime, less the address of the probe in Py_RunMain"),
+    Field("code_type", "u64", "<u8", "PyCode_Type, likewise"),
+    *(Field(field.name, "u32", "<u4", "as in Layout") for field in fields(Layout)),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+)
+PROCESS: tuple[Field, ...] = (
+    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on"),
+    Field("code_type", "u64", "<u8", "address of PyCode_Type"),
+    Field("row", "u32", "<u4", "of its interpreter"),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+)
+FRAME: tuple[Field, ...] = (
+    Field("code", "u64", "<u8", "address of the code object"),
+    Field("instruction", "u64", "<u8", "address, or number of its unit"),
+    Field("generation", "u64", "<u8", "which code object of those that had this address"),
+)
+STACK: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "STACK_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("serial", "u64", "<u8", "of the process"),
+    Field("id", "u64", "<u8", "what CALL records say"),
+    Field("count", "u32", "<u4", "frames that follow, innermost first"),
+    Field("row", "u32", "<u4", "of the interpreter"),
+)
+CODE: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "CODE_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("serial", "u64", "<u8", "of the process"),
+    Field("code", "u64", "<u8", "its address"),
+    Field("generation", "u64", "<u8", "as in the frame"),
+    Field("row", "u32", "<u4", "of the interpreter"),
+    Field("table_bytes", "u32", "<u4", "of the whole table of lines"),
+    Field("table_at", "u32", "<u4", "where the part begins that this record has"),
+    Field("part", "u32", "<u4", "bytes of it"),
+    Field("file_length", "u32", "<u4", "characters"),
+    Field("file_state", "u32", "<u4", "of the string object"),
+    Field("name_length", "u32", "<u4", ""),
+    Field("name_state", "u32", "<u4", ""),
+)
+
+
+def _dtype(rows: tuple[Field, ...], *more: tuple[str, str]) -> np.dtype[np.void]:
+    return np.dtype([*((field.name, field.dtype) for field in rows), *more])
+
+
+INTERPRETER_DTYPE = _dtype(INTERPRETER)
+PROCESS_DTYPE = _dtype(PROCESS)
+FRAME_DTYPE = _dtype(FRAME)
+STACK_DTYPE = _dtype(STACK)
+CODE_DTYPE = _dtype(
+    CODE, ("file", f"V{FILE_BYTES}"), ("name", f"V{NAME_BYTES}"), ("object", f"V{OBJECT_BYTES}")
+)
+
+
+def row_bytes(layout: Layout, runtime: int, code_type: int) -> bytes:
+    """The element of the map ``interpreters``."""
+    row = np.zeros(1, INTERPRETER_DTYPE)
+    for name, value in asdict(layout).items():
+        row[name] = value
+    row["runtime"], row["code_type"] = runtime & (1 << 64) - 1, code_type & (1 << 64) - 1
+    return row.tobytes()
+
+
+def c_header() -> str:
+    """The C declarations for probes/bpf/python.c."""
+    defines = {
+        "MAX_INTERPRETERS": MAX_INTERPRETERS,
+        "MAX_FRAMES": MAX_FRAMES,
+        "WINDOW": WINDOW,
+        "FILE_BYTES": FILE_BYTES,
+        "NAME_BYTES": NAME_BYTES,
+        "OBJECT_BYTES": OBJECT_BYTES,
+        "TABLE_BYTES": TABLE_BYTES,
+        "STACK_RECORD": STACK_RECORD,
+        "CODE_RECORD": CODE_RECORD,
+        "NO_FRAME": f"{NO_FRAME}U",
+        "NO_PYTHON": NO_PYTHON,
+        "NOT_READ": NOT_READ,
+        "NO_ROOM": NO_ROOM,
+        "FIRST_STACK": f"{FIRST_STACK}ULL",
+        "TLS_SLOTS": TLS_SLOTS,
+        "TLS_KEYS": TLS_KEYS,
+    }
+    lines = [f"#define {name} {value}" for name, value in defines.items()]
+    lines += c_struct("interpreter", INTERPRETER)
+    lines += c_struct("python", PROCESS)
+    lines += c_struct("py_frame", FRAME)
+    lines += c_struct("stack_record", STACK, "struct py_frame frames[MAX_FRAMES];")
+    texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
+    lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")
+    return "\n".join(lines) + "\n"

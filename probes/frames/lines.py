@@ -1,0 +1,260 @@
+"""Keeps Python lines known: probes interpreters, finds those that run already, tells the stacks that come."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from probes import bpfcall, elf, procfs
+from probes.attach import Attachments
+from probes.frames import interpreter, late, programs
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
+from probes.frames.programs import LinePrograms
+from probes.frames.resolver import Resolver, Stack
+from probes.frames.stackring import StackRing
+from probes.loader import ProbeError, Programs
+from probes.mmap_events import Mapped
+from probes.source import FRAMES, PROBLEM, Sample
+
+STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
+_PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_LOAD_S = 30.0  # for a busy machine; half a second is usual
+_SWEEP_NS = 2_000_000_000
+_EXISTS = 1  # BPF_NOEXIST
+
+Identity = tuple[int, int]
+
+
+class Lines:
+    """One for a session. Its programs are compiled in a thread of their own, and until then it does nothing:
+    ``load`` belongs to that thread, ``look_at``, ``notice`` and ``turn`` to the scanner's, ``drain`` to the
+    reader's.
+
+    Args:
+        attachments: Attaches the probes.
+        programs: The programs that note the calls.
+        wanted: Whether a process may be watched.
+        tell: Takes what is to be told, from whichever thread.
+        pythons: Files of interpreters that will be used.
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        programs: Programs,
+        wanted: Callable[[int], bool],
+        tell: Callable[[Sample], None],
+        pythons: Iterable[Path],
+    ) -> None:
+        self._attachments = attachments
+        self._others = programs
+        self._wanted = wanted
+        self._tell = tell
+        self._pythons = pythons
+        self._programs: LinePrograms | None = None
+        self._ring: StackRing | None = None
+        self._begun = False
+        self._rows: list[Interpreter] = []
+        self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
+        self._waiting: dict[int, float] = {}  # processes to look at again, until then
+        self._told: set[tuple[int, str]] = set()
+        self._resolver = Resolver(self._rows)
+        self._swept_ns = 0
+        self._gone: set[int] = set()
+        self._ready = threading.Event()
+
+    def load(self, loaded: LinePrograms | None = None) -> None:
+        """Compiles and loads the programs, half a second; tells why if the kernel does not take them.
+
+        Args:
+            loaded: Programs that are loaded already.
+        """
+        try:
+            loaded = loaded or programs.load(self._others)
+            self._attachments.attach_tracepoints(loaded.tracepoints)
+            programs.join(self._others, loaded)
+        except (ProbeError, OSError) as error:
+            text = f"lines of Python are unknown: {error}"
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+            self._ready.set()
+            return
+        self._ring = StackRing(loaded.maps["stacks"], programs.STACK_BYTES)
+        self._programs = loaded
+
+    def wait(self) -> None:
+        """Returns when the lines of programs that start from now on are known, or never will be."""
+        self._ready.wait(_LOAD_S)
+
+    def stop(self) -> None:
+        """Nothing will be known any more: ends ``wait``."""
+        self._ready.set()
+
+    # -- the scanner's thread ------------------------------------------------------------------------
+
+    def turn(self, pids: Callable[[], Iterable[int]]) -> bool:
+        """What is due; whether more will be soon.
+
+        Once the programs are there, interpreters that will be used are probed, and the processes of
+        ``pids`` are looked at, then those again whose interpreter was not ready.
+        """
+        if self._programs is None:
+            return not self._ready.is_set()
+        if not self._begun:
+            self._begun = True
+            for path in self._pythons:
+                with contextlib.suppress(OSError):
+                    self._file(path, str(path), _identity(path))
+            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), time.monotonic() + _PATIENCE_S)
+        for pid in list(self._waiting):
+            self.look_at(pid)
+        self._ready.set()
+        return bool(self._waiting)
+
+    def notice(self, mappings: Iterable[Mapped]) -> None:
+        """Looks at processes that have mapped an interpreter just now."""
+        for mapping in mappings:
+            if interpreter.may_be(mapping.path.rpartition("/")[2]) and self._wanted(mapping.pid):
+                self.look_at(mapping.pid)
+
+    def look_at(self, pid: int) -> None:
+        """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
+        if self._programs is None:
+            return
+        until = self._waiting.pop(pid, time.monotonic() + _PATIENCE_S)
+        if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
+            return
+        for mapping in late.candidates(pid):
+            row = self._reach(pid, mapping)
+            if isinstance(row, str):
+                self._problem(pid, row)
+            if not isinstance(row, int) or not self._holds(row, mapping):
+                continue
+            try:
+                self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
+            except late.NotYetError:
+                if time.monotonic() < until:
+                    self._waiting[pid] = until
+            except late.NoSlotError:
+                self._problem(pid, "where its threads keep their state is not found")
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.EACCES):
+                    self._problem(pid, "its memory is closed to us")
+            return
+
+    def _holds(self, row: int, mapping: late.FileMapping) -> bool:
+        """Whether this mapping of the file is the one with the code."""
+        place = self._rows[row].run_main_offset
+        return mapping.offset <= place < mapping.offset + mapping.end - mapping.start
+
+    def _reach(self, pid: int, mapping: late.FileMapping) -> int | str | None:
+        if mapping.file in self._files:
+            return self._files[mapping.file]
+        for path in (Path(mapping.path), Path(f"/proc/{pid}/root{mapping.path}")):
+            with contextlib.suppress(OSError):
+                identity = _identity(path)
+                if identity[1] == mapping.file[1]:  # overlayfs shows another device
+                    self._files[mapping.file] = self._file(path, mapping.path, identity)
+                    return self._files[mapping.file]
+        return None
+
+    def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
+        """Probes a file that was not seen before: its row, or why there is none."""
+        if identity in self._files:
+            return self._files[identity]
+        found: int | str | None
+        try:
+            read = interpreter.read(path, shown)
+            found = None if read is None else read.problem or self._probe(read)
+        except elf.ElfError:
+            found = None
+        except OSError as error:
+            found = f"{shown} cannot be probed: {error.strerror}"
+        self._files[identity] = found
+        return found
+
+    def _probe(self, found: Interpreter) -> int | str:
+        row = len(self._rows)
+        if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
+            return f"more than {MAX_INTERPRETERS} interpreters"
+        content = row_bytes(found.layout, found.runtime - found.run_main, found.code_type - found.run_main)
+        bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
+        self._rows.append(found)
+        uprobes = self._programs.uprobes
+        # what frees code first: a line must never be that of code which had the address before
+        self._attachments.attach_one(uprobes["on_code_free"], found.path, found.free_offset, row)
+        self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
+        return row
+
+    def _configure(self, pid: int, row: int, place: late.Place) -> None:
+        assert self._programs is not None
+        content = np.zeros(1, PROCESS_DTYPE)
+        content["serial"] = time.monotonic_ns() ^ pid << 32
+        content["slot"], content["code_type"], content["row"] = place.slot, place.code_type, row
+        pythons = self._programs.maps["pythons"]
+        with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
+            bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
+
+    def _problem(self, pid: int, why: str) -> None:
+        if (pid, why) in self._told or not self._wanted(pid):
+            return
+        self._told.add((pid, why))
+        facts = procfs.process_facts(pid)
+        text = f"Python lines of process {pid} ({facts['name'] if facts else '?'}) are unknown: {why}"
+        self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+
+    # -- the reader's thread -------------------------------------------------------------------------
+
+    def drain(self, now_ns: int) -> Iterator[Sample]:
+        """The stacks that came since the last time."""
+        if self._ring is None:
+            return
+        batch: list[Stack] = []
+        for stack in self._resolver.take(self._ring.read()):
+            batch.append(stack)
+            if len(batch) == STACKS_A_SAMPLE:
+                yield _sample(batch, now_ns)
+                batch = []
+        if batch:
+            yield _sample(batch, now_ns)
+        if now_ns > self._swept_ns + _SWEEP_NS:
+            self._swept_ns = now_ns
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Makes room in the kernel: code of processes that had ended at the last time already."""
+        assert self._programs is not None
+        seen = self._programs.maps["seen"]
+        gone = {pid for pid in self._resolver.processes if not os.path.exists(f"/proc/{pid}")}
+        for pid in gone & self._gone:
+            for serial, code in self._resolver.forget(pid):
+                with contextlib.suppress(OSError):  # freed by the process itself
+                    bpfcall.delete(seen, struct.pack("<QQ", serial, code))
+        self._gone = gone
+
+    def close(self) -> None:
+        """Unmaps the ring."""
+        if self._ring is not None:
+            self._ring.close()
+
+
+def _identity(path: Path) -> Identity:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _sample(stacks: list[Stack], now_ns: int) -> Sample:
+    data = {
+        "pid": [stack.pid for stack in stacks],
+        "stack": [stack.id for stack in stacks],
+        "frames": [[list(frame) for frame in stack.frames] for stack in stacks],
+    }
+    return Sample(FRAMES, now_ns, data)

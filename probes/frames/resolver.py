@@ -1,0 +1,163 @@
+"""From what the kernel sends to frames that a person reads: file, line and function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import (
+    CODE_DTYPE,
+    CODE_RECORD,
+    FILE_BYTES,
+    FRAME_DTYPE,
+    NAME_BYTES,
+    NO_FRAME,
+    STACK_DTYPE,
+    STACK_RECORD,
+    Layout,
+)
+from probes.frames.linetable import line_at
+
+_CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
+_GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before
+_MOST_CODES = 200_000
+_MOST_PENDING = 10_000
+
+
+@dataclass(slots=True)
+class _Code:
+    file: str
+    name: str
+    first_line: int
+    first_traceable: int
+    table: bytearray
+    missing: int  # bytes of the table that have not come
+
+
+Frame = tuple[str, int, str]  # file, line, function
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A stack as it is told: ``frames`` from the innermost on."""
+
+    id: int
+    pid: int
+    frames: tuple[Frame, ...]
+
+
+class Resolver:
+    """Keeps code objects, and makes stacks of them as they come.
+
+    Args:
+        interpreters: By the row that records name.
+    """
+
+    def __init__(self, interpreters: Sequence[Interpreter]) -> None:
+        self._interpreters = interpreters
+        self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
+        self._pending: list[bytes] = []
+        self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
+
+    @property
+    def processes(self) -> list[int]:
+        """Processes of which code objects are kept."""
+        return list(self._owned)
+
+    def forget(self, pid: int) -> set[tuple[int, int]]:
+        """Drops the code objects of a process that has ended; returns their (serial, address)."""
+        keys = self._owned.pop(pid, set())
+        for key in keys:
+            self._codes.pop(key, None)
+        return keys
+
+    def take(self, records: Iterator[bytes]) -> Iterator[Stack]:
+        """The stacks that are complete with these records.
+
+        In their order: an address may be that of several code objects, one after the other.
+        """
+        for record in records:
+            kind = int.from_bytes(record[:4], "little")
+            if kind == CODE_RECORD:
+                self._take_code(record)
+            elif kind == STACK_RECORD and len(self._pending) < _MOST_PENDING:
+                self._pending.append(record)
+            if self._pending:
+                yield from self._complete()
+
+    def _complete(self) -> Iterator[Stack]:
+        waiting, self._pending = self._pending, []
+        for record in waiting:
+            stack = self._stack(record)
+            if stack is None:
+                self._pending.append(record)
+            else:
+                yield stack
+
+    def _take_code(self, record: bytes) -> None:
+        head = np.frombuffer(record, CODE_DTYPE, 1)[0]
+        layout = self._layout(int(head["row"]))
+        if layout is None:
+            return
+        key, generation = (int(head["serial"]), int(head["code"])), int(head["generation"])
+        known = self._codes.setdefault(key, {})
+        self._owned.setdefault(int(head["pid"]), set()).add(key)
+        part = record[CODE_DTYPE.itemsize : CODE_DTYPE.itemsize + int(head["part"])]
+        if int(head["table_at"]) == 0:
+            blob = head["object"].tobytes()
+            known[generation] = _Code(
+                _text(head["file"].tobytes(), int(head["file_length"]), int(head["file_state"]), FILE_BYTES),
+                _text(head["name"].tobytes(), int(head["name_length"]), int(head["name_state"]), NAME_BYTES),
+                _i32(blob, layout.first_line),
+                0 if layout.first_traceable == NO_FRAME else _i32(blob, layout.first_traceable),
+                bytearray(part),
+                int(head["table_bytes"]) - len(part),
+            )
+            while len(known) > _GENERATIONS:
+                del known[next(iter(known))]
+            while len(self._codes) > _MOST_CODES:
+                del self._codes[next(iter(self._codes))]
+        elif (code := known.get(generation)) is not None and len(code.table) == int(head["table_at"]):
+            code.table += part
+            code.missing -= len(part)
+
+    def _layout(self, row: int) -> Layout | None:
+        return self._interpreters[row].layout if row < len(self._interpreters) else None
+
+    def _stack(self, record: bytes) -> Stack | None:
+        """None while a code object of it has not come: another thread met it first and sends it."""
+        head = np.frombuffer(record, STACK_DTYPE, 1)[0]
+        rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
+        row = int(head["row"])
+        layout = self._layout(row)
+        frames: list[Frame] = []
+        for address, instruction, generation in rows.tolist() if layout is not None else ():
+            assert layout is not None
+            code = self._codes.get((int(head["serial"]), address), {}).get(generation)
+            if code is None:
+                return None
+            if layout.heap:
+                offset = 2 * instruction
+            else:
+                offset = instruction - address - layout.first_instruction
+                if offset < 2 * code.first_traceable:
+                    continue  # it is being entered or left, as tracebacks have it
+            minor = self._interpreters[row].version[1]
+            line = line_at(bytes(code.table), code.first_line, offset, minor)
+            frames.append((code.file, line or 0, code.name))
+        return Stack(int(head["id"]), int(head["pid"]), tuple(frames))
+
+
+def _i32(blob: bytes, offset: int) -> int:
+    return int.from_bytes(blob[offset : offset + 4], "little", signed=True)
+
+
+def _text(data: bytes, length: int, state: int, room: int) -> str:
+    """A string object's characters; of one that is too long the beginning."""
+    width = state >> 2 & 7
+    size = min(length * width, room // 4 * 4)
+    text = data[:size].decode(_CODECS.get(width, "latin-1"), errors="replace")
+    return text if length * width <= room else text + "…"

@@ -1,0 +1,199 @@
+"""Every call of a Python program carries the line that made it: as many from each as the program counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recording import PROGRAMS, Recorded, Workshop, wait_until
+from test_ebpf_arrivals import marks
+from test_ebpf_interpreters import interpreter
+
+from probes.source import FRAMES, Sample
+from replay.format import SessionError
+from replay.reader import SessionReader
+
+pytestmark = pytest.mark.ebpf
+
+MINORS = (10, 11, 12, 13)
+PROGRAM = str(PROGRAMS / "python_lines.py")
+READY_S = 0.3  # after gputop has started, the interpreter of a program that runs is known
+
+Line = tuple[str, int, str]
+
+
+def python(minor: int) -> str:
+    found = interpreter(minor)
+    if found is None:
+        pytest.skip(f"no Python 3.{minor} on this machine")
+    return found
+
+
+def counted(lines: list[list[object]]) -> Counter[Line]:
+    return Counter({(str(file), int(str(line)), str(name)): count for file, line, name, count in lines})  # type: ignore[misc]
+
+
+def seen(process: dict[str, object]) -> Counter[Line]:
+    """What gputop says of a process; the runtime's calls of one kind only."""
+    found: Counter[Line] = Counter()
+    for row in process["lines"]:  # type: ignore[attr-defined]
+        assert row["api"] == "cudaDeviceSynchronize"
+        found[row["file"], row["line"], row["function"]] += row["count"]
+    return found
+
+
+def assert_all_right(run: Recorded, processes: int) -> None:
+    assert run.lost == 0
+    assert len(run.said) == processes
+    for line in run.said:
+        process = run.process(line["pid"])
+        assert seen(process) == counted(line["lines"])
+        assert process["unknown_lines"] == 0
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_a_started_program_and_its_children(minor: int, tmp_path: Path) -> None:
+    run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "10", "child")
+    assert_all_right(run, 3)
+
+
+def test_a_virtual_environment(tmp_path: Path) -> None:
+    subprocess.run([python(12), "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    assert_all_right(
+        Workshop(tmp_path, lines="costly").record(str(tmp_path / "env/bin/python"), PROGRAM, "3"), 1
+    )
+
+
+@pytest.mark.parametrize("minor", [10, 12, 13])
+def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare")
+    run = Workshop(tmp_path, lines="costly").record(
+        "unshare", "-pf", "--mount-proc", python(minor), PROGRAM, "3"
+    )
+    (line,) = run.said
+    (process,) = [process for process in run.stats["processes"] if process["lines"]]
+    assert process["pid"] != line["pid"] == 1
+    assert seen(process) == counted(line["lines"])
+    assert process["unknown_lines"] == 0
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, lines="costly")
+    program = subprocess.Popen(
+        [python(minor), PROGRAM, "10", "late"], env=workshop.environment(), stdin=subprocess.PIPE
+    )
+    time.sleep(0.3)
+    recorder = workshop.start(["--pid", str(program.pid)])
+    wait_until(lambda: marks(workshop.file) > 0, "the recording")
+    time.sleep(READY_S)
+    program.communicate(b"go\n", timeout=60)
+    assert_all_right(workshop.finish(recorder), 1)
+
+
+def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
+    """What came before its interpreter was found is unknown and counted, all else is right."""
+    workshop = Workshop(tmp_path, lines="costly")
+    program = subprocess.Popen(
+        [python(12), PROGRAM, "1", "endless"], env=workshop.environment(), stdin=subprocess.PIPE
+    )
+    recorder = workshop.start(["--pid", str(program.pid)])
+    wait_until(lambda: marks(workshop.file) > 3, "the recording")
+    program.communicate(b"go\n", timeout=60)
+    run = workshop.finish(recorder)
+    (line,) = run.said
+    process = run.process(program.pid)
+    told, found = counted(line["lines"]), seen(process)
+    assert found.total() > 0
+    assert not found - told, "no line has more calls than were made there"
+
+
+def test_lines_can_be_left_out(tmp_path: Path) -> None:
+    run = Workshop(tmp_path, lines="off").record(sys.executable, PROGRAM, "1")
+    process = run.process(run.said[0]["pid"])
+    assert process["lines"] == []
+    assert process["unknown_lines"] == 0
+
+
+def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    old = next(iter(sorted(versions.glob("3.9.*/bin/python3"))), None)
+    if old is None:
+        pytest.skip("no Python 3.9 on this machine")
+    run = Workshop(tmp_path, lines="costly").record(str(old), PROGRAM, "1")
+    process = run.process(run.said[0]["pid"])
+    assert process["lines"] == []
+    assert process["unknown_lines"] == sum(row[3] for row in run.said[0]["lines"])
+    assert any("lines of process" in text and "3.9" in text for text in run.stats["problems"])
+
+
+_BLOCKED = """
+from cuda import Cuda
+
+cuda = Cuda()
+
+
+def inner():
+    cuda.lib.cudaDeviceSynchronize(
+    )
+
+
+def outer():
+    return [inner() for _ in range(1)]
+
+
+cuda.launch(60_000_000_000)
+outer()
+"""
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if spy is None:
+        pytest.skip("py-spy is not installed")
+    source = tmp_path / "blocked.py"
+    source.write_text(_BLOCKED)
+    workshop = Workshop(tmp_path, lines="costly")
+    recorder = workshop.start(["--", python(minor), str(source)])
+    try:
+        wait_until(lambda: frames(workshop.file, str(source)), "the stack")
+        (ours,) = frames(workshop.file, str(source)).items()
+        time.sleep(0.5)  # from the entry of the call to its sleep
+        command = [spy, "dump", "--json", "--pid", str(ours[0])]
+        dump = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    finally:
+        for child in Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        workshop.finish(recorder, status=137)
+    theirs = [(frame["filename"], frame["line"], frame["name"]) for frame in dump[0]["frames"]]
+    # which of the two has qualified names differs by version
+    plain = [
+        [(file, line, name.rpartition(".")[2]) for file, line, name in stack] for stack in (ours[1], theirs)
+    ]
+    assert plain[0] == plain[1]
+
+
+def frames(path: Path, source: str) -> dict[int, list[Line]]:
+    """pid -> the stack that ends in this file's function ``inner``; of a file that is being written."""
+    try:
+        reader = SessionReader(path)
+    except SessionError:
+        return {}
+    found = {}
+    for item in reader.items():
+        if isinstance(item, Sample) and item.kind == FRAMES:
+            for pid, stack in zip(item.data["pid"], item.data["frames"], strict=True):
+                if stack[0][0] == source and stack[0][2] == "inner":
+                    found[pid] = [tuple(frame) for frame in stack]
+    reader.close()
+    return found
