@@ -290,7 +290,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
     verdict = explainer.verdict
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
-    return Explained(verdict.report, verdict.end_ns, verdict.start_ns)
+    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
 
 
 def mark_at(reader: ItemReader, time_ns: int) -> int:

@@ -143,7 +143,7 @@ def test_a_costly_explanation_comes_less_often(monkeypatch: pytest.MonkeyPatch) 
     class Costly:
         def verdict(self) -> Verdict:
             clock["cpu"] += 0.05
-            return Verdict(fake_reports.report(), 2, 1)
+            return Verdict(fake_reports.report(), 2, 1, fake_reports.lanes())
 
     pace = Pace()
     assert pace.due

@@ -24,7 +24,7 @@ RECORDINGS = Path(__file__).parent.parent / "recordings"
 def verdict(end_s: float, *causes: str) -> Verdict:
     """An explanation with these findings and no single gap."""
     report = reports.report(*(reports.finding(cause) for cause in causes), events=())
-    return Verdict(report, round(end_s * S), 0)
+    return Verdict(report, round(end_s * S), 0, reports.lanes())
 
 
 def told(landmarks: Landmarks) -> list[tuple[float, str]]:
@@ -45,7 +45,7 @@ def test_a_finding_is_told_when_it_begins_and_again_after_it_was_away() -> None:
 def test_a_single_long_gap_is_told_once_after_its_end() -> None:
     landmarks = Landmarks()
     for second in (8, 9):
-        landmarks.take_verdict(Verdict(reports.report(), second * S, S))
+        landmarks.take_verdict(Verdict(reports.report(), second * S, S, reports.lanes()))
     assert told(landmarks) == [(8.6, "C18")]
 
 

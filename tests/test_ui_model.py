@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fake_frames as fake
+import fake_reports as why
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from gputop.format import (
 )
 from gputop.ui.actions import ACTIONS
 from gputop.ui.app import GputopApp
+from gputop.ui.feed import Explained
 from gputop.ui.model.details import call_table
 from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import line_width, plain
@@ -39,15 +41,16 @@ NAMES = st.text(max_size=30) | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    width=st.integers(40, 220),
-    height=st.integers(10, 60),
+    width=st.integers(40, 300),
+    height=st.integers(10, 80),
     processes=st.integers(0, 40),
     gpus=st.integers(0, 9),
     name=NAMES,
     keys=st.lists(st.sampled_from([action.name for action in ACTIONS]), max_size=6),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    findings=st.integers(0, 9),
 )
 def test_no_line_is_wider_than_the_terminal(
     width: int,
@@ -57,6 +60,7 @@ def test_no_line_is_wider_than_the_terminal(
     name: str,
     keys: list[str],
     flags: tuple[bool, bool, bool],
+    findings: int,
 ) -> None:
     ascii_only, replay, problems = flags
     presenter = Presenter("replay" if replay else "live", ascii_only=ascii_only, title=name)
@@ -65,17 +69,21 @@ def test_no_line_is_wider_than_the_terminal(
     rows = tuple(replace(row, name=name, command=name) for row in frame.processes)
     frame = replace(frame, processes=rows, problems=(name, name) if problems else ())
     presenter.show(frame)
+    found = [why.finding(f"C{number:02}", title=name or "x") for number in range(findings)]
+    explained = replace(why.explained(*found), lanes=why.lanes(gpus=gpus, columns=20 * findings))
+    presenter.explain(explained if findings else Explained())
     for key in ("", *keys):
         presenter.act(key)
         lines = presenter.paint(width, height)
         assert len(lines) == height
         assert {line_width(line) for line in lines} == {width}
+        assert not ascii_only or all(plain(line).isascii() for line in lines)
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    width=st.integers(40, 220),
-    height=st.integers(10, 60),
+    width=st.integers(40, 300),
+    height=st.integers(10, 80),
     needs=st.builds(
         Needs,
         gpu_lines=st.integers(1, 20),
@@ -84,10 +92,13 @@ def test_no_line_is_wider_than_the_terminal(
         banner=st.integers(0, 9),
         transport=st.booleans(),
         log=st.booleans(),
-        focus=st.sampled_from(["processes", "calls", "threads", "gpus"]),
+        focus=st.sampled_from(["processes", "calls", "threads", "gpus", "timeline", "findings"]),
         detail=st.sampled_from(["calls", "threads"]),
         zoomed=st.booleans(),
         overlay=st.booleans(),
+        timeline=st.integers(0, 30),
+        explained=st.booleans(),
+        threads=st.integers(0, 99),
     ),
 )
 def test_panes_neither_overlap_nor_leave_the_screen(width: int, height: int, needs: Needs) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import fake_frames as fake
 import pytest
@@ -62,7 +63,7 @@ async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:
 
 
 async def test_every_column_in_sight_can_be_sorted_by() -> None:
-    async with running(fake.frame(processes=5), (200, 50)) as (app, _, pilot):
+    async with running(fake.frame(processes=5), (200, 40)) as (app, _, pilot):
         table = app.presenter.panes.processes
         seen = set()
         for _ in table.columns:
@@ -96,6 +97,19 @@ async def test_a_click_on_a_row_selects_it() -> None:
         assert app.presenter.panes.processes.selected == shown_pids(app)[2]
 
 
+async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        footer = text_of(app).splitlines()[-1]
+        await pilot.click(Canvas, offset=(footer.index("help"), 23))
+        assert app.presenter.overlay == "help"
+        await pilot.click(Canvas, offset=(footer.index("quit"), 23))
+        await pilot.click(Canvas, offset=(79, 23))
+        assert not app.presenter.overlay
+        assert app.return_value is None
+        await pilot.click(Canvas, offset=(footer.index(" q "), 23))
+        assert app.return_value == 0
+
+
 async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
     async with running(fake.frame(0)) as screen:
         app, _, pilot = screen
@@ -112,9 +126,9 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
 
 async def test_help_lists_every_action() -> None:
     for replay in (False, True):
-        async with running(fake.frame(), (100, 60), replay=replay) as (app, _, pilot):
+        async with running(fake.frame(), (100, 99), replay=replay) as (app, _, pilot):
             await pilot.press("question_mark")
-            text = text_of(app)
+            text = " ".join(text_of(app).split())
             for action in actions_of("replay" if replay else "live"):
                 assert action.help in text
                 assert action.shown in text
@@ -167,7 +181,7 @@ async def test_an_exited_process_stays_listed_and_is_marked() -> None:
     frame = fake.frame(processes=3, storm=False)
     gone = replace(frame.processes[1], exited_ns=frame.time_ns - 12 * fake.S)
     frame = replace(frame, processes=(frame.processes[0], gone, frame.processes[2]))
-    async with running(frame, (200, 50)) as (app, _, _):
+    async with running(frame, (200, 40)) as (app, _, _):
         line = next(line for line in text_of(app).splitlines() if f" {gone.pid} " in line)
         assert "✕ exited 12s" in line
 
@@ -209,11 +223,14 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
         assert "gputop -- python train.py" in " ".join(text_of(app).split())
 
 
-async def test_before_the_first_frame_nothing_breaks() -> None:
+async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):
         for action in ACTIONS:
             if not action.name.startswith("quit"):
                 await pilot.press(action.keys[0])
+            if app.presenter.prompt is not None or len(app.screen_stack) > 1:
+                await pilot.press("escape")
         assert len(text_of(app).splitlines()) == 24
 
 
@@ -273,12 +290,20 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
         assert "\x1b" not in text_of(app)
 
 
-async def test_enter_leads_to_the_calls_and_zooms_them() -> None:
+async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
-        await pilot.press("tab", "enter", "enter")
+        await pilot.press("tab", "enter", "down", "z")
         assert app.presenter.zoomed
         assert "Processes" not in text_of(app)
-        await pilot.press("escape", "escape")
+        row = app.presenter.panes.calls.selected_row
+        assert row is not None
+        await pilot.press("enter")
+        text = text_of(app)
+        for part in ("Call", row.api, "p99", "max", "UP TO"):
+            assert part in text
+        await pilot.press("down")
+        assert row.api not in text_of(app), "the call below"
+        await pilot.press("escape", "escape", "escape")
         assert app.presenter.focus == "processes"
 
 

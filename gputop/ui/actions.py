@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_FILTER = "list only some processes: text, !regex, gpu: user: call: state: pid: name: command:"
+_TREE = "processes under the one that started them, folded with the sums; or a list"
+_FOLLOW = "follow the selected process: it stays selected, listed and in sight"
+_SIGNAL = "send the selected process a signal: a menu, and a question before it is sent"
+
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; else zoom"
+_TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or play; live data is still collected"
 _BACK = "one mark back; live: pause and step back through the last ten minutes"
 _EARLIER = "to the finding (!) or marker (M) before, on the bar of time"
@@ -27,6 +33,7 @@ class Action:
         group: The heading in the help screen.
         rank: The higher, the earlier it leaves a narrow footer.
         contexts: Where it works: live, replay.
+        harms: Whether it changes other processes: not with ``--readonly``.
     """
 
     name: str
@@ -37,12 +44,20 @@ class Action:
     group: str
     rank: int = 9
     contexts: frozenset[str] = _BOTH
+    harms: bool = False
 
 
 ACTIONS: tuple[Action, ...] = (
     Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
     Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
-    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the verdict", "Move"),
+    Action(
+        "back",
+        ("escape", "backspace"),
+        "Esc",
+        "",
+        "back out: close, unzoom, list all, to the verdict",
+        "Move",
+    ),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
     Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),
@@ -54,16 +69,27 @@ ACTIONS: tuple[Action, ...] = (
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, processes, calls, threads, GPUs",
+        "next pane: verdict, processes, calls, threads, timeline, GPUs, findings",
         "Move",
         6,
     ),
     Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
     Action("zoom", ("z",), "z", "z|zoom", "the focused pane takes the screen, or gives it back", "Move", 7),
+    Action("timeline", ("t", "6"), "t 6", "t|timeline", _TIMELINE, "Move", 7),
     Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),
     Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table", 9),
+    Action("filter", ("slash",), "/", "/|filter", _FILTER, "Table", 4),
+    Action("gpu", ("g",), "g", "", "only the processes of one GPU: the next one, at last all again", "Table"),
+    Action("tree", ("e",), "e", "e|tree", _TREE, "Table", 9),
+    Action("fold", ("E",), "E", "", "fold or unfold the branch of the selected process", "Table"),
+    Action("follow", ("f",), "f", "f|follow", _FOLLOW, "Table", 9),
+    *(
+        Action(f"pane_{place}", (str(place),), str(place), "", f"show or hide the {name}", "Panes")
+        for place, name in enumerate(("GPUs", "processes", "calls", "threads", "storms"), 1)
+    ),
+    Action("all_panes", ("F",), "F", "", "show all panes again", "Panes"),
     Action("pause", ("space",), "space", "space|pause", _PAUSE, "Time", 2),
     Action("step_back", ("left_square_bracket",), "[", "", _BACK, "Time"),
     Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3),
@@ -77,6 +103,12 @@ ACTIONS: tuple[Action, ...] = (
     Action("record", ("R",), "R", "R|record", _RECORD, "Session", 5, frozenset({LIVE})),
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
+    Action("signal", ("K",), "K", "", _SIGNAL, "Session", contexts=frozenset({LIVE}), harms=True),
+    Action("copy", ("y",), "y", "", "copy the selected row, or the open page, to the clipboard", "Session"),
+    Action("export", ("x",), "x", "", "save the frame as JSON in the current directory", "Session"),
+    Action("screenshot", ("S",), "S", "", "save the screen as SVG in the current directory", "Session"),
+    Action("theme", ("T",), "T", "", "next theme", "Session"),
+    Action("palette", ("ctrl+p",), "^P", "", "find an action by its name", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
     Action("suspend", ("ctrl+z",), "^Z", "", "suspend; fg in the shell brings it back", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
@@ -84,10 +116,11 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 
-def actions_of(mode: str) -> tuple[Action, ...]:
+def actions_of(mode: str, *, readonly: bool = False) -> tuple[Action, ...]:
     """The actions that work live or in a replay.
 
     Args:
         mode: ``live`` or ``replay``.
+        readonly: Whether other processes are to be left alone.
     """
-    return tuple(action for action in ACTIONS if mode in action.contexts)
+    return tuple(action for action in ACTIONS if mode in action.contexts and not (readonly and action.harms))

@@ -8,25 +8,37 @@ import signal
 from typing import Any, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from gputop.config import Preferences
 from gputop.ui.actions import ACTIONS, actions_of
 from gputop.ui.canvas import Canvas
 from gputop.ui.driver import QuickDriver
 from gputop.ui.feed import Feed
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.native_log import NativeLog
-from gputop.ui.theme import BACKGROUND
+from gputop.ui.outlets import Outlets, OwnSender
+from gputop.ui.palette import color_system_of, palette_for
 from gputop.ui.time_keys import AFTER_NS, TimeKeys
 
 FIRST_POLL_S = 0.03
 
 
-class GputopApp(TimeKeys, App[int]):
+class GputopApp(TimeKeys, Outlets):
     """The screen of gputop."""
 
-    CSS = f"Screen {{ background: {BACKGROUND}; }}"
+    # The sign in front of the palette's line is an emoji. Its cursor is told by colour alone, and Textual
+    # leaves "reverse" out of the style of options: where there are no colours of our own it is underlined.
+    CSS = """
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette:ansi #--input, CommandList:ansi { border: none; }
+    CommandList:ansi > .option-list--option { text-style: none; }
+    CommandList:ansi > .option-list--option-highlighted {
+        text-style: bold underline; color: ansi_default; background: ansi_default;
+    }
+    CommandPalette:ansi > .command-palette--highlight { text-style: bold; }
+    """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(action.keys), f"act('{action.name}')", action.help, show=False, priority=True)
@@ -43,6 +55,8 @@ class GputopApp(TimeKeys, App[int]):
         selected_pid: int | None = None,
         title: str = "",
         native_log: NativeLog | None = None,
+        preferences: Preferences | None = None,
+        readonly: bool = False,
     ) -> None:
         """Make the program.
 
@@ -54,14 +68,28 @@ class GputopApp(TimeKeys, App[int]):
             selected_pid: The process selected at first.
             title: What is watched, for the header.
             native_log: What native libraries wrote to the terminal's descriptors.
+            preferences: What the user prefers.
+            readonly: Whether other processes are to be left alone.
         """
-        super().__init__(driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver)
+        self.preferences = preferences or Preferences()
+        self.color_system = color_system_of(os.environ)
+        self.palette = palette_for(
+            self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.color_system
+        )
+        super().__init__(
+            driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver,
+            ansi_color=self.palette.native,  # decides how Textual takes the colours away for NO_COLOR
+        )
         self.feed = feed
+        self.readonly = readonly
         self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
+        self.presenter.prefer(self.preferences)
+        if mode == "live" and not readonly:
+            self.presenter.sender = OwnSender(self.tell_outcome)
         self.crash: Exception | None = None
         self._rate_hz = rate_hz
         self._native_log = native_log
-        self._allowed = {action.name for action in actions_of(mode)}
+        self._allowed = {action.name for action in actions_of(mode, readonly=readonly)}
         self._log_index = 0
         self._shown_number: int | None = None
         self._chrome: tuple[Any, ...] = ()
@@ -72,9 +100,10 @@ class GputopApp(TimeKeys, App[int]):
 
     def on_mount(self) -> None:
         """Start to poll."""
+        self.wear(self.palette)
         self._first_poll()
         # after ctrl+z and fg the terminal is blank, also where a line is as it was
-        self.app_resume_signal.subscribe(self, lambda _: self.query_one(Canvas).refresh())
+        self.app_resume_signal.subscribe(self, lambda _: self.screen_stack[0].query_one(Canvas).refresh())
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
@@ -141,7 +170,7 @@ class GputopApp(TimeKeys, App[int]):
         """Show what the presenter has to say in the size of now."""
         if not self._running:
             return
-        canvas = self.query_one(Canvas)
+        canvas = self.screen_stack[0].query_one(Canvas)
         width, height = canvas.size
         if width and height:
             canvas.set_lines(self.presenter.paint(width, height))
@@ -152,6 +181,11 @@ class GputopApp(TimeKeys, App[int]):
 
     def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
         """A click."""
+        action = self.presenter.key_at(event.x, event.y)
+        if action:
+            self.action_act(action)
+            return
+        self.presenter.notice = ""
         self.presenter.click(event.x, event.y)
         self.paint()
 
@@ -161,8 +195,9 @@ class GputopApp(TimeKeys, App[int]):
         self.paint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a question is open, keys type instead of acting; ctrl+c still quits."""
-        return self.presenter.prompt is None or action != "act" or parameters == ("quit_now",)
+        """While a question or the palette is open, keys type instead of acting; ctrl+c still quits."""
+        typing = self.presenter.prompt is not None or len(self.screen_stack) > 1
+        return not typing or action != "act" or parameters == ("quit_now",)
 
     def on_key(self, event: events.Key) -> None:
         """A key for the question that is open."""
@@ -193,6 +228,10 @@ class GputopApp(TimeKeys, App[int]):
         else:
             self.presenter.act(name)
         self.paint()
+
+    def run_named(self, name: str) -> None:
+        """Do an action of the table, once the palette has closed."""
+        self.action_act(name)
 
     def do_quit(self) -> None:
         """Close the page that is open, else quit."""

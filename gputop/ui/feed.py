@@ -9,6 +9,7 @@ from gputop.frame import Frame
 from gputop.landmarks import Landmark
 
 if TYPE_CHECKING:
+    from gputop.explain.lanes import Lanes
     from gputop.explain.report import Report
 
 
@@ -30,12 +31,14 @@ class Explained:
         end_ns: The moment, CLOCK_MONOTONIC.
         start_ns: What the report's times count from.
         problem: Why there is none, "" when one is coming.
+        lanes: The same seconds column by column, None while there are none.
     """
 
     report: Report | None = None
     end_ns: int = 0
     start_ns: int = 0
     problem: str = ""
+    lanes: Lanes | None = None
 
 
 class Transport(Protocol):

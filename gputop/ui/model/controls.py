@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gputop.ui.model.layout import Placed
-from gputop.ui.model.state import ViewState
+from gputop.ui.model.list_controls import FOCI
+from gputop.ui.model.signal_menu import SignalControls
 from gputop.ui.model.table import Table
 
-FOCI = ("verdict", "processes", "calls", "threads", "gpus")
 
-
-class Controls(ViewState):
+class Controls(SignalControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -21,7 +20,7 @@ class Controls(ViewState):
     @property
     def _pane_of_keys(self) -> str:
         """The verdict has nothing to sort or to move in: these keys are for the processes then."""
-        return "processes" if self.focus == "verdict" else self.focus
+        return self._first_shown if self.focus == "verdict" else self.focus
 
     def act(self, name: str) -> None:
         """Do an action of the table of actions that concerns the view alone.
@@ -30,19 +29,25 @@ class Controls(ViewState):
             name: The action's name.
         """
         method = getattr(self, f"do_{name}", None)
+        self.notice = ""
         if method is not None:
             method()
             self._after()
 
     def _after(self) -> None:
-        if self.frame is not None:
-            self.panes.processes.update(self.frame.processes, self.frame.time_ns)
-            self._show_details()
+        self._unfollow_if_moved()
+        self._list()
 
     def _move(self, by: int) -> None:
-        if self.overlay == "why" and abs(by) != self._page_of():
+        if self._moves_finding and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.overlay == "signals" and self.menu is not None:
+            self.menu.move(by)
+        elif self.focus == "timeline" and not (self.overlay or self.zoomed):
+            self.move_subject(by)
+        elif self.overlay == "call" and abs(by) != self._page_of():
+            self.panes.calls.move(by)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -84,14 +89,16 @@ class Controls(ViewState):
         if self.overlay == "why":
             self.chain.move_moment(1)
             return
-        self.set_focus(FOCI[(FOCI.index(self.focus) + 1) % len(FOCI)])
+        foci = self._foci
+        self.set_focus(foci[(foci.index(self.focus) + 1) % len(foci)])
 
     def do_previous_pane(self) -> None:
         """The keys go to the pane before; in the chain, the moment before."""
         if self.overlay == "why":
             self.chain.move_moment(-1)
             return
-        self.set_focus(FOCI[FOCI.index(self.focus) - 1])
+        foci = self._foci
+        self.set_focus(foci[foci.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
         """The keys go to this pane from now on."""
@@ -102,26 +109,36 @@ class Controls(ViewState):
 
     def do_open(self) -> None:
         """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
-        if self.overlay:
+        if self.overlay == "signals":
+            self.choose_signal()
+        elif self.overlay:
             self.overlay = ""
-        elif self.focus == "verdict":
+        elif self.focus in ("verdict", "findings"):
             self.do_why()
-        elif self.focus == "processes":
+        elif self.focus == "processes" and "calls" not in self.hidden:
             self.set_focus("calls")
+        elif self.focus == "calls":
+            self._toggle("call")
         else:
             self.zoomed = not self.zoomed
 
     def do_back(self) -> None:
-        """Out: the page, then the zoom, then to the processes, then to the verdict."""
+        """Out: the page, then the zoom, the filter, to the processes, then to the verdict."""
         if self.overlay:
             self.overlay = ""
         elif self.zoomed:
             self.zoomed = False
+        elif self.focus in ("verdict", "processes") and self.panes.listing.filtered:
+            self.clear_filter()
         else:
-            self.set_focus("verdict" if self.focus == "processes" else "processes")
+            away = self.focus == "processes" or "processes" in self.hidden
+            self.set_focus("verdict" if away else "processes")
 
     def do_zoom(self) -> None:
         """The focused pane takes the body or gives it back."""
+        if self.focus == "findings":
+            self.do_why()
+            return
         self.focus = self._pane_of_keys
         self.zoomed = not self.zoomed
         self._scroll = 0
@@ -130,11 +147,15 @@ class Controls(ViewState):
         """Sort by the column to the left."""
         if self._table:
             self._table.shift_sort(-1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(-1)
 
     def do_sort_right(self) -> None:
         """Sort by the column to the right."""
         if self._table:
             self._table.shift_sort(1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(1)
 
     def do_reverse(self) -> None:
         """Turn the order around."""
@@ -188,8 +209,12 @@ class Controls(ViewState):
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
-        elif placed.pane == "verdict":
+            elif placed.pane == "findings" and y > placed.y:
+                self.chain.move(y - placed.y - 1 - self.chain.index)
+        elif placed.pane in ("verdict", "chain"):
             self.do_why()
+        elif placed.pane == "overlay" and self.overlay == "signals" and self.menu is not None:
+            self.menu.click(y - placed.y - 1)
         elif placed.pane == "banner":
             self.do_problems()
         self._after()
@@ -206,12 +231,15 @@ class Controls(ViewState):
         table = self.panes.table(placed.pane) if placed else None
         if table is not None:
             table.scroll(by)
+        elif placed and placed.pane == "findings":
+            self.chain.move(1 if by > 0 else -1)
         elif placed and placed.pane in ("overlay", "gpus"):
             self._move(by)
 
     @property
     def _tabbed(self) -> bool:
-        return len({placed.pane for placed in self._placed} & {"calls", "threads"}) == 1
+        details = {"calls", "threads"}
+        return not details & self.hidden and len({placed.pane for placed in self._placed} & details) == 1
 
     def _at(self, x: int, y: int) -> Placed | None:
         hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)

@@ -35,17 +35,19 @@ class Glyphs:
     track: str
     pending: str
     separator: str
+    full: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
+    full="█",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    ascii=True,
+    full="#", ascii=True,
 )  # fmt: skip
 
 
@@ -85,6 +87,17 @@ def merged(line: Sequence[Span]) -> Line:
         elif text:
             out.append((text, token))
     return tuple(out)
+
+
+def ascii_line(line: Line) -> Line:
+    """The line in ASCII and as wide as before: the last net below texts that nobody has escaped."""
+    return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)
+
+
+def _in_ascii(text: str) -> str:
+    replaced = "".join(c if c.isascii() else "?" * width_of(c) for c in text)
+    width = width_of(text)  # several characters can be one sign
+    return _fill(clip(replaced, width, ""), width)
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:

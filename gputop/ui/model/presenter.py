@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gputop.frame import Frame
-from gputop.ui.model import gpus, header, pages
-from gputop.ui.model.controls import Controls
+from gputop.ui.model import details, gpus, header, pages, processes
+from gputop.ui.model.copying import page_text, row_text
+from gputop.ui.model.hiding import without
+from gputop.ui.model.lanepanes import LanePanes
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -15,12 +19,14 @@ from gputop.ui.model.layout import (
     plan,
     too_small,
 )
-from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
+from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
 from gputop.ui.model.timebar import transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
+_WHOLE_PAGE = 100_000  # lines: more than any page has
 
-class Presenter(Controls):
+
+class Presenter(LanePanes):
     """The lines of the screen, made from the state of the view and a frame."""
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -33,12 +39,17 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = plan(width, height, self._needs(width, height))
+        panes = without(plan(width, height, self._needs(width, height)), self.hidden)
+        self._placed = self._with_keys(panes)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
-            for offset, line in enumerate(self._pane(placed)[: placed.height]):
+            lines = self._pane(placed)[: placed.height]
+            # what stands to the right of a pane stands there beside its empty lines, too
+            lines += [fit_line((), placed.width)] * (placed.height - len(lines))
+            for offset, line in enumerate(lines):
                 rows[placed.y + offset].append((placed.x, line))
-        return [self._joined(row, width) for row in rows]
+        lines = [self._joined(row, width) for row in rows]
+        return [ascii_line(line) for line in lines] if self.glyphs.ascii else lines
 
     @staticmethod
     def _joined(row: list[tuple[int, Line]], width: int) -> Line:
@@ -69,10 +80,13 @@ class Presenter(Controls):
             banner=len(self._banner(width, height)),
             transport=self.transport is not None,
             log=self.log_shown,
-            focus="processes" if self.focus == "verdict" else self.focus,
-            detail=self._detail,
+            focus=self._pane_of_keys,
+            detail=self._detail_shown,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
+            timeline=self.timeline.wanted() if self.timeline_shown else 0,
+            threads=self.most_threads(),
+            explained=frame is not None and frame.calls_observed,
         )
 
     def status(self) -> header.Status:
@@ -87,12 +101,13 @@ class Presenter(Controls):
             recording=self.recording,
             native_lines=self.native_lines,
             frozen=self.panes.processes.frozen,
+            hidden=len(self.hidden),
         )
 
     def _pane(self, placed: Placed) -> list[Line]:
         width, glyphs = placed.width, self.glyphs
         if placed.pane == "header":
-            return [header.header_line(self.frame, self.status(), width, glyphs)]
+            return [header.header_line(self._told, self.status(), width, glyphs)]
         if placed.pane == "verdict":
             return [self._verdict(width)]
         if placed.pane == "banner":
@@ -115,6 +130,9 @@ class Presenter(Controls):
             return self._storms(placed, self.frame)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
+        lines = self.lane_pane(placed, self.frame)
+        if lines is not None:
+            return lines
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
 
@@ -136,8 +154,16 @@ class Presenter(Controls):
             frame.storms, placed.width, placed.height, self.glyphs, traced=traced, costs=costs
         )
 
+    @property
+    def _told(self) -> Frame | None:
+        """The frame, with what is wrong with the preferences among its problems."""
+        frame = self.frame
+        if frame is None or not self.complaints:
+            return frame
+        return replace(frame, problems=(*frame.problems, *self.complaints))
+
     def _banner(self, width: int, height: int) -> list[Line]:
-        return header.banner_lines(self.frame, self.status(), width, banner_room(height), self.glyphs)
+        return header.banner_lines(self._told, self.status(), width, banner_room(height), self.glyphs)
 
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":
@@ -159,17 +185,35 @@ class Presenter(Controls):
             past = self.mode == "replay" or self.paused
             lines = self.chain.lines(placed.width, self.glyphs, replay=past)
             return self._scrolled("Why the GPU waits", lines, placed)
+        if self.overlay == "signals" and self.menu is not None:
+            return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
+        if self.overlay == "call":
+            return self._scrolled("Call", self.call_lines(placed.width), placed)
         if self.overlay == "help":
-            lines = pages.help_page(self.mode, placed.width, self.glyphs)
+            lines = pages.help_page(self.mode, placed.width, self.glyphs, readonly=self.sender is None)
             return self._scrolled("Help", lines, placed)
-        lines = pages.problems_page(self.frame, self.failure, placed.width, self.glyphs)
+        lines = pages.problems_page(self._told, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
 
-    def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
-        self._page = placed.height - 1
-        self._overlay_length = len(lines)
-        self._scroll = max(0, min(self._scroll, len(lines) - self._page))
-        below = len(lines) - self._scroll - self._page
-        right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
-        shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
-        return [self.panes.title(title, right, placed.width, focused=True), *shown]
+    def key_at(self, x: int, y: int) -> str:
+        """The name of the action whose key stands there in the footer, "" anywhere else."""
+        width, height = self.size
+        if y != height - 1 or self.prompt is not None or self.notice or too_small(width, height):
+            return ""
+        return header.footer_action(x, self.mode, width, has_log=bool(self.log) or self.log_shown)
+
+    def copied(self) -> str:
+        """The text of the open page, else of the selected row of the focused table; "" without one."""
+        if self.overlay:
+            scrolled, whole = self._scroll, Placed("overlay", 0, 0, self.size[0], _WHOLE_PAGE)
+            text = page_text(self._overlay(whole)[1:])
+            self._scroll = scrolled
+            return text
+        table, frame = self._table, self.frame
+        if table is None or frame is None or table.selected_row is None:
+            return ""
+        if table is self.panes.processes:
+            context = self.panes.listing.context(processes.context_of(frame, self.glyphs))
+        else:
+            context = details.call_context(frame, self.selected, self.glyphs)
+        return row_text(table.columns, table.selected_row, context)

@@ -12,6 +12,7 @@ from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
 from gputop.ui.model.timebar import TransportView
+from gputop.ui.model.timeline import Timeline
 
 LOG_LINES = 2_000
 
@@ -22,8 +23,10 @@ class ViewState(Prompting):
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``call``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
+        hidden: The panes that the user has hidden.
+        complaints: What is wrong with the preferences, in sentences.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class ViewState(Prompting):
         self.focus = "verdict"
         self.overlay = ""
         self.zoomed = False
+        self.hidden: set[str] = set()
+        self.complaints: tuple[str, ...] = ()
         self.log_shown = False
         self.paused = False
         self.behind_ns = 0
@@ -56,6 +61,8 @@ class ViewState(Prompting):
         self.log: list[str] = []
         self.explained = Explained()
         self.chain = ChainPage()
+        self.timeline = Timeline(self.glyphs)
+        self.timeline_wanted: bool | None = None  # None: where there is room
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -82,7 +89,15 @@ class ViewState(Prompting):
         if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
             table.select(self._wanted_pid)
             self._wanted_pid = None
-        table.update(frame.processes, frame.time_ns)
+        self._list()
+
+    def _list(self) -> None:
+        """List the processes of the frame, and the calls and threads of the selected one."""
+        if self.frame is None:
+            return
+        listing = self.panes.listing
+        farewell = listing.show(self.panes.processes, self.frame, ascii_only=self.glyphs.ascii)
+        self.notice = farewell or self.notice
         self._show_details()
 
     def explain(self, explained: Explained) -> None:
@@ -93,6 +108,7 @@ class ViewState(Prompting):
         """
         self.explained = explained
         self.chain.take(explained)
+        self.timeline.take(explained)
 
     def _show_details(self) -> None:
         row, frame = self.selected, self.frame
