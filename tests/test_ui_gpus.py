@@ -14,7 +14,7 @@ from gputop.text import render_text
 from gputop.ui.model.look import Line, plain
 from gputop.ui.model.presenter import Presenter
 
-SIZES = ((80, 24), (120, 40), (200, 50))
+SIZES = ((80, 24), (120, 40), (170, 42))  # on larger ones the findings stand beside it
 ALARMS = {"alert", "warn", "host"}
 BOX, COMMAND = "docker 0123456789ab", "/opt/bin/python train.py /d"
 PROCESSES = (
