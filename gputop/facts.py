@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gputop.lines import Stacks
@@ -117,3 +118,10 @@ def _passing(row: dict[str, Any]) -> bool:
 
 def _exited(row: dict[str, Any]) -> int:
     return int(row["exited_ns"])
+
+
+def lost_before(header: Mapping[str, Any]) -> dict[str, int]:
+    """Events by kind that were lost before what begins in the middle of a session; empty for a whole one."""
+    cut = header.get("cut")
+    lost = cut.get("lost") if isinstance(cut, Mapping) else None
+    return {str(kind): int(count) for kind, count in lost.items()} if isinstance(lost, Mapping) else {}

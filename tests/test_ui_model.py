@@ -29,11 +29,11 @@ from gputop.ui.actions import ACTIONS
 from gputop.ui.app import GputopApp
 from gputop.ui.feed import Explained
 from gputop.ui.model.details import call_table
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import line_width, plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.processes import process_table
+from gputop.ui.model.timebar import TransportView
 from gputop.ui.run import NO_TERMINAL
 
 NAMES = st.text(max_size=30) | st.sampled_from(

@@ -17,10 +17,11 @@ import fake_reports as why
 import pytest
 
 from gputop.frame import Lost
+from gputop.landmarks import FINDING, LOSS, MARKED
 from gputop.ui.feed import Explained, RecordingState
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
+from gputop.ui.model.timebar import TransportView
 from gputop.ui.theme import style_of
 
 SCREENS = Path(__file__).parent / "screens"
@@ -52,6 +53,8 @@ def paused() -> Presenter:
     """Held, while what is live is 12 s ahead; a recording is under way."""
     presenter = _shown()
     presenter.paused, presenter.behind_ns = True, 12 * fake.S
+    found = ((20 * fake.S, FINDING), (60 * fake.S, LOSS))
+    presenter.transport = TransportView(False, 1.0, 88 * fake.S, 0, 100 * fake.S, found)
     presenter.recording = RecordingState("/tmp/run.gputop", 3 << 20, 131.0)
     return presenter
 
@@ -59,7 +62,8 @@ def paused() -> Presenter:
 def replayed() -> Presenter:
     """A recording at seven of ten minutes."""
     presenter = _shown("replay")
-    presenter.transport = TransportView(True, 4.0, 432 * fake.S, 0, 600 * fake.S)
+    found = ((100 * fake.S, FINDING), (300 * fake.S, MARKED), (510 * fake.S, FINDING))
+    presenter.transport = TransportView(True, 4.0, 432 * fake.S, 0, 600 * fake.S, found)
     return presenter
 
 

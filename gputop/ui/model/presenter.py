@@ -20,6 +20,7 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
+from gputop.ui.model.timebar import transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 _WHOLE_PAGE = 100_000  # lines: more than any page has
@@ -94,6 +95,7 @@ class Presenter(LanePanes):
             mode=self.mode,
             paused=self.paused,
             behind_ns=self.behind_ns,
+            playing=self.transport is not None and self.transport.playing,
             title=self.title,
             failure=self.failure,
             recording=self.recording,
@@ -117,7 +119,7 @@ class Presenter(LanePanes):
                 return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
-            return [header.transport_line(self.transport, width, glyphs)]
+            return [transport_line(self.transport, width, glyphs)]
         if placed.pane == "overlay":
             return self._overlay(placed)
         if placed.pane == "log":
@@ -178,7 +180,8 @@ class Presenter(LanePanes):
 
     def _overlay(self, placed: Placed) -> list[Line]:
         if self.overlay == "why":
-            lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
+            past = self.mode == "replay" or self.paused
+            lines = self.chain.lines(placed.width, self.glyphs, replay=past)
             return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "signals" and self.menu is not None:
             return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)

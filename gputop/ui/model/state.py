@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from gputop.frame import Frame, ProcessRow
 from gputop.ui.feed import Explained, RecordingState
 from gputop.ui.model.chain import ChainPage
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
+from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeline import Timeline
 
 LOG_LINES = 2_000

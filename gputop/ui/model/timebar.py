@@ -1,0 +1,60 @@
+"""The line of time: where a replay or a live screen that went back stands, and what lies around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.format import format_duration
+from gputop.landmarks import FINDING, LOSS, MARKED
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+
+# sign, token; where several fall on one column, the last of these is shown
+_SIGNS = {LOSS: ("~", "unknown"), FINDING: ("!", "alert"), MARKED: ("M", "value")}
+_ORDER = tuple(_SIGNS)
+
+
+@dataclass(frozen=True, slots=True)
+class TransportView:
+    """Where the screen stands in time.
+
+    Attributes:
+        playing: Whether time runs.
+        speed: Recorded seconds per second.
+        landmarks: (time, kind) of the moments worth going to, in order.
+    """
+
+    playing: bool
+    speed: float
+    position_ns: int
+    start_ns: int
+    end_ns: int
+    landmarks: tuple[tuple[int, str], ...] = ()
+
+
+def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
+    """``▶ playing 4x  ├──!──~~──M──●────┤ 07:12/10:00``.
+
+    Args:
+        view: Where the screen stands.
+        width: Columns.
+        glyphs: The signs used.
+    """
+    sign = glyphs.play if view.playing else glyphs.pause
+    word = "playing" if view.playing else "paused "
+    total = max(view.end_ns - view.start_ns, 0)
+    at = min(max(view.position_ns - view.start_ns, 0), total)
+    left = f" {sign} {word} {view.speed:g}x ".ljust(17)
+    right = f" {format_duration(at)}/{format_duration(total)} "
+    length = max(width - len(left) - len(right), 3)
+
+    def column(time_ns: int) -> int:
+        return round((time_ns - view.start_ns) / total * (length - 1)) if total else 0
+
+    place = column(view.start_ns + at)
+    track: list[Span] = [(glyphs.track, "chrome" if x < place else "rule") for x in range(length)]
+    for kind in _ORDER:
+        for time_ns, found in view.landmarks:
+            if found == kind and view.start_ns <= time_ns <= view.end_ns:
+                track[column(time_ns)] = _SIGNS[kind]
+    track[place] = (glyphs.position, "value")
+    return fit_line(merged([(left, "chrome"), *track, (right, "chrome")]), width)
