@@ -43,9 +43,10 @@ recordings: dev
 	@scripts/recordings.sh $(ARGS)
 	@$(MAKE) --no-print-directory shown
 
-# after a change of what gputop prints: the outputs in README.md and recordings/README.md
+# after a change of what gputop prints: the outputs in README.md, recordings/README.md and docs/causes/
 shown: dev
 	@.venv/bin/python scripts/shown.py
+	@.venv/bin/python -m scripts.cause_pages
 
 # the pictures of the README, drawn from the recordings
 pictures: dev

@@ -177,7 +177,7 @@ class Engine:
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
         lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}
-        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns)
+        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.Window(
             list(self._ticks),
             window_ns,

@@ -32,6 +32,7 @@ Item = Records | Sample
 MARK = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
 GPUS = "gpus"  # what NVML said of each GPU
 PROCESS = "process"  # facts of a process: name, command, user, start
+CLIENT = "client"  # facts of a process that uses a GPU and is not watched
 NAMES = "names"  # thread names by tid
 OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF

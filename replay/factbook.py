@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from probes.source import APIS, FILES, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
+from probes.source import APIS, CLIENT, FILES, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
 _NOTES: Final = 32  # readers show fewer
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
@@ -19,6 +19,7 @@ class FactBook:
     def __init__(self) -> None:
         """Start without facts."""
         self._processes: dict[int, dict[str, Any]] = {}
+        self._clients: dict[int, Sample] = {}
         self._names: dict[int, tuple[int, str]] = {}
         self._files: dict[tuple[int, int], str] = {}
         self._stacks: dict[int, tuple[int, Any]] = {}
@@ -31,6 +32,8 @@ class FactBook:
         data = sample.data
         if sample.kind == PROCESS:
             self._take_process(data)
+        elif sample.kind == CLIENT:
+            self._clients[data["pid"]] = sample
         elif sample.kind == NAMES:
             for tid, pid, name in zip(data["tid"], data["pid"], data["name"], strict=True):
                 self._names[tid] = (pid, name)
@@ -62,6 +65,7 @@ class FactBook:
         """Take in what was told after these facts."""
         for data in later._processes.values():
             self._take_process(data)
+        self._clients.update(later._clients)
         self._names.update(later._names)
         self._files.update(later._files)
         for stack, frames in later._stacks.items():
@@ -84,6 +88,7 @@ class FactBook:
         return [
             *([self._apis] if self._apis is not None else []),
             *rows,
+            *self._clients.values(),
             *_tables(NAMES, time_ns, ("tid", "pid", "name"), names),
             *_tables(FILES, time_ns, ("pid", "fd", "what"), files),
             *_tables(FRAMES, time_ns, ("pid", "stack", "frames"), stacks, _STACKS),

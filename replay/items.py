@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from probes.source import APIS, FILES, FRAMES, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
+from probes.source import APIS, CLIENT, FILES, FRAMES, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
 from replay import format as fmt
 from replay.decoding import decode_records
 from replay.format import RECORDS
 from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
-FACTS: Final = frozenset({PROCESS, NAMES, FILES, FRAMES, APIS, PROBLEM, NOTE})
+FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, APIS, PROBLEM, NOTE})
 _MOST_PROBLEMS: Final = 50
 
 Ints = npt.NDArray[np.int64]

@@ -179,7 +179,7 @@ def frame(
         storms=storms,
         problems=(),
         notes=("attached 272 probes to libcudart.so.12",),
-        driver="driver 550.54, libnvidia-ml.so.1",
+        driver="550.54.15",
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 

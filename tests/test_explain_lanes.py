@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,8 +31,10 @@ from gputop.explain.lanes import (
     lanes_of,
 )
 from gputop.explain.waits import Wait
+from gputop.feeds import ReplayFeed
 from probes import api
 from probes.schema import Kind
+from replay.reader import SessionReader
 from tests import items
 from tests.items import MS, START
 from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, started
@@ -179,3 +184,17 @@ def test_the_time_of_columns_is_that_of_counting_each_millisecond(
 def test_lanes_are_equal_when_they_say_the_same() -> None:
     assert lanes(loop()) == lanes(loop())
     assert lanes(loop()) != lanes(loop(steps=19))
+
+
+def test_a_replay_hands_the_lanes_to_the_screen() -> None:
+    reader = SessionReader(Path(__file__).parent.parent / "recordings" / "numpy-sync.msgpack")
+    feed = ReplayFeed(reader, len(reader.marks) - 4, playing=False)
+    feed.start()
+    until = time.monotonic() + 20
+    while feed.explained().report is None and time.monotonic() < until:
+        time.sleep(0.01)
+    found = feed.explained().lanes
+    feed.close()
+    assert found is not None
+    sync = found.gpus[0].shares[PROVED + SYNC_ROW].sum() / WHOLE
+    assert sync > 0.5 * found.columns, "three quarters of the time a tensor is read"

@@ -326,11 +326,13 @@ async def test_nothing_is_painted_when_the_frame_is_the_same() -> None:
 
 async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
     frame = fake.frame(gpus=1)
-    gpu = replace(frame.gpus[0], power_milliwatts=None, unavailable=(("power", "not supported here"),))
+    gpu = replace(
+        frame.gpus[0], power_milliwatts=None, unavailable=(("power_milliwatts", "not supported here"),)
+    )
     async with running(replace(frame, gpus=(gpu,))) as (app, _, pilot):
         assert "n/a" in text_of(app)
         await pilot.press("shift+tab", "z")
-        assert "n/a: power: not supported here" in text_of(app)
+        assert "n/a: power / limit: not supported here" in text_of(app)
 
 
 async def test_truncated_tables_say_how_much_is_out_of_sight() -> None:

@@ -226,7 +226,7 @@ async def test_tab_reaches_it_and_comma_and_full_stop_choose_its_time() -> None:
         assert "Timeline, last 13.5 s" in text_of(app), "it has the screen"
         assert "Processes" not in text_of(app)
         await pilot.press("escape", "t")
-        assert app.presenter.focus == "processes"
+        assert app.presenter.focus == "verdict"
 
 
 async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:
@@ -269,15 +269,18 @@ async def test_a_click_on_a_finding_opens_its_chain_below() -> None:
         assert "Chain of 2" in text_of(app)
 
 
-async def test_keys_of_a_pane_that_went_away_go_to_the_processes() -> None:
+async def test_keys_of_a_pane_that_went_away_go_to_the_verdict() -> None:
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
         await pilot.press("shift+tab")
         assert app.presenter.focus == "findings"
+        await pilot.press("2")
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
-        assert app.presenter.focus == "processes"
+        assert app.presenter.focus == "verdict"
+        await pilot.press("tab", "down")
+        assert app.presenter.focus == "calls", "also where the processes are hidden"
 
 
 def test_of_many_gpus_those_of_the_selected_process_stay_in_a_low_pane() -> None:

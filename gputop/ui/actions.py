@@ -11,7 +11,7 @@ _SIGNAL = "send the selected process a signal: a menu, and a question before it 
 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; else zoom"
+_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; a GPU: its page; else zoom"
 _TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or play; live data is still collected"
 _BACK = "one mark back; live: pause and step back through the last ten minutes"

@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of the catalogue (docs/causes.md has a page for each).
+    """One entry of the catalogue (docs/causes/ has a page for each).
 
     Attributes:
         number: ``C01`` to ``C25``.

@@ -48,6 +48,8 @@ class Controls(SignalControls):
             self.move_subject(by)
         elif self.overlay == "call" and abs(by) != self._page_of():
             self.panes.calls.move(by)
+        elif self.focus == "gpus" and not self.overlay and self.frame is not None:
+            self.panes.gpus.move(by, self.frame)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -64,11 +66,21 @@ class Controls(SignalControls):
 
     def do_page_up(self) -> None:
         """A page up."""
-        self._move(-self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(-1)
+        else:
+            self._move(-self._page_of())
 
     def do_page_down(self) -> None:
         """A page down."""
-        self._move(self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(1)
+        else:
+            self._move(self._page_of())
+
+    @property
+    def _on_gpu_page(self) -> bool:
+        return self.focus == "gpus" and self.zoomed and not self.overlay
 
     def _page_of(self) -> int:
         height = next(
@@ -206,6 +218,8 @@ class Controls(SignalControls):
             other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
             switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
             self.set_focus(other if switch and other else placed.pane)
+            if placed.pane == "gpus" and not self.zoomed and self.frame is not None:
+                self.panes.gpus.click(y - placed.y, self.frame)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
@@ -233,7 +247,9 @@ class Controls(SignalControls):
             table.scroll(by)
         elif placed and placed.pane == "findings":
             self.chain.move(1 if by > 0 else -1)
-        elif placed and placed.pane in ("overlay", "gpus"):
+        elif self._on_gpu_page:
+            self.panes.gpus.scroll(by)
+        elif placed and placed.pane == "overlay":
             self._move(by)
 
     @property

@@ -33,7 +33,7 @@ class LaneControls(ViewState):
         if self.timeline_wanted and self.size[1] < BESIDE_HEIGHT:
             self.focus = "timeline"
         if not self.timeline_wanted and self.focus == "timeline":
-            self.focus, self.zoomed = "processes", False
+            self.focus, self.zoomed = "verdict", False
 
     def foci(self, every: Sequence[str]) -> list[str]:
         """The panes that the keys can go to now."""

@@ -35,10 +35,10 @@ class LanePanes(Controls):
         return callpage.call_page(self.panes.calls.selected_row, window_ns, width, self.glyphs)
 
     def _with_keys(self, panes: tuple[Placed, ...]) -> tuple[Placed, ...]:
-        """The same panes; keys that went to one that has gone go to the processes."""
+        """The same panes; keys that went to one that has gone go to the verdict, which is always there."""
         shown = {placed.pane for placed in panes}
         if self.focus in OPTIONAL and self.focus not in shown and not self.overlay:
-            self.focus, self.zoomed = "processes", False
+            self.focus, self.zoomed = "verdict", False
         return panes
 
     def _timeline(self, placed: Placed, frame: Frame) -> list[Line]:

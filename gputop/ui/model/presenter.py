@@ -174,11 +174,9 @@ class Presenter(LanePanes):
         ]
 
     def _gpu_pane(self, placed: Placed, frame: Frame) -> list[Line]:
-        focused = self.focus == "gpus"
-        if not self.zoomed:
-            return self.panes.gpu_pane(placed, frame, self.size[1], focused=focused)
-        lines = gpus.detail_lines(frame, placed.width, self.glyphs)
-        return self._scrolled("GPUs", lines, placed)
+        if self.zoomed:
+            return self.panes.gpus.page_lines(placed, frame)
+        return self.panes.gpus.list_lines(placed, frame, self.size[1], focused=self.focus == "gpus")
 
     def _overlay(self, placed: Placed) -> list[Line]:
         if self.overlay == "why":
