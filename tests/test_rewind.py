@@ -19,8 +19,10 @@ from gputop.landmarks import MARKED
 from gputop.player import frame_at
 from gputop.recorder import Recorder
 from probes.source import Item
+from replay.format import SessionError
 from replay.history import History
 from replay.reader import SessionReader
+from replay.writer import SessionWriter
 
 TICK = histories.TICK
 
@@ -230,3 +232,22 @@ def test_a_file_that_cannot_be_written_is_a_sentence_and_no_other_file_is_touche
     assert "not a gputop session" in live.recorder.start(str(other), history=True, overwrite=True)
     assert other.read_text() == "mine"
     assert live.recorder.state() is None
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SessionError("the disk is full")
+
+    monkeypatch.setattr(SessionWriter, "append_block", full)
+    assert live.recorder.start(str(tmp_path / "a.gputop"), history=True, overwrite=False) == ""
+    until(lambda: live.recorder.state() is None)
+    assert live.feed.failure() == "recording stopped: the disk is full"
+    live.go(2)
+    assert live.shown() == 26
+    monkeypatch.undo()
+    assert live.recorder.start(str(tmp_path / "b.gputop"), history=True, overwrite=False) == ""
+    assert live.feed.failure() is None
+    live.feed.close()
+    assert len(SessionReader(tmp_path / "b.gputop").marks) == 26

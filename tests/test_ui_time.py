@@ -10,6 +10,7 @@ from test_ui_screen import feed_frame, running, text_of
 
 from gputop.landmarks import Landmark
 from gputop.ui.app import GputopApp
+from gputop.ui.canvas import Canvas
 from gputop.ui.feed import RecordingState
 
 S = fake.S
@@ -106,6 +107,17 @@ async def test_home_is_the_first_row_while_live() -> None:
         await pilot.press("j", "j", "home")
         table = app.presenter.panes.processes
         assert table.selected == table.rows[0].pid
+
+
+async def test_a_click_on_the_bar_goes_there() -> None:
+    async with running(fake.frame(), replay=True) as (app, feed, pilot):
+        lines = text_of(app).splitlines()
+        left, right = lines[-2].index("─"), lines[-2].rindex("─")
+        for x, seconds in ((left, 0), (right, 600), ((left + right) // 2, 300)):
+            await pilot.click(Canvas, offset=(x, len(lines) - 2))
+            assert feed.transport.position_ns == pytest.approx(seconds * S, abs=5 * S)
+        await pilot.click(Canvas, offset=(left - 3, len(lines) - 2))
+        assert feed.transport.position_ns == pytest.approx(300 * S, abs=5 * S)
 
 
 async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:

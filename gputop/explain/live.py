@@ -22,6 +22,7 @@ SHARE = 0.01  # of a core: an explanation that costs more comes less often
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
+LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
 MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
 
 
@@ -60,7 +61,7 @@ class LiveExplainer:
         self._window = Window(header)
         self._told = told
         self._pace = Pace()
-        self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=MOST_CHECKPOINTS)
+        self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS
         self._items: deque[Item] = deque()

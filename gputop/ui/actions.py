@@ -16,7 +16,7 @@ _TIMELINE = "show or hide the timeline; on it , . choose the time, up and down t
 _PAUSE = "pause or play; live data is still collected"
 _BACK = "one mark back; live: pause and step back through the last ten minutes"
 _EARLIER = "to the finding (!) or marker (M) before, on the bar of time"
-_LATER = "to the next finding or marker"
+_LATER = "to the next finding or marker; ~ is where events were lost or nothing was recorded"
 _RECORD = "record on or off; what is kept of the past can be included"
 
 

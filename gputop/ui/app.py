@@ -185,6 +185,9 @@ class GputopApp(TimeKeys, Outlets):
         if action:
             self.action_act(action)
             return
+        if self.bar_clicked(event.x, event.y):
+            self.poll()
+            return
         self.presenter.notice = ""
         self.presenter.click(event.x, event.y)
         self.paint()

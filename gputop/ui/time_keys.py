@@ -118,6 +118,15 @@ class TimeKeys:
         self.feed.transport.seek(time_ns)
         self.feed.transport.step(0)
 
+    def bar_clicked(self, x: int, y: int) -> bool:
+        """Go to the moment that was clicked; False where that is not on the bar."""
+        presenter = self.presenter
+        moment = presenter.bar_moment(x, y)
+        if moment is not None:
+            presenter.notice = ""
+            self.go_to(moment)
+        return moment is not None
+
     def do_jump(self) -> None:
         """Ask for a moment, and go there."""
         if self.presenter.frame is not None:

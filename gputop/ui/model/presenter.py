@@ -20,7 +20,7 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
-from gputop.ui.model.timebar import transport_line
+from gputop.ui.model.timebar import moment_at, transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 _WHOLE_PAGE = 100_000  # lines: more than any page has
@@ -199,6 +199,13 @@ class Presenter(LanePanes):
         if y != height - 1 or self.prompt is not None or self.notice or too_small(width, height):
             return ""
         return header.footer_action(x, self.mode, width, has_log=bool(self.log) or self.log_shown)
+
+    def bar_moment(self, x: int, y: int) -> int | None:
+        """The time under this place of the bar of time; None anywhere else."""
+        placed = self._at(x, y)
+        if placed is None or placed.pane != "transport" or self.transport is None:
+            return None
+        return moment_at(self.transport, placed.width, self.glyphs, x - placed.x)
 
     def copied(self) -> str:
         """The text of the open page, else of the selected row of the focused table; "" without one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputop.format import format_duration
+from gputop.format import format_duration, width_of
 from gputop.landmarks import FINDING, LOSS, MARKED
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 
@@ -39,18 +39,13 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
         width: Columns.
         glyphs: The signs used.
     """
-    sign = glyphs.play if view.playing else glyphs.pause
-    word = "playing" if view.playing else "paused "
+    left, length, right = _parts(view, width, glyphs)
     total = max(view.end_ns - view.start_ns, 0)
-    at = min(max(view.position_ns - view.start_ns, 0), total)
-    left = f" {sign} {word} {view.speed:g}x ".ljust(17)
-    right = f" {format_duration(at)}/{format_duration(total)} "
-    length = max(width - len(left) - len(right), 3)
 
     def column(time_ns: int) -> int:
         return round((time_ns - view.start_ns) / total * (length - 1)) if total else 0
 
-    place = column(view.start_ns + at)
+    place = column(min(max(view.position_ns, view.start_ns), view.start_ns + total))
     track: list[Span] = [(glyphs.track, "chrome" if x < place else "rule") for x in range(length)]
     for kind in _ORDER:
         for time_ns, found in view.landmarks:
@@ -58,3 +53,30 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
                 track[column(time_ns)] = _SIGNS[kind]
     track[place] = (glyphs.position, "value")
     return fit_line(merged([(left, "chrome"), *track, (right, "chrome")]), width)
+
+
+def moment_at(view: TransportView, width: int, glyphs: Glyphs, x: int) -> int | None:
+    """The time that a column of the line stands for; None beside the track.
+
+    Args:
+        view: Where the screen stands.
+        width: Columns.
+        glyphs: The signs used.
+        x: The column.
+    """
+    left, length, _ = _parts(view, width, glyphs)
+    place = x - width_of(left)
+    if not 0 <= place < length:
+        return None
+    return view.start_ns + round((view.end_ns - view.start_ns) * place / (length - 1))
+
+
+def _parts(view: TransportView, width: int, glyphs: Glyphs) -> tuple[str, int, str]:
+    """What stands to the left of the track, the track's length, and what stands to its right."""
+    sign = glyphs.play if view.playing else glyphs.pause
+    word = "playing" if view.playing else "paused "
+    total = max(view.end_ns - view.start_ns, 0)
+    at = min(max(view.position_ns - view.start_ns, 0), total)
+    left = f" {sign} {word} {view.speed:g}x ".ljust(17)
+    right = f" {format_duration(at)}/{format_duration(total)} "
+    return left, max(width - width_of(left) - width_of(right), 3), right
