@@ -8,6 +8,7 @@ LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
 _OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_SOURCE = "the line of Python that makes the calls, in its file; lines: Enter"
 _PAUSE = "pause or go on; live data is still collected"
 
 
@@ -39,6 +40,7 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
     Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
+    Action("source", ("s",), "s", "s|source", _SOURCE, "Move", 7),
     Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the verdict", "Move"),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
@@ -51,7 +53,7 @@ ACTIONS: tuple[Action, ...] = (
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, processes, calls, threads, GPUs",
+        "next pane: verdict, processes, calls, threads, lines, GPUs",
         "Move",
         6,
     ),

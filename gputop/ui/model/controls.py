@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gputop.ui.model.layout import Placed
-from gputop.ui.model.state import ViewState
+from gputop.ui.model.layout import DETAILS, Placed, tabs_of
+from gputop.ui.model.source_controls import SourceControls
 from gputop.ui.model.table import Table
 
-FOCI = ("verdict", "processes", "calls", "threads", "gpus")
+FOCI = ("verdict", "processes", *DETAILS, "gpus")
 
 
-class Controls(ViewState):
+class Controls(SourceControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -97,15 +97,19 @@ class Controls(ViewState):
         """The keys go to this pane from now on."""
         self.focus = pane
         self._scroll = 0
-        if pane in ("calls", "threads"):
+        if pane in DETAILS:
             self._detail = pane
 
     def do_open(self) -> None:
-        """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
-        if self.overlay:
+        """From the verdict to its chain, the processes to the calls, a line to its source; else zoom."""
+        if self.overlay == "source":
+            self.close_source()
+        elif self.overlay:
             self.overlay = ""
         elif self.focus == "verdict":
             self.do_why()
+        elif self.focus == "lines":
+            self.do_source()
         elif self.focus == "processes":
             self.set_focus("calls")
         else:
@@ -113,7 +117,9 @@ class Controls(ViewState):
 
     def do_back(self) -> None:
         """Out: the page, then the zoom, then to the processes, then to the verdict."""
-        if self.overlay:
+        if self.overlay == "source":
+            self.close_source()
+        elif self.overlay:
             self.overlay = ""
         elif self.zoomed:
             self.zoomed = False
@@ -144,7 +150,7 @@ class Controls(ViewState):
     def do_freeze(self) -> None:
         """Keep the order of all tables, or let it go."""
         frozen = not self.panes.processes.frozen
-        for table in (self.panes.processes, self.panes.calls, self.panes.threads):
+        for table in (self.panes.processes, self.panes.calls, self.panes.threads, self.panes.lines):
             table.frozen = frozen
 
     def do_log(self) -> None:
@@ -182,9 +188,9 @@ class Controls(ViewState):
         if placed is None:
             return
         if placed.pane in FOCI[1:]:
-            other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
-            switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
-            self.set_focus(other if switch and other else placed.pane)
+            tabs = tabs_of(placed.pane, together=self._tabbed)
+            switch = tabs and y == placed.y and self.focus == placed.pane
+            self.set_focus(tabs[(tabs.index(placed.pane) + 1) % len(tabs)] if switch else placed.pane)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
@@ -211,7 +217,7 @@ class Controls(ViewState):
 
     @property
     def _tabbed(self) -> bool:
-        return len({placed.pane for placed in self._placed} & {"calls", "threads"}) == 1
+        return len({placed.pane for placed in self._placed}.intersection(DETAILS)) == 1
 
     def _at(self, x: int, y: int) -> Placed | None:
         hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 BESIDE_WIDTH = 160  # calls and threads side by side
 STACK_ROWS = 26  # processes, calls and threads under each other
-TABS_ROWS = 11  # processes, and either calls or threads
+TABS_ROWS = 11  # processes, and one of the details
+DETAILS = ("calls", "threads", "lines")  # of the selected process; where there is room for two, lines stand
+# in the place of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Needs:
         transport: Whether there is a transport line.
         log: Whether the output of the command is shown.
         focus: The pane the keys go to.
-        detail: Which of calls and threads is shown where there is room for one.
+        detail: Which of DETAILS was looked at last.
         zoomed: Whether the focused pane has the screen.
         overlay: Whether a page (help, problems) covers the body.
     """
@@ -48,6 +50,18 @@ class Needs:
     detail: str = "calls"
     zoomed: bool = False
     overlay: bool = False
+
+
+def tabs_of(pane: str, *, together: bool) -> tuple[str, ...]:
+    """The details that share a place with this one, itself among them; none of other panes.
+
+    Args:
+        pane: The pane.
+        together: Whether there is one place for all details.
+    """
+    if together and pane in DETAILS:
+        return DETAILS
+    return ("calls", "lines") if pane in ("calls", "lines") else ()
 
 
 def too_small(width: int, height: int) -> bool:
@@ -106,6 +120,7 @@ def _gpu_height(height: int, needs: Needs) -> int:
 
 
 def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
+    first = "lines" if needs.detail == "lines" else "calls"
     rows = bottom - top
     if rows < TABS_ROWS:
         pane = needs.focus if needs.focus != "gpus" else "processes"
@@ -120,14 +135,14 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
         left = (width - 1) * 11 // 20
         return [
             *out,
-            Placed("calls", 0, top, left, rows),
+            Placed(first, 0, top, left, rows),
             Placed("threads", left + 1, top, width - left - 1, rows),
         ]
     if rows + table >= STACK_ROWS:
         calls = rows // 2
         return [
             *out,
-            Placed("calls", 0, top, width, calls),
+            Placed(first, 0, top, width, calls),
             Placed("threads", 0, top + calls, width, rows - calls),
         ]
     return [*out, Placed(needs.detail, 0, top, width, rows)]

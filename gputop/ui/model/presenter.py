@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gputop.frame import Frame
 from gputop.ui.model import gpus, header, pages
 from gputop.ui.model.controls import Controls
@@ -110,7 +112,7 @@ class Presenter(Controls):
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
         focused = self.focus == placed.pane
-        return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
+        return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed, mode=self.mode)
 
     def _verdict(self, width: int) -> Line:
         frame = self.frame
@@ -152,6 +154,12 @@ class Presenter(Controls):
         if self.overlay == "why":
             lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
             return self._scrolled("Why the GPU waits", lines, placed)
+        if self.overlay == "source":
+            head = self.source.head(self.frame, placed.width, self.glyphs)
+            lines = self.source.lines(self.frame, placed.width, self.glyphs)
+            below = replace(placed, height=placed.height - len(head))
+            title, *shown = self._scrolled(self.source.title, lines, below)
+            return [title, *(fit_line(line, placed.width) for line in head), *shown]
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs)
             return self._scrolled("Help", lines, placed)

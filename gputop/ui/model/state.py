@@ -9,6 +9,7 @@ from gputop.ui.feed import Explained, RecordingState
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
+from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 
@@ -21,7 +22,7 @@ class ViewState:
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``source``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
     """
 
@@ -53,6 +54,8 @@ class ViewState:
         self.log: list[str] = []
         self.explained = Explained()
         self.chain = ChainPage()
+        self.source = SourcePage(None, 0, None)
+        self.before_source = ""
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -100,8 +103,10 @@ class ViewState:
             self._detail_pid = pid
             self.panes.calls.reset()
             self.panes.threads.reset()
+            self.panes.lines.reset()
         self.panes.calls.update(row.calls if row else (), frame.time_ns)
         self.panes.threads.update(row.threads if row else (), frame.time_ns)
+        self.panes.lines.update(line_uses(row), frame.time_ns)
 
     def add_log(self, lines: Sequence[str]) -> None:
         """Take lines of output of the started command; the newest are kept."""
