@@ -58,14 +58,13 @@ def _places(file: str, pid: int | None) -> list[Path]:
 
 
 def _read(path: Path) -> Source:
-    """Raises OSError; a recording may name anything, so what is no plain file is not opened to be read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        shown = os.path.realpath(f"/proc/self/fd/{descriptor}")
-        if not stat.S_ISREG(status.st_mode):
-            return Source(shown, problem="this is no plain file")
-        if status.st_size > MOST_BYTES:
-            return Source(shown, problem=f"the file has more than {MOST_BYTES >> 20} MiB")
+    """Raises OSError. A recording may name anything: what is no plain file, a device say, is not even opened."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return Source(str(path), problem="this is no plain file")
+    if status.st_size > MOST_BYTES:
+        return Source(str(path), problem=f"the file has more than {MOST_BYTES >> 20} MiB")
+    with path.open("rb") as file:
+        shown = os.path.realpath(f"/proc/self/fd/{file.fileno()}")
         text = file.read(MOST_BYTES).decode(errors="replace")
     return Source(shown, tuple(text.split("\n")), status.st_mtime_ns)

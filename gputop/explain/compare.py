@@ -72,8 +72,7 @@ class CauseChange:
         before, after: Its loss, ns; None where it is no finding.
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
-        line: Where in the program its call is made: after the change where it still is, else before; None where
-            that is not known.
+        line: Where in the program its call is made, after the change where it still is; None where unknown.
         max_gain: What ``explain`` said before that a change can win, ns; None where it is new.
     """
 

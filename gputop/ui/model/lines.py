@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputop.format import escape_text, fit, format_count, format_ns, format_percent
+from gputop.format import clip, escape_text, fit, format_count, format_ns, format_percent
 from gputop.frame import Frame, LineRow, ProcessRow
 from gputop.lines import Line as SourceLine
 from gputop.source import Source
@@ -128,10 +128,13 @@ class SourcePage:
     @property
     def place(self) -> int:
         """Where the line is among ``lines``."""
-        return self.line.line - self._first + 3 if self.line and self._source and self._source.lines else 0
+        return self.line.line - self._first if self.line and self._source and self._source.lines else 0
 
-    def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
-        """All lines of the page.
+    def _row_of(self, frame: Frame | None) -> ProcessRow | None:
+        return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
+
+    def head(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """What stays above the lines: the path, a doubt, the headings.
 
         Args:
             frame: What is counted.
@@ -139,19 +142,26 @@ class SourcePage:
             glyphs: The signs used.
         """
         if self.line is None or self._source is None:
-            said = (
-                "no line is known here: calls whose line is looked for have one (--lines), see gputop check"
-            )
-            return [((f" {text}", "unknown"),) for text in wrap(said, max(width - 2, 8))]
+            return []
         path = escape_text(self._source.path, ascii_only=glyphs.ascii)
-        out: list[Line] = [((f" {text}", "dim"),) for text in wrap(path, max(width - 2, 8))[:1]]
-        row = next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
+        out: list[Line] = [((f" {clip(path, width - 2, glyphs.ellipsis)}", "dim"),)]
         if self._source.problem:
-            said = f"line {self.line.line} in {self.line.function}(): {self._source.problem}"
+            return out
+        if _is_newer(self._source, frame, self._row_of(frame)):
+            doubt = "the file was changed after the program began: its lines may have moved"
+            out.append(((f" {glyphs.warning} {doubt}", "warn"),))
+        return [*out, ((f"    n/s  TIME/s {'LINE':>6}", "head"),)]
+
+    def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """The lines below the head; what they cost comes from a frame."""
+        if self.line is None or self._source is None or self._source.problem:
+            said = _UNKNOWN
+            if self.line is not None and self._source is not None:
+                said = f"line {self.line.line} in {self.line.function}(): {self._source.problem}"
             shown = wrap(escape_text(said, ascii_only=glyphs.ascii), max(width - 2, 8))
-            return [*out, *(((f" {text}", "unknown"),) for text in shown)]
-        out.append(_doubt(self._source, frame, row, glyphs))
-        out.append(((f"    n/s  TIME/s {'LINE':>6}", "head"),))
+            return [((f" {text}", "unknown"),) for text in shown]
+        out: list[Line] = []
+        row = self._row_of(frame)
         uses = {use.line.line: use for use in line_uses(row) if use.line.file == self.line.file}
         seconds = max(frame.window_ns, 1) / 1e9 if frame else 1.0
         last = min(self.line.line + AROUND, len(self._source.lines))
@@ -177,13 +187,8 @@ class SourcePage:
         )
 
 
-def _doubt(source: Source, frame: Frame | None, row: ProcessRow | None, glyphs: Glyphs) -> Line:
-    """Says so when the file is newer than the program that has read it."""
+def _is_newer(source: Source, frame: Frame | None, row: ProcessRow | None) -> bool:
+    """Whether the file was changed after the program that runs it was seen first."""
     if frame is None or row is None or not frame.wall_ns:
-        return ((" ", ""),)
-    began = frame.wall_ns - (frame.time_ns - row.start_ns)
-    if source.changed_ns <= began:
-        return ((" ", ""),)
-    return (
-        (f" {glyphs.warning} the file was changed after the program began: lines may have moved", "warn"),
-    )
+        return False
+    return source.changed_ns > frame.wall_ns - (frame.time_ns - row.start_ns)
