@@ -18,7 +18,7 @@ NOT_ASKED = {
     "replay": ("This recording has no lines: record with --lines costly or all.",),
 }
 _UNKNOWN = (
-    "no line is known here: the calls that --lines asks for have one, gputop check says in which programs"
+    "no line is known here: the calls that --lines asks for have one, of the Pythons that gputop check lists"
 )
 
 
