@@ -58,7 +58,7 @@ def _places(file: str, pid: int | None) -> list[Path]:
 
 
 def _read(path: Path) -> Source:
-    """Raises OSError. A recording may name anything: what is no plain file, a device say, is not even opened."""
+    """Raises OSError. A recording may name anything: what is no plain file (a device) is not even opened."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         return Source(str(path), problem="this is no plain file")
