@@ -12,8 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
+from gputop.words import bounded, pids, ring
 
-_COMMANDS = ("explain", "diff", "record", "replay", "stats", "check", "demo", "simgpu")
+_COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
 
 _DESCRIPTION = """\
 Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
@@ -26,6 +27,7 @@ commands:
   gputop record -o FILE      record without a screen
   gputop replay FILE         the same screen over a recording
   gputop stats FILE          totals of a whole recording
+  gputop stream --jsonl      one frame a line as JSON, until stopped
   gputop check               what can be observed here, and what is missing
   gputop demo [NAME]         a workload on the simulated GPU; --list shows them
   gputop simgpu              build the simulated GPU, print its directory
@@ -52,48 +54,15 @@ def program_version() -> str:
         return "unknown (not installed)"
 
 
-def _pids(text: str) -> tuple[int, ...]:
-    try:
-        pids = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a process number or a list like 12,34") from None
-    if any(pid <= 0 for pid in pids):
-        raise argparse.ArgumentTypeError("process numbers are positive")
-    return pids
-
-
-def _bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text} is outside {low:g} to {high:g} {unit}")
-        return value
-
-    return parse
-
-
-def _ring(text: str) -> int:
-    try:
-        size = int(text)
-    except ValueError:
-        size = 0
-    if size < 1 or size > 1024 or size & (size - 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to 1024")
-    return size
-
-
 def _add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pid", type=_pids, metavar="PID[,PID]", help="watch these processes and their descendants"
+        "--pid", type=pids, metavar="PID[,PID]", help="watch these processes and their descendants"
     )
     parser.add_argument(
-        "--rate", type=_bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
+        "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
     )
     parser.add_argument(
-        "--ring", type=_ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
+        "--ring", type=ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
     )
     parser.add_argument(
         "--lines",
@@ -112,6 +81,10 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_looks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
+
+
 def _live_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop",
@@ -122,12 +95,15 @@ def _live_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
     _add_target(parser)
+    parser.set_defaults(rate=None)  # the preferences may say it
+    _add_looks(parser)
+    parser.add_argument("--readonly", action="store_true", help="the screen can send no signals")
     parser.add_argument("--record", metavar="FILE", help="write what is seen to a session file")
     parser.add_argument("--once", action="store_true", help="observe, print one frame as text, exit")
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
     parser.add_argument(
         "--duration",
-        type=_bounded(0.1, 86400, "s"),
+        type=bounded(0.1, 86400, "s"),
         metavar="S",
         help="with --once: seconds to observe (2)",
     )
@@ -146,7 +122,7 @@ def _explain_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
     parser.add_argument(
         "--duration",
-        type=_bounded(0.1, 86400, "s"),
+        type=bounded(0.1, 86400, "s"),
         metavar="S",
         help="without FILE: seconds to observe (10)",
     )
@@ -154,13 +130,13 @@ def _explain_parser() -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{name}",
             dest=where,
-            type=_bounded(0, 1e9, "s"),
+            type=bounded(0, 1e9, "s"),
             metavar="T",
             help=f"only {name} T seconds after the start of FILE",
         )
     parser.add_argument(
         "--fail-over",
-        type=_bounded(0, 100, "%"),
+        type=bounded(0, 100, "%"),
         metavar="PERCENT",
         help="status 3 only when more than this part of the time is lost",
     )
@@ -189,7 +165,7 @@ def _record_parser() -> argparse.ArgumentParser:
     _add_target(parser)
     parser.add_argument(
         "--duration",
-        type=_bounded(0.1, 1e9, "s"),
+        type=bounded(0.1, 1e9, "s"),
         metavar="S",
         help="end the recording (not CMD) after S seconds",
     )
@@ -208,8 +184,9 @@ def _replay_parser() -> argparse.ArgumentParser:
         help="seconds from the start, HH:MM:SS in the recording machine's zone, or end (default of --once)",
     )
     parser.add_argument(
-        "--speed", type=_bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
+        "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
     )
+    _add_looks(parser)
     parser.add_argument("--once", action="store_true", help="print one frame as text, exit")
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
     return parser
@@ -222,13 +199,28 @@ def _stats_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _stream_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gputop stream",
+        usage="gputop stream --jsonl [FILE]  |  gputop stream --jsonl [flags] [-- CMD ARGS…]",
+        description="Print each frame as a line of JSON (docs/json.md) until stopped, or until CMD ends.",
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    parser.add_argument("--jsonl", action="store_true", required=True, help="a JSON object a line")
+    _add_target(parser)
+    parser.add_argument(
+        "--duration", type=bounded(0.1, 1e9, "s"), metavar="S", help="without FILE: end after S seconds"
+    )
+    return parser
+
+
 def _check_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop check",
         description="Say what can be observed here, and why not. Status 0 when live tracing works, else 1.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
-    parser.add_argument("--pid", type=_pids, metavar="PID[,PID]", help="only libraries of these processes")
+    parser.add_argument("--pid", type=pids, metavar="PID[,PID]", help="only libraries of these processes")
     parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every function that is traced")
     return parser
@@ -243,7 +235,7 @@ def _demo_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="list the workloads")
     parser.add_argument(
         "--duration",
-        type=_bounded(0.1, 1e9, "s"),
+        type=bounded(0.1, 1e9, "s"),
         metavar="S",
         help="end after S seconds (default: until stopped)",
     )
@@ -265,6 +257,7 @@ _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "record": _record_parser,
     "replay": _replay_parser,
     "stats": _stats_parser,
+    "stream": _stream_parser,
     "check": _check_parser,
     "demo": _demo_parser,
     "simgpu": _simgpu_parser,
@@ -290,12 +283,14 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
             USAGE,
         )
     options = _PARSERS[name]().parse_args(words)
-    if name in ("live", "record", "explain"):
+    if name in ("live", "record", "explain", "stream"):
         if tail is not None and not tail:
             raise CommandError("no command after --", USAGE)
         if tail and options.pid:
             raise CommandError("--pid and a command after -- exclude each other", USAGE)
         options.command = tail or []
+        if name in ("explain", "stream") and options.file and (options.command or options.duration):
+            raise CommandError(f"{name} takes a FILE, or what to observe now, not both", USAGE)
         if name == "explain":
             _check_explain(options)
     elif tail is not None:
@@ -308,8 +303,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
 
 
 def _check_explain(options: argparse.Namespace) -> None:
-    if options.file and (options.command or options.duration):
-        raise CommandError("explain takes a FILE, or what to observe now, not both", USAGE)
     if not options.file and (options.since is not None or options.until is not None):
         raise CommandError("--from and --to go with a FILE", USAGE)
 
@@ -380,6 +373,10 @@ def _dispatch(name: str, options: argparse.Namespace) -> int:
         from gputop.commands.stats import stats
 
         return stats(options)
+    if name == "stream":
+        from gputop.commands.stream import stream
+
+        return stream(options)
     if name == "check":
         from gputop.commands.check import check
 

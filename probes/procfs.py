@@ -68,6 +68,15 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     }
 
 
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does: R, S, D, T (stopped), Z; "" when it has gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return stat[stat.rindex(")") + 2 :][:1]
+
+
 def descendants(pids: Iterable[int]) -> set[int]:
     """The children of processes, and theirs, as they are now."""
     children: dict[int, list[int]] = {}

@@ -50,6 +50,29 @@ def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) 
     return descriptor
 
 
+def create(path: str, owner: tuple[int, int] | None) -> int:
+    """Create a file that is not there yet, for whoever is behind sudo.
+
+    Args:
+        path: where it is to lie.
+        owner: user and group id behind sudo; None leaves the file to whoever runs this.
+
+    Returns:
+        A descriptor of an empty file with mode 0600.
+
+    Raises:
+        OSError: it cannot be created; FileExistsError: something has that name.
+    """
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL
+    try:
+        with _identity(owner):
+            return os.open(path, flags, 0o600)
+    except PermissionError:
+        if os.geteuid() != 0 or owner is None or not _straight(path):
+            raise
+        return os.open(path, flags, 0o600)
+
+
 def _open(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
     # O_NONBLOCK: opening a FIFO must fail, not wait for its reader.
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

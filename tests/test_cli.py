@@ -91,7 +91,9 @@ def test_a_time_outside_the_recording_is_usage(recording: Path) -> None:
     assert_one_sentence(run("replay", "--once", "--at", "1e9", str(recording)), 2, "outside the recording")
 
 
-@pytest.mark.parametrize("command", [(), ("record",), ("replay",), ("stats",), ("demo",), ("simgpu",)])
+@pytest.mark.parametrize(
+    "command", [(), ("record",), ("replay",), ("stats",), ("stream",), ("demo",), ("simgpu",)]
+)
 def test_every_command_has_help(command: tuple[str, ...]) -> None:
     done = run(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -41,8 +41,8 @@ NAMES = st.text(max_size=30) | st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    width=st.integers(40, 220),
-    height=st.integers(10, 60),
+    width=st.integers(40, 300),
+    height=st.integers(10, 80),
     processes=st.integers(0, 40),
     gpus=st.integers(0, 9),
     name=NAMES,
@@ -70,12 +70,13 @@ def test_no_line_is_wider_than_the_terminal(
         lines = presenter.paint(width, height)
         assert len(lines) == height
         assert {line_width(line) for line in lines} == {width}
+        assert not ascii_only or all(plain(line).isascii() for line in lines)
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    width=st.integers(40, 220),
-    height=st.integers(10, 60),
+    width=st.integers(40, 300),
+    height=st.integers(10, 80),
     needs=st.builds(
         Needs,
         gpu_lines=st.integers(1, 20),

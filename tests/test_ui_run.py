@@ -117,9 +117,23 @@ def test_words_of_native_libraries_are_held_back_and_counted() -> None:
     assert "held back 2 lines" in after
 
 
-def test_no_color_leaves_no_colour_but_grey() -> None:
+def codes_of(output: str) -> set[str]:
+    """The codes for looks that were sent: ``1`` is bold, ``38;2;…`` a colour, 39 and 49 the usual ones."""
+    found = set()
+    for codes in re.findall(r"\x1b\[([\d;]+)m", output):
+        left = codes.split(";")
+        while left:
+            code = left.pop(0)
+            rest = (4 if left[0] == "2" else 2) if code in ("38", "48") else 0
+            found.add(";".join([code, *left[:rest]]))
+            left = left[rest:]
+    return found
+
+
+def test_no_color_sends_no_colour_at_all_and_the_meaning_stays() -> None:
     ended = run_on_terminal(NO_COLOR="1")
     assert ended.status == 0
-    assert "storm" in ended.output
-    colours = set(re.findall(r"[34]8;2;(\d+);(\d+);(\d+)", ended.output))
-    assert all(red == green == blue for red, green, blue in colours)
+    bold, faint, reverse = "1", "2", "7"
+    assert codes_of(ended.output) <= {"0", "39", "49", bold, faint, reverse}
+    assert reverse in codes_of(ended.output), "what is selected is shown in reverse"
+    assert "▲ storm" in ended.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import fake_frames as fake
 import pytest
@@ -16,6 +17,7 @@ from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
 from gputop.ui.feed import RecordingState
 from gputop.ui.model.look import plain
+from gputop.ui.model.prompt import Prompt
 
 Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
 
@@ -95,6 +97,19 @@ async def test_a_click_on_a_row_selects_it() -> None:
         assert app.presenter.panes.processes.selected == shown_pids(app)[2]
 
 
+async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        footer = text_of(app).splitlines()[-1]
+        await pilot.click(Canvas, offset=(footer.index("help"), 23))
+        assert app.presenter.overlay == "help"
+        await pilot.click(Canvas, offset=(footer.index("quit"), 23))
+        await pilot.click(Canvas, offset=(79, 23))
+        assert not app.presenter.overlay
+        assert app.return_value is None
+        await pilot.click(Canvas, offset=(footer.index(" q "), 23))
+        assert app.return_value == 0
+
+
 async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
     async with running(fake.frame(0)) as screen:
         app, _, pilot = screen
@@ -111,9 +126,9 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
 
 async def test_help_lists_every_action() -> None:
     for replay in (False, True):
-        async with running(fake.frame(), (100, 60), replay=replay) as (app, _, pilot):
+        async with running(fake.frame(), (100, 99), replay=replay) as (app, _, pilot):
             await pilot.press("question_mark")
-            text = text_of(app)
+            text = " ".join(text_of(app).split())
             for action in actions_of("replay" if replay else "live"):
                 assert action.help in text
                 assert action.shown in text
@@ -208,11 +223,14 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
         assert "gputop -- python train.py" in " ".join(text_of(app).split())
 
 
-async def test_before_the_first_frame_nothing_breaks() -> None:
+async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):
         for action in ACTIONS:
             if not action.name.startswith("quit"):
                 await pilot.press(action.keys[0])
+            if app.presenter.prompt is not None or len(app.screen_stack) > 1:
+                await pilot.press("escape")
         assert len(text_of(app).splitlines()) == 24
 
 
@@ -336,3 +354,23 @@ async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
         feed.newest = fake.frame(1, processes=5)
         app.poll()
         assert app.presenter.panes.processes.selected == 4263
+
+
+async def test_while_a_question_is_open_keys_type_and_only_ctrl_c_quits() -> None:
+    answers = list[str]()
+
+    def answered(text: str) -> str:
+        answers.append(text)
+        return ""
+
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        app.presenter.ask(Prompt("go to", "", "-30s or 50%"), answered)
+        await pilot.press("5", "q", "backspace", "question_mark", "backspace", "0", "percent_sign")
+        assert text_of(app).splitlines()[-1].startswith(" go to 50%")
+        assert not app.presenter.overlay
+        await pilot.press("enter")
+        assert answers == ["50%"]
+        assert "quit" in text_of(app).splitlines()[-1]
+        app.presenter.ask(Prompt("go to"), answered)
+        await pilot.press("ctrl+c")
+        assert app.return_value == 0

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputop.child import behind_sudo
+from gputop.commands.looks import RATE_HZ, draws_ascii, preferences
 from gputop.commands.session import Session, open_session
 from gputop.engine import Engine
 from gputop.errors import CommandError
 from gputop.frame import Frame
-from gputop.terminal import prefers_ascii, require_terminal, terminal_width
+from gputop.terminal import require_terminal, terminal_width
 
 if TYPE_CHECKING:
     from gputop.explain.window import Verdict
@@ -41,7 +42,7 @@ def _once(options: argparse.Namespace) -> int:
     log, output = _log_file() if options.command else (None, None)
     if options.lines is None and not options.record:
         options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
-    session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate)
+    session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate or RATE_HZ)
     if output is not None:
         os.close(output)
     session.release()
@@ -50,7 +51,9 @@ def _once(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
         width = terminal_width(sys.stdout)
-        sys.stdout.write(verdict_text(verdict, width) + render_text(frame, width=width))
+        plain = draws_ascii(options)
+        text = render_text(frame, width=width, ascii_only=plain)
+        sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
     return 0
 
@@ -87,6 +90,8 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.feeds import CommandLog, LiveFeed
     from gputop.ui.run import run_app
 
+    preferred = preferences()
+    rate_hz = options.rate or preferred.rate_hz or RATE_HZ
     log, descriptor = None, None
     if options.command:
         path, descriptor = _log_file()
@@ -95,7 +100,7 @@ def _screen(options: argparse.Namespace) -> int:
         options,
         record_to=options.record,
         output=descriptor,
-        rate_hz=options.rate,
+        rate_hz=rate_hz,
         lines_later=True,
         meanwhile=lambda: importlib.import_module("gputop.ui.app"),
     )
@@ -113,11 +118,13 @@ def _screen(options: argparse.Namespace) -> int:
         released = session.release_meanwhile(fail)
         status = run_app(
             feed,
-            rate_hz=options.rate,
+            rate_hz=rate_hz,
             mode="live",
-            ascii=prefers_ascii(),
+            ascii=draws_ascii(options, preferred),
             selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
             title=" ".join(options.command),
+            preferences=preferred,
+            readonly=options.readonly,
         )
     finally:
         feed.close()

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.verdict import verdict_json, verdict_text
 from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
 from gputop.feeds import ReplayFeed, frame_at, mark_at
 from gputop.frame_json import frame_to_json
-from gputop.terminal import prefers_ascii, require_terminal, terminal_width
+from gputop.terminal import require_terminal, terminal_width
 from gputop.text import render_text
 from replay.format import SessionError
 from replay.reader import SessionReader
@@ -69,15 +70,24 @@ def replay(options: argparse.Namespace) -> int:
             sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         else:
             width = terminal_width(sys.stdout)
-            sys.stdout.write(verdict_text(verdict, width) + render_text(frame, width=width))
+            plain = draws_ascii(options)
+            text = render_text(frame, width=width, ascii_only=plain)
+            sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
         return 0
     from gputop.ui.run import run_app
 
+    preferred = preferences()
     with understood(options.file):
         feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
     feed.start()
     try:
-        return run_app(feed, mode="replay", ascii=prefers_ascii(), title=options.file)
+        return run_app(
+            feed,
+            mode="replay",
+            ascii=draws_ascii(options, preferred),
+            title=options.file,
+            preferences=preferred,
+        )
     finally:
         feed.close()
         reader.close()

@@ -34,10 +34,18 @@ def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
         AccountingError: They do not.
     """
     gpu = GpuTime(evidence, stretch)
-    gaps = gpu.gaps
+    return Analysis(evidence, gpu, gpu.gaps, *walk(evidence, gpu.gaps))
+
+
+def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:
+    """Where each instant of some gaps went.
+
+    Raises:
+        AccountingError: The leaves of a gap do not sum up to it.
+    """
     gap, begin, end, call = _cut_at_calls(evidence, gaps)
-    walk = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
-    sums = np.bincount(walk.leaves.gap, weights=walk.leaves.ns, minlength=len(gaps)).astype(np.int64)
+    made = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
+    sums = np.bincount(made.leaves.gap, weights=made.leaves.ns, minlength=len(gaps)).astype(np.int64)
     wrong = np.flatnonzero(sums != gaps.end - gaps.begin)
     if len(wrong):
         row = int(wrong[0])
@@ -45,7 +53,7 @@ def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
             f"the parts of {len(wrong)} of {len(gaps)} gaps do not add up: "
             f"{int(sums[row])} of {int(gaps.end[row] - gaps.begin[row])} ns at {int(gaps.begin[row])}"
         )
-    return Analysis(evidence, gpu, gaps, walk.leaves, walk.links)
+    return made.leaves, made.links
 
 
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
 from gputop.explain.chaintext import chain, usual_api, usual_line
 from gputop.explain.evidence import Column
+from gputop.explain.owners import owners
+from gputop.explain.possible import possible
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
 from gputop.explain.scene import Scene
@@ -42,31 +44,27 @@ class Outcome:
 
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
     """Lets every cause take its pieces, process by process."""
-    free = np.isin(scene.leaves.state, [State.RUN, State.QUEUED, State.BLOCKED])
-    free |= scene.over_network
-    inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
-    free |= inside & (scene.leaves.state == State.OUTSIDE)
     least = max(LEAST_SHARE * span_ns, LEAST_NS)
     findings: list[Finding] = []
     events: list[Event] = []
     small = 0
-    owner = np.full(scene.size, -1, np.int64)
-    owners = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
+    owner, early = owners(scene), possible(scene)
+    processes = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
     for number, cause in enumerate(CATALOGUE):
-        taken = cause.claim(scene, free)
-        free &= ~taken
-        owner[taken] = number
-        for pid in np.unique(owners[scene.leaves.gap[taken]]).tolist():
-            mine = taken & (owners[scene.leaves.gap] == pid)
-            finding, lonely, rest = _judge(scene, cause, mine, least, coverage=coverage)
+        taken = owner == number
+        for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
+            mine = taken & (processes[scene.leaves.gap] == pid)
+            finding, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, coverage=coverage)
             events += lonely
-            findings += [finding] if finding else []
             small += rest
+            if finding is not None:
+                more = early.by_cause.get((number, pid), 0)
+                findings.append(replace(finding, loss=Range(finding.loss.lower, finding.loss.upper + more)))
     return Outcome(tuple(findings), tuple(events), small, int(scene.ns[owner < 0].sum()), owner)
 
 
 def _judge(
-    scene: Scene, cause: Cause, mine: Column, least: float, *, coverage: bool
+    scene: Scene, cause: Cause, mine: Column, least: float, slack_ns: Ints, *, coverage: bool
 ) -> tuple[Finding | None, list[Event], int]:
     """(the finding if it repeats and is worth it, gaps that stand alone, what is neither)."""
     per_gap = scene.gap_ns(mine)
@@ -81,7 +79,7 @@ def _judge(
     claim = _claim(scene, mine, gaps[~alone])
     if len(claim.gaps) < LEAST_GAPS or claim.ns < least:
         return None, events, int(per_gap.sum()) - told
-    return _finding(cause, claim, coverage=coverage), events, int(per_gap.sum()) - claim.ns - told
+    return _finding(cause, claim, slack_ns, coverage=coverage), events, int(per_gap.sum()) - claim.ns - told
 
 
 def _lonely(ns: Ints) -> Column:
@@ -116,11 +114,11 @@ def _start(scene: Scene) -> int:
     return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
 
 
-def _finding(cause: Cause, claim: Claim, *, coverage: bool) -> Finding:
+def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
     per_gap = scene.gap_ns(claim.leaves)[gaps]
     whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
-    slack = int((scene.gap_facts.slack_ns[gaps] * (per_gap / whole)).sum())
+    slack = int((slack_ns[gaps] * (per_gap / whole)).sum())
     proved = scene.gaps.proved[gaps]
     sure = int(per_gap[proved].sum())
     level, lower = cause.level(claim), claim.ns

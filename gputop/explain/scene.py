@@ -62,13 +62,16 @@ class Scene:
         over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, *, steps_of: Scene | None = None) -> None:
+        """Steps are those of another scene of the same evidence, where there is one."""
         self.analysis = analysis
         self.evidence: Evidence = analysis.evidence
         self.gaps = analysis.gaps
         self.leaves = analysis.leaves
         self.links = analysis.links
-        self.steps: Steps | None = find_steps(self.evidence, analysis.gpu.stretch)
+        self.steps: Steps | None = (
+            steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
+        )
         self._steps_of: dict[int, Steps | None] = {}
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.leaves)

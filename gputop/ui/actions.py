@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_FILTER = "list only some processes: text, !regex, gpu: user: call: state: pid: name: command:"
+_TREE = "processes under the one that started them, folded with the sums; or a list"
+_FOLLOW = "follow the selected process: it stays selected, listed and in sight"
+_SIGNAL = "send the selected process a signal: a menu, and a question before it is sent"
+
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _REPLAYED = frozenset({REPLAY})
@@ -25,6 +30,7 @@ class Action:
         group: The heading in the help screen.
         rank: The higher, the earlier it leaves a narrow footer.
         contexts: Where it works: live, replay.
+        harms: Whether it changes other processes: not with ``--readonly``.
     """
 
     name: str
@@ -35,13 +41,21 @@ class Action:
     group: str
     rank: int = 9
     contexts: frozenset[str] = _BOTH
+    harms: bool = False
 
 
 ACTIONS: tuple[Action, ...] = (
     Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
     Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
     Action("source", ("s",), "s", "s|source", _SOURCE, "Move", 7),
-    Action("back", ("escape", "backspace"), "Esc", "", "back out: close, unzoom, to the verdict", "Move"),
+    Action(
+        "back",
+        ("escape", "backspace"),
+        "Esc",
+        "",
+        "back out: close, unzoom, list all, to the verdict",
+        "Move",
+    ),
     Action("up", ("up", "k"), "Up k", "", "select the row above", "Move"),
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
     Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),
@@ -63,6 +77,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),
     Action("freeze", ("o",), "o", "o|freeze", "freeze the order of the rows, values go on", "Table", 9),
+    Action("filter", ("slash",), "/", "/|filter", _FILTER, "Table", 4),
+    Action("gpu", ("g",), "g", "", "only the processes of one GPU: the next one, at last all again", "Table"),
+    Action("tree", ("e",), "e", "e|tree", _TREE, "Table", 9),
+    Action("fold", ("E",), "E", "", "fold or unfold the branch of the selected process", "Table"),
+    Action("follow", ("f",), "f", "f|follow", _FOLLOW, "Table", 9),
+    *(
+        Action(f"pane_{place}", (str(place),), str(place), "", f"show or hide the {name}", "Panes")
+        for place, name in enumerate(("GPUs", "processes", "calls", "threads", "storms"), 1)
+    ),
+    Action("all_panes", ("F",), "F", "", "show all panes again", "Panes"),
     Action("pause", ("space",), "space", "space|pause", _PAUSE, "Time", 2),
     Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", contexts=_REPLAYED),
     Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3, _REPLAYED),
@@ -71,16 +95,23 @@ ACTIONS: tuple[Action, ...] = (
     Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
+    Action("signal", ("K",), "K", "", _SIGNAL, "Session", contexts=frozenset({LIVE}), harms=True),
+    Action("copy", ("y",), "y", "", "copy the selected row, or the open page, to the clipboard", "Session"),
+    Action("export", ("x",), "x", "", "save the frame as JSON in the current directory", "Session"),
+    Action("screenshot", ("S",), "S", "", "save the screen as SVG in the current directory", "Session"),
+    Action("theme", ("T",), "T", "", "next theme", "Session"),
+    Action("palette", ("ctrl+p",), "^P", "", "find an action by its name", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
     Action("quit_now", ("ctrl+c", "ctrl+q"), "^C", "", "quit", "Session"),
 )
 
 
-def actions_of(mode: str) -> tuple[Action, ...]:
+def actions_of(mode: str, *, readonly: bool = False) -> tuple[Action, ...]:
     """The actions that work live or in a replay.
 
     Args:
         mode: ``live`` or ``replay``.
+        readonly: Whether other processes are to be left alone.
     """
-    return tuple(action for action in ACTIONS if mode in action.contexts)
+    return tuple(action for action in ACTIONS if mode in action.contexts and not (readonly and action.harms))

@@ -7,9 +7,11 @@ import os
 import signal
 from typing import Any, ClassVar
 
-from textual.app import App, ComposeResult
+from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from gputop.config import Preferences
 from gputop.frame import Frame
 from gputop.ui.actions import ACTIONS, actions_of
 from gputop.ui.canvas import Canvas
@@ -18,17 +20,28 @@ from gputop.ui.feed import Feed
 from gputop.ui.model.header import TransportView
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.native_log import NativeLog
-from gputop.ui.theme import BACKGROUND
+from gputop.ui.outlets import Outlets, OwnSender
+from gputop.ui.palette import color_system_of, palette_for
 
 SPEEDS = (0.25, 64.0)
 FIRST_POLL_S = 0.03
 AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
 
 
-class GputopApp(App[int]):
+class GputopApp(Outlets):
     """The screen of gputop."""
 
-    CSS = f"Screen {{ background: {BACKGROUND}; }}"
+    # The sign in front of the palette's line is an emoji. Its cursor is told by colour alone, and Textual
+    # leaves "reverse" out of the style of options: where there are no colours of our own it is underlined.
+    CSS = """
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette:ansi #--input, CommandList:ansi { border: none; }
+    CommandList:ansi > .option-list--option { text-style: none; }
+    CommandList:ansi > .option-list--option-highlighted {
+        text-style: bold underline; color: ansi_default; background: ansi_default;
+    }
+    CommandPalette:ansi > .command-palette--highlight { text-style: bold; }
+    """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(action.keys), f"act('{action.name}')", action.help, show=False, priority=True)
@@ -45,6 +58,8 @@ class GputopApp(App[int]):
         selected_pid: int | None = None,
         title: str = "",
         native_log: NativeLog | None = None,
+        preferences: Preferences | None = None,
+        readonly: bool = False,
     ) -> None:
         """Make the program.
 
@@ -56,14 +71,28 @@ class GputopApp(App[int]):
             selected_pid: The process selected at first.
             title: What is watched, for the header.
             native_log: What native libraries wrote to the terminal's descriptors.
+            preferences: What the user prefers.
+            readonly: Whether other processes are to be left alone.
         """
-        super().__init__(driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver)
+        self.preferences = preferences or Preferences()
+        self.color_system = color_system_of(os.environ)
+        self.palette = palette_for(
+            self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.color_system
+        )
+        super().__init__(
+            driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver,
+            ansi_color=self.palette.native,  # decides how Textual takes the colours away for NO_COLOR
+        )
         self.feed = feed
+        self.readonly = readonly
         self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
+        self.presenter.prefer(self.preferences)
+        if mode == "live" and not readonly:
+            self.presenter.sender = OwnSender(self.tell_outcome)
         self.crash: Exception | None = None
         self._rate_hz = rate_hz
         self._native_log = native_log
-        self._allowed = {action.name for action in actions_of(mode)}
+        self._allowed = {action.name for action in actions_of(mode, readonly=readonly)}
         self._log_index = 0
         self._shown_number: int | None = None
         self._chrome: tuple[Any, ...] = ()
@@ -74,6 +103,7 @@ class GputopApp(App[int]):
 
     def on_mount(self) -> None:
         """Start to poll."""
+        self.wear(self.palette)
         self._first_poll()
         if not self.is_headless:
             loop = asyncio.get_running_loop()
@@ -153,7 +183,7 @@ class GputopApp(App[int]):
         """Show what the presenter has to say in the size of now."""
         if not self._running:
             return
-        canvas = self.query_one(Canvas)
+        canvas = self.screen_stack[0].query_one(Canvas)
         width, height = canvas.size
         if width and height:
             canvas.set_lines(self.presenter.paint(width, height))
@@ -164,12 +194,34 @@ class GputopApp(App[int]):
 
     def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
         """A click."""
+        action = self.presenter.key_at(event.x, event.y)
+        if action:
+            self.action_act(action)
+            return
+        self.presenter.notice = ""
         self.presenter.click(event.x, event.y)
         self.paint()
 
     def on_canvas_wheel_turned(self, event: Canvas.WheelTurned) -> None:
         """The wheel."""
         self.presenter.wheel(event.x, event.y, event.by)
+        self.paint()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a question or the palette is open, keys type instead of acting; ctrl+c still quits."""
+        typing = self.presenter.prompt is not None or len(self.screen_stack) > 1
+        return not typing or action != "act" or parameters == ("quit_now",)
+
+    def on_key(self, event: events.Key) -> None:
+        """A key for the question that is open."""
+        if self.presenter.prompt is not None:
+            event.prevent_default()
+            self.presenter.prompt_key(event.key, event.character)
+            self.paint()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A paste into the question that is open."""
+        self.presenter.prompt_paste(event.text)
         self.paint()
 
     def action_act(self, name: str) -> None:
@@ -182,11 +234,16 @@ class GputopApp(App[int]):
             return
         own = getattr(self, f"do_{name}", None)
         if own is not None:
+            self.presenter.notice = ""
             own()
             self._chrome = self._poll_chrome()
         else:
             self.presenter.act(name)
         self.paint()
+
+    def run_named(self, name: str) -> None:
+        """Do an action of the table, once the palette has closed."""
+        self.action_act(name)
 
     def do_quit(self) -> None:
         """Close the page that is open, else quit."""

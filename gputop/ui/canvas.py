@@ -10,7 +10,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gputop.ui.model.look import Line
-from gputop.ui.theme import style_of
+from gputop.ui.palette import PALETTES, Palette
 
 
 class Canvas(Widget):
@@ -46,6 +46,13 @@ class Canvas(Widget):
         """Start empty."""
         super().__init__()
         self.lines: list[Line] = []
+        self._palette = PALETTES["dark"]
+
+    def dress(self, palette: Palette) -> None:
+        """Show the lines in the colours of a theme."""
+        self._palette = palette
+        self.styles.background = palette.background
+        self.refresh()
 
     def set_lines(self, lines: list[Line]) -> None:
         """Show these lines; those that are as they were are not painted again."""
@@ -64,10 +71,10 @@ class Canvas(Widget):
         """One line of the screen."""
         width = self.size.width
         if y >= len(self.lines):
-            return Strip.blank(width, style_of(""))
-        strip = Strip([Segment(text, style_of(token)) for text, token in self.lines[y]])
+            return Strip.blank(width, self._palette.style(""))
+        strip = Strip([Segment(text, self._palette.style(token)) for text, token in self.lines[y]])
         # Between a resize and the next paint the lines have the old width.
-        return strip.adjust_cell_length(width, style_of(""))
+        return strip.adjust_cell_length(width, self._palette.style(""))
 
     def on_resize(self) -> None:
         """Say that other lines are needed."""

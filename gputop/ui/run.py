@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 
+from gputop.config import Preferences
 from gputop.format import escape_text
 from gputop.ui.feed import Feed
 
@@ -21,6 +22,8 @@ def run_app(
     ascii: bool = False,
     selected_pid: int | None = None,
     title: str = "",
+    preferences: Preferences | None = None,
+    readonly: bool = False,
 ) -> int:
     """Show the screen until the user quits.
 
@@ -31,6 +34,8 @@ def run_app(
         ascii: Whether to draw with ASCII only.
         selected_pid: The process selected at first.
         title: What is watched, for the header.
+        preferences: What the user prefers.
+        readonly: Whether other processes are to be left alone.
 
     Returns:
         The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
@@ -54,6 +59,8 @@ def run_app(
             selected_pid=selected_pid,
             title=title,
             native_log=log,
+            preferences=preferences,
+            readonly=readonly,
         )
         try:
             status = app.run()

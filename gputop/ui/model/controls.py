@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gputop.ui.model.layout import DETAILS, Placed, tabs_of
+from gputop.ui.model.list_controls import FOCI
+from gputop.ui.model.signal_menu import SignalControls
 from gputop.ui.model.source_controls import SourceControls
 from gputop.ui.model.table import Table
 
-FOCI = ("verdict", "processes", *DETAILS, "gpus")
 
-
-class Controls(SourceControls):
+class Controls(SourceControls, SignalControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -21,7 +21,7 @@ class Controls(SourceControls):
     @property
     def _pane_of_keys(self) -> str:
         """The verdict has nothing to sort or to move in: these keys are for the processes then."""
-        return "processes" if self.focus == "verdict" else self.focus
+        return self._first_shown if self.focus == "verdict" else self.focus
 
     def act(self, name: str) -> None:
         """Do an action of the table of actions that concerns the view alone.
@@ -30,19 +30,21 @@ class Controls(SourceControls):
             name: The action's name.
         """
         method = getattr(self, f"do_{name}", None)
+        self.notice = ""
         if method is not None:
             method()
             self._after()
 
     def _after(self) -> None:
-        if self.frame is not None:
-            self.panes.processes.update(self.frame.processes, self.frame.time_ns)
-            self._show_details()
+        self._unfollow_if_moved()
+        self._list()
 
     def _move(self, by: int) -> None:
         if self.overlay == "why" and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
+        elif self.overlay == "signals" and self.menu is not None:
+            self.menu.move(by)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -84,14 +86,15 @@ class Controls(SourceControls):
         if self.overlay == "why":
             self.chain.move_moment(1)
             return
-        self.set_focus(FOCI[(FOCI.index(self.focus) + 1) % len(FOCI)])
+        foci = self._foci
+        self.set_focus(foci[(foci.index(self.focus) + 1) % len(foci)])
 
     def do_previous_pane(self) -> None:
         """The keys go to the pane before; in the chain, the moment before."""
         if self.overlay == "why":
             self.chain.move_moment(-1)
             return
-        self.set_focus(FOCI[FOCI.index(self.focus) - 1])
+        self.set_focus(self._foci[self._foci.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
         """The keys go to this pane from now on."""
@@ -104,27 +107,32 @@ class Controls(SourceControls):
         """From the verdict to its chain, the processes to the calls, a line to its source; else zoom."""
         if self.overlay == "source":
             self.close_source()
+        elif self.overlay == "signals":
+            self.choose_signal()
         elif self.overlay:
             self.overlay = ""
         elif self.focus == "verdict":
             self.do_why()
         elif self.focus == "lines":
             self.do_source()
-        elif self.focus == "processes":
+        elif self.focus == "processes" and "calls" not in self.hidden:
             self.set_focus("calls")
         else:
             self.zoomed = not self.zoomed
 
     def do_back(self) -> None:
-        """Out: the page, then the zoom, then to the processes, then to the verdict."""
+        """Out: the page, then the zoom, the filter, to the processes, then to the verdict."""
         if self.overlay == "source":
             self.close_source()
         elif self.overlay:
             self.overlay = ""
         elif self.zoomed:
             self.zoomed = False
+        elif self.focus in ("verdict", "processes") and self.panes.listing.filtered:
+            self.clear_filter()
         else:
-            self.set_focus("verdict" if self.focus == "processes" else "processes")
+            away = self.focus == "processes" or "processes" in self.hidden
+            self.set_focus("verdict" if away else "processes")
 
     def do_zoom(self) -> None:
         """The focused pane takes the body or gives it back."""
@@ -188,7 +196,8 @@ class Controls(SourceControls):
         if placed is None:
             return
         if placed.pane in FOCI[1:]:
-            tabs = tabs_of(placed.pane, together=self._tabbed)
+            every = tabs_of(placed.pane, together=self._tabbed)
+            tabs = [tab for tab in every if tab not in self.hidden]
             switch = tabs and y == placed.y and self.focus == placed.pane
             self.set_focus(tabs[(tabs.index(placed.pane) + 1) % len(tabs)] if switch else placed.pane)
             table = self.panes.table(placed.pane)
@@ -196,6 +205,8 @@ class Controls(SourceControls):
                 table.click(x - placed.x, y - placed.y - 1)
         elif placed.pane == "verdict":
             self.do_why()
+        elif placed.pane == "overlay" and self.overlay == "signals" and self.menu is not None:
+            self.menu.click(y - placed.y - 1)
         elif placed.pane == "banner":
             self.do_problems()
         self._after()
@@ -217,7 +228,8 @@ class Controls(SourceControls):
 
     @property
     def _tabbed(self) -> bool:
-        return len({placed.pane for placed in self._placed}.intersection(DETAILS)) == 1
+        hidden = self.hidden & {"calls", "threads"}
+        return not hidden and len({placed.pane for placed in self._placed}.intersection(DETAILS)) == 1
 
     def _at(self, x: int, y: int) -> Placed | None:
         hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)

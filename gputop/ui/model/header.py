@@ -16,7 +16,7 @@ from gputop.format import (
     format_percent,
 )
 from gputop.frame import Frame, Storm
-from gputop.ui.actions import actions_of
+from gputop.ui.actions import Action, actions_of
 from gputop.ui.feed import RecordingState
 from gputop.ui.model.details import shares_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
@@ -34,6 +34,7 @@ class Status:
     recording: RecordingState | None = None
     native_lines: int = 0
     frozen: bool = False
+    hidden: int = 0  # panes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
     ]
     if status.frozen:
         facts.append([("order frozen [o]", "chrome")])
+    if status.hidden:
+        facts.append([(f"{status.hidden} pane{'s' if status.hidden > 1 else ''} hidden [F]", "chrome")])
     if frame.problems:
         count = len(frame.problems)
         facts.append([(f"{glyphs.warning} {count} problem{'s' if count > 1 else ''} [!]", "warn")])
@@ -238,13 +241,27 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
 
 def footer_line(mode: str, width: int, *, has_log: bool) -> Line:
     """The keys that matter most, from the table of actions; ``?`` and ``q`` are always among them."""
+    spans: list[Span] = []
+    for action in _footer(mode, width, has_log=has_log):
+        keys, word = action.footer.split("|")
+        spans += [(" " + keys, "key"), (f" {word} ", "dim")]
+    return fit_line(spans, width)
+
+
+def footer_action(x: int, mode: str, width: int, *, has_log: bool) -> str:
+    """The name of the action whose keys stand at a column of the footer, "" beside them."""
+    end = 0
+    for action in _footer(mode, width, has_log=has_log):
+        end += len(action.footer) + 2
+        if x < end:
+            return action.name
+    return ""
+
+
+def _footer(mode: str, width: int, *, has_log: bool) -> list[Action]:
     entries = [action for action in actions_of(mode) if action.footer and (has_log or action.name != "log")]
     always = [action for action in entries if action.name in ("help", "quit")]
     others = [action for action in entries if action not in always]
     while others and sum(len(action.footer) + 2 for action in others + always) > width:
         others.remove(max(others, key=lambda action: action.rank))
-    spans: list[Span] = []
-    for action in others + always:
-        keys, word = action.footer.split("|")
-        spans += [(" " + keys, "key"), (f" {word} ", "dim")]
-    return fit_line(spans, width)
+    return others + always

@@ -87,6 +87,17 @@ def merged(line: Sequence[Span]) -> Line:
     return tuple(out)
 
 
+def ascii_line(line: Line) -> Line:
+    """The line in ASCII and as wide as before: the last net below texts that nobody has escaped."""
+    return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)
+
+
+def _in_ascii(text: str) -> str:
+    replaced = "".join(c if c.isascii() else "?" * width_of(c) for c in text)
+    width = width_of(text)  # several characters can be one sign
+    return _fill(clip(replaced, width, ""), width)
+
+
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
     """Left part, filler, right part in exactly ``width`` columns; without room the right part is left out."""
     gap = width - line_width(left) - line_width(right)

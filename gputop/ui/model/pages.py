@@ -7,6 +7,16 @@ from gputop.frame import Frame
 from gputop.ui.actions import actions_of
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
+FILTER_HELP = (
+    ("python", "in pid, name, user or command line; several words: all of them"),
+    ("!^42.* bob", "a regular expression over the same"),
+    ("gpu:0,1", "uses GPU 0 or 1; in a tree its workers stay with it"),
+    ("user: name:", "part of the user's or the process's name; command: of the command line"),
+    ("call:Memcpy", "a CUDA call of that name ended in the window"),
+    ("state:blocked", "a thread that calls CUDA is: running, runnable, blocked; or exited, storm"),
+    ("pid:12,34", "these processes"),
+)
+
 COLUMNS_HELP = (
     ("CALL/s", "outermost CUDA calls a second"),
     ("TOP CALL, p99", "the API with most time, 99 % of its calls are faster than p99"),
@@ -18,22 +28,29 @@ COLUMNS_HELP = (
     ("SHARE%", "of the time of all calls whose line is known, this line's"),
     ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
     ("C", "the thread made a CUDA call"),
+    ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
 
 
-def help_page(mode: str, width: int, glyphs: Glyphs) -> list[Line]:
+def help_page(mode: str, width: int, glyphs: Glyphs, *, readonly: bool = False) -> list[Line]:
     """All actions that work in this mode, then what the columns mean."""
     out: list[Line] = []
     group = ""
-    for action in actions_of(mode):
+    for action in actions_of(mode, readonly=readonly):
         if action.group != group:
             group = action.group
             out += [((("" if not out else " "), ""),), ((f" {group}", "head"),)]
         out += _entry(action.shown, action.help, 10, width, "key")
     out += [((" ", ""),), ((" Mouse", "head"),)]
     out += _entry("click", "a heading sorts by it, again reverses; a row is selected", 10, width, "key")
+    out += _entry(
+        "", "a key in the last line does what it says; the verdict opens its chain", 10, width, "key"
+    )
     out += _entry("wheel", "scrolls the pane under the pointer", 10, width, "key")
+    out += [((" ", ""),), ((" Filter [/]", "head"),)]
+    for name, text in FILTER_HELP:
+        out += _entry(name, text, 15, width, "value")
     out += [((" ", ""),), ((" Columns", "head"),)]
     for name, text in COLUMNS_HELP:
         out += _entry(name, text, 15, width, "value")

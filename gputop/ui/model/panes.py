@@ -9,6 +9,7 @@ from gputop.format import clip, escape_text
 from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
 from gputop.ui.model import details, gpus, lines, processes
 from gputop.ui.model.layout import Placed, tabs_of
+from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.table import Context, Table, title_line
 
@@ -26,6 +27,7 @@ class Panes:
         """
         self.glyphs = glyphs
         self.processes: Table[ProcessRow] = processes.process_table()
+        self.listing = Listing()
         self.calls: Table[CallRow] = details.call_table()
         self.threads: Table[ThreadRow] = details.thread_table()
         self.lines: Table[lines.LineUse] = lines.line_table()
@@ -59,11 +61,10 @@ class Panes:
         """
         row = self.processes.selected_row
         if placed.pane == "processes":
-            context = processes.context_of(frame, self.glyphs)
-            title: list[Span] = [("Processes", self._token(focused)), (f" {len(frame.processes)}", "dim")]
-            return self._listed(
-                self.processes, placed, context, title, processes.waiting(frame), processes.row_token, focused
-            )
+            context = self.listing.context(processes.context_of(frame, self.glyphs))
+            title: list[Span] = [("Processes", self._token(focused)), *self.listing.title(self.glyphs)]
+            nobody = self.listing.empty(frame) or processes.waiting(frame)
+            return self._listed(self.processes, placed, context, title, nobody, processes.row_token, focused)
         name = escape_text(row.name, ascii_only=self.glyphs.ascii) if row else ""
         who = f"{row.pid} {name}" if row else "no process selected"
         title = self._tabs(placed.pane, focused=focused, tabbed=tabbed)

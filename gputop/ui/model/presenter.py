@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gputop.frame import Frame
-from gputop.ui.model import gpus, header, pages
+from gputop.ui.model import details, gpus, header, pages, processes
 from gputop.ui.model.controls import Controls
+from gputop.ui.model.copying import page_text, row_text
+from gputop.ui.model.hiding import without
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -17,8 +19,10 @@ from gputop.ui.model.layout import (
     plan,
     too_small,
 )
-from gputop.ui.model.look import Line, fit_line, line_width, merged, wrap
+from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
 from gputop.ui.model.verdict import storm_costs, verdict_line
+
+_WHOLE_PAGE = 100_000  # lines: more than any page has
 
 
 class Presenter(Controls):
@@ -34,12 +38,13 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = plan(width, height, self._needs(width, height))
+        self._placed = without(plan(width, height, self._needs(width, height)), self.hidden)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
             for offset, line in enumerate(self._pane(placed)[: placed.height]):
                 rows[placed.y + offset].append((placed.x, line))
-        return [self._joined(row, width) for row in rows]
+        lines = [self._joined(row, width) for row in rows]
+        return [ascii_line(line) for line in lines] if self.glyphs.ascii else lines
 
     @staticmethod
     def _joined(row: list[tuple[int, Line]], width: int) -> Line:
@@ -70,8 +75,8 @@ class Presenter(Controls):
             banner=len(self._banner(width, height)),
             transport=self.transport is not None,
             log=self.log_shown,
-            focus="processes" if self.focus == "verdict" else self.focus,
-            detail=self._detail,
+            focus=self._pane_of_keys,
+            detail=self._detail_shown,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
         )
@@ -87,17 +92,22 @@ class Presenter(Controls):
             recording=self.recording,
             native_lines=self.native_lines,
             frozen=self.panes.processes.frozen,
+            hidden=len(self.hidden),
         )
 
     def _pane(self, placed: Placed) -> list[Line]:
         width, glyphs = placed.width, self.glyphs
         if placed.pane == "header":
-            return [header.header_line(self.frame, self.status(), width, glyphs)]
+            return [header.header_line(self._told, self.status(), width, glyphs)]
         if placed.pane == "verdict":
             return [self._verdict(width)]
         if placed.pane == "banner":
             return self._banner(width, self.size[1])
         if placed.pane == "footer":
+            if self.prompt is not None:
+                return [self.prompt.line(width, glyphs)]
+            if self.notice:
+                return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
             return [header.transport_line(self.transport, width, glyphs)]
@@ -132,8 +142,16 @@ class Presenter(Controls):
             frame.storms, placed.width, placed.height, self.glyphs, traced=traced, costs=costs
         )
 
+    @property
+    def _told(self) -> Frame | None:
+        """The frame, with what is wrong with the preferences among its problems."""
+        frame = self.frame
+        if frame is None or not self.complaints:
+            return frame
+        return replace(frame, problems=(*frame.problems, *self.complaints))
+
     def _banner(self, width: int, height: int) -> list[Line]:
-        return header.banner_lines(self.frame, self.status(), width, banner_room(height), self.glyphs)
+        return header.banner_lines(self._told, self.status(), width, banner_room(height), self.glyphs)
 
     def _waiting(self, placed: Placed) -> list[Line]:
         if placed.pane != "processes":
@@ -160,10 +178,12 @@ class Presenter(Controls):
             below = replace(placed, height=placed.height - len(head))
             title, *shown = self._scrolled(self.source.title, lines, below)
             return [title, *(fit_line(line, placed.width) for line in head), *shown]
+        if self.overlay == "signals" and self.menu is not None:
+            return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
         if self.overlay == "help":
-            lines = pages.help_page(self.mode, placed.width, self.glyphs)
+            lines = pages.help_page(self.mode, placed.width, self.glyphs, readonly=self.sender is None)
             return self._scrolled("Help", lines, placed)
-        lines = pages.problems_page(self.frame, self.failure, placed.width, self.glyphs)
+        lines = pages.problems_page(self._told, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
 
     def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
@@ -174,3 +194,26 @@ class Presenter(Controls):
         right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
         shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
         return [self.panes.title(title, right, placed.width, focused=True), *shown]
+
+    def key_at(self, x: int, y: int) -> str:
+        """The name of the action whose key stands there in the footer, "" anywhere else."""
+        width, height = self.size
+        if y != height - 1 or self.prompt is not None or self.notice or too_small(width, height):
+            return ""
+        return header.footer_action(x, self.mode, width, has_log=bool(self.log) or self.log_shown)
+
+    def copied(self) -> str:
+        """The text of the open page, else of the selected row of the focused table; "" without one."""
+        if self.overlay:
+            scrolled, whole = self._scroll, Placed("overlay", 0, 0, self.size[0], _WHOLE_PAGE)
+            text = page_text(self._overlay(whole)[1:])
+            self._scroll = scrolled
+            return text
+        table, frame = self._table, self.frame
+        if table is None or frame is None or table.selected_row is None:
+            return ""
+        if table is self.panes.processes:
+            context = self.panes.listing.context(processes.context_of(frame, self.glyphs))
+        else:
+            context = details.call_context(frame, self.selected, self.glyphs)
+        return row_text(table.columns, table.selected_row, context)

@@ -31,7 +31,7 @@ def waiting(frame: Frame) -> tuple[str, ...]:
 
 
 def _name(row: ProcessRow, context: Context, width: int) -> Span:
-    name = escape_text(row.name, ascii_only=context.glyphs.ascii)
+    name = context.leads.get(row.pid, "") + escape_text(row.name, ascii_only=context.glyphs.ascii)
     inner = f" ({row.namespace_pid})" if row.namespace_pid is not None else ""
     return (name + inner if len(name + inner) <= width else name), ""
 

@@ -12,11 +12,12 @@ from gputop.ui.model.layout import Placed
 from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
+from gputop.ui.model.prompt import Prompting
 
 LOG_LINES = 2_000
 
 
-class ViewState:
+class ViewState(Prompting):
     """The state of the view.
 
     Attributes:
@@ -24,6 +25,8 @@ class ViewState:
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
         overlay: The page over the body: ``why``, ``source``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
+        hidden: The panes that the user has hidden.
+        complaints: What is wrong with the preferences, in sentences.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class ViewState:
             selected_pid: The process selected as soon as it appears.
             title: What is watched, for the header.
         """
+        super().__init__()
         self.glyphs = ASCII if ascii_only else UNICODE
         self.mode = mode
         self.title = title
@@ -44,12 +48,15 @@ class ViewState:
         self.focus = "verdict"
         self.overlay = ""
         self.zoomed = False
+        self.hidden: set[str] = set()
+        self.complaints: tuple[str, ...] = ()
         self.log_shown = False
         self.paused = False
         self.behind_ns = 0
         self.failure: str | None = None
         self.recording: RecordingState | None = None
         self.transport: TransportView | None = None
+        self.notice = ""  # what a key has done, until the next key
         self.native_lines = 0
         self.log: list[str] = []
         self.explained = Explained()
@@ -82,7 +89,15 @@ class ViewState:
         if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
             table.select(self._wanted_pid)
             self._wanted_pid = None
-        table.update(frame.processes, frame.time_ns)
+        self._list()
+
+    def _list(self) -> None:
+        """List the processes of the frame, and the calls and threads of the selected one."""
+        if self.frame is None:
+            return
+        listing = self.panes.listing
+        farewell = listing.show(self.panes.processes, self.frame, ascii_only=self.glyphs.ascii)
+        self.notice = farewell or self.notice
         self._show_details()
 
     def explain(self, explained: Explained) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -25,6 +25,7 @@ class Context:
     storms: dict[int, str] = field(default_factory=dict)
     used_buckets: tuple[int, int] = (0, 0)
     traced: bool = True  # False without eBPF: calls and who preempts are not known
+    leads: Mapping[int, str] = field(default_factory=dict)  # what stands before the name: the tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,9 @@ class Table(Generic[T]):
         self.cursor = cursor
         self.selected: Hashable | None = None
         self.frozen = False
+        self.held = False  # the selected row stays in sight, whoever scrolls
+        self.arrange: Callable[[list[Hashable]], list[Hashable]] = lambda order: order
+        self.sorted_as: Mapping[Hashable, T] = {}  # rows that are placed by the figures of others
         self.top = 0
         self.rows: list[T] = []
         self._key = key
@@ -125,6 +129,21 @@ class Table(Generic[T]):
         self._chosen = False  # a cursor nobody has moved does not drag the view along
         self.sort_by(sort_key)
 
+    def show_columns(self, keys: Sequence[str]) -> None:
+        """Show these columns and no others, in this order.
+
+        Args:
+            keys: Keys of columns, at least one; a column that stands in for another comes with it.
+        """
+        by_key = {column.key: column for column in self.columns}
+        stand_ins = {column.unless: column for column in self.columns if column.unless}
+        chosen = [by_key[key] for key in keys]
+        self.columns = tuple(
+            column for one in chosen for column in (one, stand_ins.get(one.key)) if column is not None
+        )
+        if self.sort_column not in self.columns:
+            self.sort_by(self.columns[0].key)
+
     def sort_by(self, key: str) -> None:
         """Sort by a column in its usual direction."""
         self.sort_column = next(column for column in self.columns if column.key == key)
@@ -132,11 +151,15 @@ class Table(Generic[T]):
         self._forget_order()
 
     def shift_sort(self, by: int) -> None:
-        """Sort by a neighbour among the columns in sight."""
-        shown = [column for _, _, column in self._spans] or list(self.columns)
-        keys = [column.key for column in shown]
-        here = keys.index(self.sort_column.key) if self.sort_column.key in keys else 0
+        """Sort by a neighbour among all columns; the title names one that is out of sight."""
+        keys = [column.key for column in self.columns if not column.unless]
+        here = keys.index(self.sort_column.unless or self.sort_column.key)
         self.sort_by(keys[(here + by) % len(keys)])
+
+    def resort(self) -> None:
+        """Find the order anew with the next rows: they are others than before."""
+        if not self.frozen:
+            self._sorted_at = None
 
     def reverse(self) -> None:
         """Turn the order around."""
@@ -170,6 +193,7 @@ class Table(Generic[T]):
         else:
             known = set(self._order)
             self._order = [k for k in self._order if k in by_key] + [k for k in by_key if k not in known]
+            self._order = self.arrange(self._order)
         index = self.index
         in_sight = self.top <= index < self.top + self._page
         self.rows = [by_key[key] for key in self._order]
@@ -177,21 +201,26 @@ class Table(Generic[T]):
             self.selected = self._order[0]  # nobody chose a row: the first one counts
         elif self.selected not in by_key and self.rows and self.cursor:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
-        if in_sight and self._chosen:
+        if (in_sight or self.held) and self._chosen:
             self._follow()  # a row that was read stays in sight when its place changes
 
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
         place = {key: index for index, key in enumerate(self._order)}
         placed: dict[Hashable, float | str] = {}
         for key, row in by_key.items():
-            value, before = self.sort_column.sort(row), self._placed_by.get(key)
+            value, before = self.sort_column.sort(self.sorted_as.get(key, row)), self._placed_by.get(key)
             if isinstance(value, float | int) and isinstance(before, float | int):
                 value = before if abs(value - before) <= DEAD_BAND * abs(before) else value
             placed[key] = value
         self._placed_by = placed
         keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
         # reverse=True keeps equals in their order, so rows with the same value do not swap.
-        return sorted(keys, key=lambda key: placed[key], reverse=self.descending)
+        return self.arrange(sorted(keys, key=lambda key: placed[key], reverse=self.descending))
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody has put the cursor on its row."""
+        return self._chosen
 
     @property
     def index(self) -> int:
@@ -337,8 +366,12 @@ class Table(Generic[T]):
 
 
 def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The rule above a pane with its title, and what is out of sight at its right end."""
+    """The rule above a pane with its title, and what is out of sight at its right end.
+
+    A sign stands before the title of the pane that the keys go to: a colour alone tells nothing.
+    """
     rule = "rule.focus" if focused else "rule"
-    left = [(glyphs.rule, rule), (" ", rule), *title, (" ", rule)]
+    left = [(glyphs.rule, rule), (glyphs.cursor if focused else " ", rule), *title, (" ", rule)]
     end = [(f" {right} ", "more"), (glyphs.rule, rule)] if right else [(glyphs.rule, rule)]
-    return fit_line(merged(spread(left, end, width, fill=(glyphs.rule, rule))), width)
+    line = merged(spread(left, end, width, fill=(glyphs.rule, rule)))
+    return fit_line(line, width, ellipsis=glyphs.ellipsis)

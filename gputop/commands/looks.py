@@ -1,0 +1,43 @@
+"""How the screen is to look: flags before preferences, preferences before what the terminal suggests."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from gputop.config import Preferences, config_path, load
+from gputop.terminal import prefers_ascii
+from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
+from gputop.ui.model.hiding import TOGGLED
+from gputop.ui.model.processes import COLUMNS
+from gputop.ui.model.table import Column
+
+RATE_HZ = 4.0
+
+
+def preferences() -> Preferences:
+    """The preferences of whoever runs this."""
+    path = config_path()
+    return load(path, known_columns(), TOGGLED) if path else Preferences()
+
+
+def known_columns() -> dict[str, tuple[str, ...]]:
+    """By table, the keys of all its columns."""
+    return {"processes": _keys(COLUMNS), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
+
+
+def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
+    return tuple(column.key for column in columns if not column.unless)
+
+
+def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:
+    """Whether to draw with ASCII only.
+
+    Args:
+        options: The command line; ``--ascii`` counts most.
+        preferred: The preferences, None for text that is no screen.
+    """
+    if options.ascii or prefers_ascii():
+        return True
+    return preferred is not None and preferred.glyphs == "ascii"

@@ -1,0 +1,145 @@
+"""``gputop stream``: one frame a line, for programs that go on reading."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from types import FrameType
+
+from gputop.commands.replay import open_file, understood
+from gputop.commands.session import Session, open_session
+from gputop.engine import Engine
+from gputop.feeds import with_damage
+from gputop.frame import Frame
+from gputop.frame_json import frame_to_json
+
+MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
+_LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
+
+
+def stream(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _recorded(options.file) if options.file else _present(options)
+
+
+def line_of(frame: Frame) -> bytes:
+    """A frame as a line."""
+    return json.dumps(frame_to_json(frame), separators=(",", ":")).encode() + b"\n"
+
+
+class LineWriter:
+    """Writes lines in a thread of its own: a reader that is slow must not make events be lost.
+
+    Args:
+        descriptor: Where the lines go.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.failure: OSError | None = None
+        self._descriptor = descriptor
+        self._lines: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="gputop-lines", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the reader is so far behind that the next frame is left out."""
+        return self._lines.full()
+
+    def put(self, line: bytes) -> None:
+        """Takes a line to be written; to be asked only while nobody is behind."""
+        self._lines.put_nowait(line)
+
+    def close(self) -> None:
+        """Waits until all is written, or until the reader has had its time.
+
+        Raises:
+            OSError: A line could not be written: the reader has gone, the disk is full.
+        """
+        try:
+            self._lines.put(None, timeout=_LAST_WORDS_S)
+            self._thread.join(_LAST_WORDS_S)
+        except queue.Full:
+            pass
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            while (line := self._lines.get()) is not None:
+                write_all(self._descriptor, line)
+        except OSError as error:
+            self.failure = error
+
+
+def write_all(descriptor: int, line: bytes) -> None:
+    """Writes a whole line, in as many parts as the other end takes it."""
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+def _recorded(path: str) -> int:
+    """Every frame of a recording, as fast as they are read."""
+    reader = open_file(path)
+    try:
+        engine = Engine(reader.header)
+        for item in reader.items_between(-1, len(reader.marks)):
+            with understood(path):
+                line = line_of(with_damage(engine.frame(), reader)) if engine.feed(item) else b""
+            write_all(1, line)
+    finally:
+        reader.close()
+    return 0
+
+
+def _present(options: argparse.Namespace) -> int:
+    # the lines are ours alone: what the command prints goes to standard error
+    output = os.dup(2) if options.command else None
+    session = open_session(options, record_to=None, output=output, rate_hz=options.rate)
+    if output is not None:
+        os.close(output)
+    source, child = session.source, session.child
+    if session.reason:
+        sys.stderr.write(f"gputop: {session.reason}\n")
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        # the terminal sends SIGINT to the command as well; SIGTERM comes to us alone
+        if child is not None and number == signal.SIGTERM:
+            child.send(signal.SIGTERM)
+        source.close()
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    timer = threading.Timer(options.duration, source.close) if options.duration else None
+    writer = LineWriter(1)
+    try:
+        session.release()
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        _follow(session, writer, watched=bool(options.pid))
+    finally:
+        if timer is not None:
+            timer.cancel()
+        source.abandon()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    writer.close()
+    return 0
+
+
+def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
+    """Writes frames until the source ends, or nobody reads, or there is nothing left to watch."""
+    engine = Engine(session.source.header)
+    for item in session.source.items():
+        if not engine.feed(item):
+            continue
+        if not writer.behind:
+            writer.put(line_of(engine.frame()))
+        ended = session.child is not None and session.child.poll() is not None
+        if ended or writer.failure is not None or (watched and not session.source.alive):
+            session.source.close()

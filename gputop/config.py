@@ -1,0 +1,213 @@
+"""Preferences: a small TOML file, documented in docs/screen.md.
+
+What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is
+read only from where nobody else can write: under sudo that is root's own file, not the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_BYTES = 65_536
+RATES_HZ = (0.5, 20.0)
+THEMES = ("dark", "light", "contrast", "terminal", "mono")
+GLYPHS = ("unicode", "ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a user prefers; what is not said is None or empty.
+
+    Attributes:
+        rate_hz: Frames a second.
+        theme: One of ``THEMES``, "" for the usual one.
+        glyphs: One of ``GLYPHS``, "" for what the locale can show.
+        hide: Panes that are hidden at first.
+        tree: Whether processes are shown as a tree at first.
+        columns: By table, the keys of its columns in their order.
+        path: The file it comes from, or would come from.
+        problems: What of the file was not understood, in sentences.
+    """
+
+    rate_hz: float | None = None
+    theme: str = ""
+    glyphs: str = ""
+    hide: tuple[str, ...] = ()
+    tree: bool = False
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    path: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def config_path(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the file lies: ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``; None for who has no home."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    # a relative path is invalid by the XDG specification and would depend on the directory gputop starts in
+    directory = base if base.startswith("/") else os.path.expanduser("~/.config")
+    return Path(directory) / "gputop" / "config.toml" if directory.startswith("/") else None
+
+
+def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> Preferences:
+    """The preferences of a file; the usual ones when there is none.
+
+    Args:
+        path: The file.
+        known: By table, the keys that its columns can have.
+        panes: The panes that can be hidden.
+    """
+    empty = Preferences(path=str(path))
+    try:
+        text = _read(path)
+        if text is None:
+            return empty
+        values = tomllib.loads(text)
+    except _UnsafeError as error:
+        return replace(empty, problems=(str(error),))
+    except (OSError, UnicodeDecodeError) as error:
+        return replace(empty, problems=(f"{path} cannot be read and is not used: {error}",))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return replace(empty, problems=(f"{path} is not valid TOML and is not used: {error}",))
+    return _Reading(path, known, panes).preferences(values)
+
+
+class _UnsafeError(Exception):
+    pass
+
+
+def _read(path: Path) -> str | None:
+    """The text of the file, None when there is none.
+
+    Raises:
+        _UnsafeError: Somebody else could have written it.
+    """
+    root = os.geteuid() == 0
+    if root and not _only_roots(path):
+        return None
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if root else 0)
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
+            raise _UnsafeError(f"{path} is not used: it is no regular file of at most {MOST_BYTES >> 10} KiB")
+        if root:
+            _check_owner(path, path, facts)
+        return file.read(MOST_BYTES).decode()
+
+
+def _only_roots(path: Path) -> bool:
+    """Whether the file is there; from the top down, so that nobody can change what was looked at.
+
+    Raises:
+        _UnsafeError: A directory above it is not root's alone, or is a link.
+    """
+    for directory in reversed(path.parents):
+        try:
+            facts = directory.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if not stat.S_ISDIR(facts.st_mode):
+            raise _UnsafeError(f"{path} is not used: {directory} is no directory of its own")
+        if facts.st_uid != 0 or facts.st_mode & 0o022:
+            # What is not there is no reason to speak, whoever could create it.
+            if not os.path.lexists(path):
+                return False
+            _check_owner(path, directory, facts)
+    return os.path.lexists(path)
+
+
+def _check_owner(path: Path, part: Path, facts: os.stat_result) -> None:
+    if facts.st_uid == 0 and not facts.st_mode & 0o022:
+        return
+    whose = "others can write to it" if facts.st_uid == 0 else f"user {facts.st_uid} owns it"
+    raise _UnsafeError(f"{path} is not used: gputop runs as root and {whose} ({part}); docs/screen.md")
+
+
+class _Reading:
+    """Takes the settings one by one; each that makes no sense is a sentence."""
+
+    def __init__(self, path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> None:
+        self._path, self._known, self._panes = path, known, panes
+        self._problems: list[str] = []
+
+    def preferences(self, values: Mapping[str, Any]) -> Preferences:
+        made = Preferences(
+            rate_hz=self._rate(values.get("rate")),
+            theme=self._one_of("theme", values.get("theme"), THEMES),
+            glyphs=self._one_of("glyphs", values.get("glyphs"), GLYPHS),
+            hide=self._some_of("hide", values.get("hide"), self._panes),
+            tree=self._flag("tree", values.get("tree")),
+            columns=self._columns(values.get("columns")),
+            path=str(self._path),
+        )
+        for key in values:
+            if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns"):
+                self._say(f"there is no setting {key!r}")
+        if set(self._panes) - {"storms"} <= set(made.hide):
+            self._say("hide: one of the panes has to stay")
+            made = replace(made, hide=())
+        return replace(made, problems=tuple(self._problems))
+
+    def _say(self, text: str) -> None:
+        self._problems.append(f"{self._path}: {text} (docs/screen.md)")
+
+    def _rate(self, value: Any) -> float | None:
+        low, high = RATES_HZ
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        self._say(f"rate = {value!r}: a number from {low:g} to {high:g} is meant")
+        return None
+
+    def _flag(self, key: str, value: Any) -> bool:
+        if value is not None and not isinstance(value, bool):
+            self._say(f"{key} = {value!r}: true or false is meant")
+        return value is True
+
+    def _one_of(self, key: str, value: Any, choices: tuple[str, ...]) -> str:
+        if value is None or (isinstance(value, str) and value in choices):
+            return value or ""
+        self._say(f"{key} = {value!r}: it can be {', '.join(choices)}")
+        return ""
+
+    def _some_of(self, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self._say(f'{key} = {value!r}: a list is meant, like ["{choices[0]}"]')
+            return ()
+        wrong = [item for item in value if item not in choices]
+        if wrong:
+            self._say(f"{key}: {wrong[0]!r} is none of {', '.join(choices)}")
+        return tuple(dict.fromkeys(item for item in value if item in choices))
+
+    def _columns(self, value: Any) -> dict[str, tuple[str, ...]]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._say(f"columns = {value!r}: a table [columns] is meant")
+            return {}
+        for key in value:
+            if key not in self._known:
+                self._say(f"columns: {key!r} is none of {', '.join(self._known)}")
+        made = {}
+        for table, keys in self._known.items():
+            chosen = self._some_of(f"columns.{table}", value.get(table), keys)
+            if chosen:
+                made[table] = chosen
+        return made

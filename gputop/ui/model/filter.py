@@ -1,0 +1,135 @@
+"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x call:Memcpy``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from gputop.frame import ProcessRow, ThreadRow
+
+HINT = "text, !regex, gpu:0 user:x call:Memcpy state:blocked"
+STATES = ("running", "runnable", "blocked", "exited", "storm")
+Test = Callable[[ProcessRow, Collection[int]], bool]
+
+
+class FilterError(ValueError):
+    """What was typed makes no filter; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that was typed.
+
+    Attributes:
+        text: As it was typed, "" lets everything pass.
+        tests: All of them must hold.
+    """
+
+    text: str = ""
+    tests: tuple[Test, ...] = ()
+
+    def passes(self, row: ProcessRow, storms: Collection[int]) -> bool:
+        """Whether a process is listed.
+
+        Args:
+            row: The process.
+            storms: Pids of the processes in a storm.
+        """
+        return all(test(row, storms) for test in self.tests)
+
+
+def parse_filter(text: str) -> Filter:
+    """The filter of a text.
+
+    Words must all hold; a word without a field is looked for in pid, name, user and command line,
+    in any case. ``a,b`` after a field is either of them.
+
+    Raises:
+        FilterError: No such field or value, or no regular expression.
+    """
+    text = text.strip()
+    if text.startswith("!"):
+        return Filter(text, (_regex(text[1:]),))
+    return Filter(text, tuple(_word(word) for word in text.split()))
+
+
+def words_of(row: ProcessRow) -> str:
+    """What of a process can be searched."""
+    return f"{row.pid} {row.name} {row.user} {row.command}"
+
+
+def _regex(pattern: str) -> Test:
+    try:
+        compiled = re.compile(pattern, re.IGNORECASE)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise FilterError(f"no regular expression: {error}") from None
+    return lambda row, _: compiled.search(words_of(row)) is not None
+
+
+def _word(word: str) -> Test:
+    name, colon, value = word.partition(":")
+    if not colon:
+        wanted = word.lower()
+        return lambda row, _: wanted in words_of(row).lower()
+    if name.lower() not in _FIELDS:
+        raise FilterError(f"no field {name!r}: {', '.join(_FIELDS)}; !{word} looks for the text")
+    values = [part.lower() for part in value.split(",") if part]
+    if not values:
+        raise FilterError(f"{name}: needs a value behind the colon")
+    return _FIELDS[name.lower()](values)
+
+
+def _text(read: Callable[[ProcessRow], str]) -> Callable[[list[str]], Test]:
+    return lambda values: lambda row, _: any(value in read(row).lower() for value in values)
+
+
+def _numbers(name: str, values: list[str]) -> set[int]:
+    if not all(value.isascii() and value.isdigit() for value in values):
+        raise FilterError(f"{name}: takes a number, or several: {name}:0,1")
+    return {int(value[:18]) for value in values}
+
+
+def _gpu(values: list[str]) -> Test:
+    wanted = _numbers("gpu", values)
+    return lambda row, _: row.gpus is not None and not wanted.isdisjoint(row.gpus)
+
+
+def _pid(values: list[str]) -> Test:
+    wanted = _numbers("pid", values)
+    return lambda row, _: row.pid in wanted or row.namespace_pid in wanted
+
+
+def _call(values: list[str]) -> Test:
+    return lambda row, _: any(value in call.api.lower() for call in row.calls for value in values)
+
+
+def _state(values: list[str]) -> Test:
+    wrong = [value for value in values if value not in STATES]
+    if wrong:
+        raise FilterError(f"no state {wrong[0]!r}: {', '.join(STATES)}")
+    return lambda row, storms: any(_is(row, value, storms) for value in values)
+
+
+def _is(row: ProcessRow, state: str, storms: Collection[int]) -> bool:
+    if state == "storm":
+        return row.pid in storms
+    if state == "exited" or row.exited_ns is not None:
+        return state == "exited" and row.exited_ns is not None
+    return any(thread.state == state for thread in _telling(row))
+
+
+def _telling(row: ProcessRow) -> list[ThreadRow]:
+    """The threads that call CUDA; without any, all: a process has always one helper that is blocked."""
+    return [thread for thread in row.threads if thread.cuda] or list(row.threads)
+
+
+_FIELDS: dict[str, Callable[[list[str]], Test]] = {
+    "gpu": _gpu,
+    "user": _text(lambda row: row.user),
+    "call": _call,
+    "state": _state,
+    "pid": _pid,
+    "name": _text(lambda row: row.name),
+    "command": _text(lambda row: row.command),
+}

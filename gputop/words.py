@@ -1,0 +1,52 @@
+"""Words of the command line that have a form: process numbers, numbers within bounds, sizes.
+
+Each raises ``argparse.ArgumentTypeError`` with the sentence that is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def pids(text: str) -> tuple[int, ...]:
+    """A process number, or several with commas between them."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process number or a list like 12,34") from None
+    if any(pid <= 0 for pid in numbers):
+        raise argparse.ArgumentTypeError("process numbers are positive")
+    return numbers
+
+
+def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
+    """A number within bounds.
+
+    Args:
+        low: The least that is allowed.
+        high: The most that is allowed.
+        unit: What it counts, for the sentence.
+    """
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is outside {low:g} to {high:g} {unit}")
+        return value
+
+    return parse
+
+
+def ring(text: str) -> int:
+    """The size of the ring buffer in MiB: a power of two."""
+    try:
+        size = int(text)
+    except ValueError:
+        size = 0
+    if size < 1 or size > 1024 or size & (size - 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to 1024")
+    return size
