@@ -197,7 +197,7 @@ class Controls(SourceControls, SignalControls):
             return
         if placed.pane in FOCI[1:]:
             every = tabs_of(placed.pane, together=self._tabbed)
-            tabs = [tab for tab in every if tab not in self.hidden]
+            tabs = [tab for tab in every if tab not in self._gone]
             switch = tabs and y == placed.y and self.focus == placed.pane
             self.set_focus(tabs[(tabs.index(placed.pane) + 1) % len(tabs)] if switch else placed.pane)
             table = self.panes.table(placed.pane)

@@ -38,7 +38,7 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = without(plan(width, height, self._needs(width, height)), self.hidden)
+        self._placed = without(plan(width, height, self._needs(width, height)), self._gone)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
             for offset, line in enumerate(self._pane(placed)[: placed.height]):
