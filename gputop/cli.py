@@ -67,8 +67,8 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lines",
         choices=("all", "costly", "off"),
-        default="costly",
-        help="calls whose line of Python is looked for: all, those that may be slow, or none (costly)",
+        help="calls whose line of Python is looked for: all, those that may be slow (costly, the default), "
+        "or none (off, the default of --once without --record)",
     )
     parser.add_argument(
         "--private", action="store_true", help="name no process outside the watched ones in a recording"

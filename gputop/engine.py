@@ -19,6 +19,7 @@ from gputop.calltable import CallWindow
 from gputop.counters import Counters, add_up
 from gputop.facts import Facts, lost_before
 from gputop.frame import Frame, Lost
+from gputop.linesums import LineWindow
 from gputop.occupancy import OccupancyWindow
 from gputop.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
@@ -92,6 +93,7 @@ class Engine:
         self._start_ns = int(header.get("start_ns", 0))
         self._lost_before = lost_before(header)
         self._calls = CallWindow()
+        self._lines = LineWindow()
         self._occupancy = OccupancyWindow()
         self._callers = _Callers()
         self._ticks: deque[Tick] = deque()
@@ -132,6 +134,7 @@ class Engine:
         if made:
             calls = records if made == len(records) else select(records, is_call)
             self._calls.add(calls)
+            self._lines.add(calls)
             self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
@@ -152,6 +155,7 @@ class Engine:
         keep = 1 + sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
         waits = self._occupancy.close_tick(keep)
         self._calls.close_tick(keep)
+        self._lines.close_tick(keep)
         self._ticks.append(
             Tick(
                 mark_ns,
@@ -187,6 +191,7 @@ class Engine:
             gpus.usage(self._gpus),
             gpus.devices(self._gpus),
             self._counted,
+            self._lines.sums(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})
@@ -215,5 +220,6 @@ class Engine:
             ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver", "")),
+            lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.lines import Line
+
 HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
 
 
@@ -59,6 +61,16 @@ class ThreadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LineRow:
+    """The outermost calls of one function that a line of Python made."""
+
+    line: Line
+    api: str
+    count: int
+    sum_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One watched process within the window."""
 
@@ -86,6 +98,8 @@ class ProcessRow:
     gpus_unknown: str = ""  # why they are not known
     namespace_pid: int | None = None  # its number within its container, when it lives in one
     container: str = ""  # kind and id of that container
+    lines: tuple[LineRow, ...] = ()  # of calls whose line is looked for (--lines), most time first
+    unknown_lines: int = 0  # such calls whose line is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,4 +234,5 @@ class Frame:
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
+    lines: str = "off"  # whose line is looked for: all, costly or off
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

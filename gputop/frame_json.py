@@ -32,6 +32,7 @@ def frame_to_json(frame: Frame) -> dict[str, Any]:
     made |= {key: getattr(frame, key) for key in rates}
     made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
     made["processes"] = [_process(row) for row in frame.processes]
+    made["lines"] = frame.lines
     made["calls_observed"] = frame.calls_observed
     if not frame.calls_observed:
         for row in (made, *made["processes"]):
@@ -60,9 +61,11 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
 
 
 def _process(row: ProcessRow) -> dict[str, Any]:
-    made = _fields(row, "calls", "threads")
+    made = _fields(row, "calls", "threads", "lines", "unknown_lines")
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
+    made["lines"] = [row.line.to_json() | _fields(row, "line") for row in row.lines]
+    made["unknown_lines"] = row.unknown_lines
     return made
 
 

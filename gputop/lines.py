@@ -15,7 +15,7 @@ _LIBRARY = re.compile(
 _MOST_STACKS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Line:
     """A line of source: file, number and the function it is in."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gputop import histogram
@@ -14,6 +14,7 @@ from gputop.counters import add_up, settled
 from gputop.facts import Facts
 from gputop.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.gpu_of import Attribution, Device
+from gputop.linesums import Sums, line_rows
 from gputop.switches import OpenThreads, ThreadTick
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Window:
     gpu_usage: dict[int, dict[int, int]] | None
     devices: list[Device]
     counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
+    lines: Sums = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -155,9 +157,16 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     known = {int(row["pid"]): row for row in facts.watched()}
     unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
-    return tuple(
+    lines, nameless = line_rows(window.lines, facts)
+    rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
+    )
+    return tuple(
+        replace(row, lines=tuple(lines.get(row.pid, ())), unknown_lines=nameless.get(row.pid, 0))
+        if row.pid in lines or row.pid in nameless
+        else row
+        for row in rows
     )
 
 

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gputop.callrows import call_rows
 from gputop.calltable import CallTable, Totals
 from gputop.counters import Counters, add_up, settled
 from gputop.facts import Facts, lost_before
-from gputop.frame import CallRow, Lost
-from gputop.lines import Line
+from gputop.frame import CallRow, LineRow, Lost
+from gputop.linesums import Sums, add, line_rows, sums_of
 from gputop.switches import OpenThreads, ThreadTick, slice_sums
-from probes.frames.layout import NOT_ASKED
-from probes.schema import LOSS_KINDS, CallFlag, Kind, Records, select
+from probes.schema import LOSS_KINDS, Kind, Records, select
 from probes.source import COUNTERS, MARK, OPEN, Item, Sample
 
 
@@ -34,16 +31,6 @@ class ThreadTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class LineTotals:
-    """What one function costs from one line."""
-
-    line: Line
-    api: str
-    count: int
-    sum_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessTotals:
     """One process over the recording; ``unknown_lines`` counts calls whose line was looked for in vain."""
 
@@ -53,7 +40,7 @@ class ProcessTotals:
     exited: bool
     calls: tuple[CallRow, ...]
     threads: tuple[ThreadTotals, ...]
-    lines: tuple[LineTotals, ...]
+    lines: tuple[LineRow, ...]
     unknown_lines: int
 
 
@@ -116,52 +103,11 @@ class _Threads:
         self.sums |= {tid: settled(thread) for tid, thread in self._counted.items()}
 
 
-_ORIGIN = np.dtype([("pid", "<u4"), ("op", "<u4"), ("stack", "<u8")])
-
-
-class _Lines:
-    """Sums outermost calls by process, function and stack; which line that is, is known at the end."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[int, int, int], tuple[int, int]] = {}
-
-    def add(self, calls: Records) -> None:
-        asked = (calls["stack"] != NOT_ASKED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
-        if not asked.any():
-            return
-        calls = select(calls, asked)
-        keys = np.empty(len(calls), _ORIGIN)
-        for name in _ORIGIN.names or ():
-            keys[name] = calls[name]
-        unique, which = np.unique(keys, return_inverse=True)
-        counts = np.bincount(which.reshape(-1)).tolist()
-        sums = np.bincount(which.reshape(-1), weights=calls["duration"].astype(np.float64)).tolist()
-        for key, count, ns in zip(unique.tolist(), counts, sums, strict=True):
-            before = self._sums.get(key, (0, 0))
-            self._sums[key] = before[0] + count, before[1] + int(ns)
-
-    def totals(self, facts: Facts) -> tuple[dict[int, list[LineTotals]], dict[int, int]]:
-        """(pid -> lines, most time first; pid -> calls of unknown lines)."""
-        found: dict[tuple[int, Line, int], tuple[int, int]] = {}
-        unknown: dict[int, int] = {}
-        for (pid, op, stack), (count, ns) in self._sums.items():
-            line = facts.stacks.line(stack)
-            if line is None:
-                unknown[pid] = unknown.get(pid, 0) + count
-                continue
-            before = found.get((pid, line, op), (0, 0))
-            found[pid, line, op] = before[0] + count, before[1] + ns
-        rows: dict[int, list[LineTotals]] = {}
-        for (pid, line, op), (count, ns) in sorted(found.items(), key=lambda one: -one[1][1]):
-            rows.setdefault(pid, []).append(LineTotals(line, facts.api(op)[0], count, ns))
-        return rows, unknown
-
-
 def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     """Adds up a whole recording."""
     facts, threads, table, totals = Facts(), _Threads(), CallTable(), Totals.zeros(0)
     still_open = OpenThreads()
-    lines = _Lines()
+    lines: Sums = {}
     mark: Sample | None = None
     events = 0
     for item in items:
@@ -169,7 +115,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
             events += len(item)
             calls = select(item, item["kind"] == Kind.CALL)
             table.add(calls, totals)
-            lines.add(calls)
+            add(lines, sums_of(calls))
             threads.add(item)
         elif item.kind == MARK:
             mark = item
@@ -202,9 +148,9 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
 
 
 def _processes(
-    facts: Facts, table: CallTable, totals: Totals, threads: _Threads, lines: _Lines
+    facts: Facts, table: CallTable, totals: Totals, threads: _Threads, lines: Sums
 ) -> tuple[ProcessTotals, ...]:
-    known, unknown = lines.totals(facts)
+    known, unknown = line_rows(lines, facts)
     calls = call_rows(table, totals, facts)
     rows: dict[int, list[ThreadTotals]] = {}
     for tid, thread in sorted(threads.sums.items()):

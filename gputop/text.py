@@ -15,7 +15,7 @@ from gputop.format import (
     width_of,
 )
 from gputop.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
-from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, processes
+from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain
 from gputop.ui.model.table import Column, Context
 
@@ -38,12 +38,12 @@ def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) ->
         traced = frame.calls_observed
         blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
     for row in frame.processes:
-        blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs)]
-    lines: list[str] = []
+        blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs), _lines(frame, row, glyphs)]
+    out: list[str] = []
     for block in blocks:
         if block:
-            lines += [*([""] if lines else []), *block]
-    cut = (line if width is None else clip(line, width, glyphs.ellipsis) for line in lines)
+            out += [*([""] if out else []), *block]
+    cut = (line if width is None else clip(line, width, glyphs.ellipsis) for line in out)
     return "".join(line.rstrip() + "\n" for line in cut)
 
 
@@ -144,3 +144,11 @@ def _threads(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
         f"threads of {_who(row, glyphs)}",
         *_listed(details.THREAD_COLUMNS, row.threads, context, rank),
     ]
+
+
+def _lines(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.lines:
+        return []
+    context = details.call_context(frame, None, glyphs)
+    rank: Callable[[lines.LineUse], Any] = lambda use: use.sum_ns  # noqa: E731
+    return [f"lines of {_who(row, glyphs)}", *_listed(lines.COLUMNS, lines.line_uses(row), context, rank)]

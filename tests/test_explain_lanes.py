@@ -31,7 +31,7 @@ from gputop.explain.lanes import (
     lanes_of,
 )
 from gputop.explain.waits import Wait
-from gputop.feeds import ReplayFeed
+from gputop.player import ReplayFeed
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader

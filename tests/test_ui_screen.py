@@ -59,7 +59,7 @@ async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:
         await pilot.press("full_stop", "full_stop", "r")
         assert app.presenter.panes.processes.selected == pid
         assert shown_pids(app) != before
-        assert f"Calls of {pid} " in text_of(app)
+        assert f"Calls | Lines of {pid} " in text_of(app)
 
 
 async def test_every_column_in_sight_can_be_sorted_by() -> None:

@@ -40,8 +40,8 @@ def _once(options: argparse.Namespace) -> int:
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
     log, output = _log_file() if options.command else (None, None)
-    if not options.record:  # one frame names no line
-        options.lines = "off"
+    if options.lines is None and not options.record:
+        options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
     session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate or RATE_HZ)
     if output is not None:
         os.close(output)

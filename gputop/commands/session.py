@@ -187,7 +187,7 @@ def _start_source(
         interpreters=interpreter_prefixes(options.command, environment),
         program=_program(options.command, environment),
         nvml_library=nvml_library,
-        lines=options.lines,
+        lines=options.lines or "costly",
         lines_later=lines_later,
     )
     return start_observer(plan, own_command(options))

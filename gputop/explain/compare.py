@@ -14,6 +14,7 @@ from gputop.explain.persteps import Measures, Unit, measure
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Report
 from gputop.format import format_ns
+from gputop.lines import Line
 
 BLOCKS = 8  # a recording is cut into this many blocks of steps; their means say how sure its mean is
 LEAST_CHANGE = 0.02  # smaller differences are no change, however sure
@@ -71,6 +72,7 @@ class CauseChange:
         before, after: Its loss, ns; None where it is no finding.
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
+        line: Where in the program its call is made, after the change where it still is; None where unknown.
         max_gain: What ``explain`` said before that a change can win, ns; None where it is new.
     """
 
@@ -84,6 +86,7 @@ class CauseChange:
     spread_before: Spread | None
     spread_after: Spread | None
     max_gain: float | None
+    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ def _cause(
         spreads[0] if of_gaps else None,
         spreads[1] if of_gaps else None,
         sum(one.max_gain_ns for one in was) / before.units if was else None,
+        next((one.line for one in (*now, *was) if one.line is not None), None),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.format import fit, format_ns, format_percent
+from gputop.format import escape_text, fit, format_ns, format_percent
+from gputop.lines import line_json
 
 SCHEMA = "gputop.diff/1"
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
@@ -50,6 +51,7 @@ def diff_to_json(diff: Diff) -> dict[str, Any]:
                 "before": _spread_json(row.spread_before),
                 "after": _spread_json(row.spread_after),
                 "max_gain_ns": row.max_gain,
+                "line": line_json(row.line),
             }
             for row in diff.causes
         ],
@@ -97,6 +99,10 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
         rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
         rows += [_cause_text(row) for row in diff.causes]
         lines += ["", *_table(rows, width)]
+        for row in diff.causes:
+            if row.line is not None:
+                place = f"{row.cause} at {row.line.file}:{row.line.line} in {row.line.function}()"
+                lines += textwrap.wrap(escape_text(place), width, subsequent_indent="  ")
     for note in diff.notes:
         lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"

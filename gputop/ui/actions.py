@@ -12,6 +12,7 @@ _SIGNAL = "send the selected process a signal: a menu, and a question before it 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
 _OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; a GPU: its page; else zoom"
+_SOURCE = "the line of Python that makes the calls, in its file; lines: Enter"
 _TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
 _PAUSE = "pause or play; live data is still collected"
 _BACK = "one mark back; live: pause and step back through the last ten minutes"
@@ -50,6 +51,7 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("open", ("enter",), "Enter", "Enter|open", _OPEN, "Move", 1),
     Action("why", ("w",), "w", "w|why", "why the GPU waits: all findings and their chains", "Move", 2),
+    Action("source", ("s",), "s", "s|source", _SOURCE, "Move", 7),
     Action(
         "back",
         ("escape", "backspace"),
@@ -69,7 +71,7 @@ ACTIONS: tuple[Action, ...] = (
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, processes, calls, threads, timeline, GPUs, findings",
+        "next pane: verdict, processes, calls, threads, lines, timeline, GPUs, findings",
         "Move",
         6,
     ),

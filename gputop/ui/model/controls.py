@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gputop.ui.model.layout import Placed
+from gputop.ui.model.layout import DETAILS, Placed, tabs_of
 from gputop.ui.model.list_controls import FOCI
 from gputop.ui.model.signal_menu import SignalControls
+from gputop.ui.model.source_controls import SourceControls
 from gputop.ui.model.table import Table
 
 
-class Controls(SignalControls):
+class Controls(SourceControls, SignalControls):
     """The actions, one method each; ``act`` finds them by the name in the table of actions."""
 
     @property
@@ -116,17 +117,21 @@ class Controls(SignalControls):
         """The keys go to this pane from now on."""
         self.focus = pane
         self._scroll = 0
-        if pane in ("calls", "threads"):
+        if pane in DETAILS:
             self._detail = pane
 
     def do_open(self) -> None:
-        """From the verdict to its chain, from the processes to the calls; in another pane zoom."""
-        if self.overlay == "signals":
+        """From the verdict to its chain, the processes to the calls, a line to its source; else zoom."""
+        if self.overlay == "source":
+            self.close_source()
+        elif self.overlay == "signals":
             self.choose_signal()
         elif self.overlay:
             self.overlay = ""
         elif self.focus in ("verdict", "findings"):
             self.do_why()
+        elif self.focus == "lines":
+            self.do_source()
         elif self.focus == "processes" and "calls" not in self.hidden:
             self.set_focus("calls")
         elif self.focus == "calls":
@@ -136,7 +141,9 @@ class Controls(SignalControls):
 
     def do_back(self) -> None:
         """Out: the page, then the zoom, the filter, to the processes, then to the verdict."""
-        if self.overlay:
+        if self.overlay == "source":
+            self.close_source()
+        elif self.overlay:
             self.overlay = ""
         elif self.zoomed:
             self.zoomed = False
@@ -177,7 +184,7 @@ class Controls(SignalControls):
     def do_freeze(self) -> None:
         """Keep the order of all tables, or let it go."""
         frozen = not self.panes.processes.frozen
-        for table in (self.panes.processes, self.panes.calls, self.panes.threads):
+        for table in (self.panes.processes, self.panes.calls, self.panes.threads, self.panes.lines):
             table.frozen = frozen
 
     def do_log(self) -> None:
@@ -215,9 +222,10 @@ class Controls(SignalControls):
         if placed is None:
             return
         if placed.pane in FOCI[1:]:
-            other = {"calls": "threads", "threads": "calls"}.get(placed.pane)
-            switch = other is not None and self._tabbed and y == placed.y and self.focus == placed.pane
-            self.set_focus(other if switch and other else placed.pane)
+            every = tabs_of(placed.pane, together=self._tabbed)
+            tabs = [tab for tab in every if tab not in self._gone]
+            switch = tabs and y == placed.y and self.focus == placed.pane
+            self.set_focus(tabs[(tabs.index(placed.pane) + 1) % len(tabs)] if switch else placed.pane)
             if placed.pane == "gpus" and not self.zoomed and self.frame is not None:
                 self.panes.gpus.click(y - placed.y, self.frame)
             table = self.panes.table(placed.pane)
@@ -254,8 +262,8 @@ class Controls(SignalControls):
 
     @property
     def _tabbed(self) -> bool:
-        details = {"calls", "threads"}
-        return not details & self.hidden and len({placed.pane for placed in self._placed} & details) == 1
+        hidden = self.hidden & {"calls", "threads"}
+        return not hidden and len({placed.pane for placed in self._placed}.intersection(DETAILS)) == 1
 
     def _at(self, x: int, y: int) -> Placed | None:
         hits = (p for p in self._placed if p.x <= x < p.x + p.width and p.y <= y < p.y + p.height)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 BESIDE_WIDTH = 160  # calls and threads side by side
 STACK_ROWS = 26  # processes, calls and threads under each other
-TABS_ROWS = 11  # processes, and either calls or threads
+TABS_ROWS = 11  # processes, and one of the details
+DETAILS = ("calls", "threads", "lines")  # of the selected process; where there is room for two, lines stand
+# in the place of calls
 LEAST_ROWS = 5  # of a table with its title
 WIDE_WIDTH, WIDE_HEIGHT = 180, 44  # findings and their chain are open, the tables stand side by side
 FINDING_LINES = 7  # title and six findings, more where there are many GPUs; always as many: nothing jumps
@@ -40,7 +42,7 @@ class Needs:
         transport: Whether there is a transport line.
         log: Whether the output of the command is shown.
         focus: The pane the keys go to.
-        detail: Which of calls and threads is shown where there is room for one.
+        detail: Which of DETAILS was looked at last.
         zoomed: Whether the focused pane has the screen.
         overlay: Whether a page (help, problems) covers the body.
         timeline: Lines the timeline wants, 0 where it is not shown.
@@ -60,6 +62,18 @@ class Needs:
     timeline: int = 0
     explained: bool = False
     threads: int = 1_000
+
+
+def tabs_of(pane: str, *, together: bool) -> tuple[str, ...]:
+    """The details that share a place with this one, itself among them; none of other panes.
+
+    Args:
+        pane: The pane.
+        together: Whether there is one place for all details.
+    """
+    if together and pane in DETAILS:
+        return DETAILS
+    return ("calls", "lines") if pane in ("calls", "lines") else ()
 
 
 def too_small(width: int, height: int) -> bool:
@@ -149,10 +163,10 @@ def _columns(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
     left = width * 11 // 27
     middle = (width - left - 2) // 2
     right = width - left - middle - 2
-    chart = CHART_LINES if rows >= CHART_ROWS else 0
+    chart = CHART_LINES if rows >= CHART_ROWS and needs.detail != "lines" else 0
     out = [
         Placed("processes", 0, top, left, rows),
-        Placed("calls", left + 1, top, middle, rows - chart),
+        Placed("lines" if needs.detail == "lines" else "calls", left + 1, top, middle, rows - chart),
         Placed("threads", left + middle + 2, top, right, rows),
     ]
     if chart:
@@ -161,6 +175,7 @@ def _columns(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
 
 
 def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
+    first = "lines" if needs.detail == "lines" else "calls"
     rows = bottom - top
     if not rows:
         return []
@@ -178,7 +193,7 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
         left = (width - 1) * 11 // 20
         return [
             *out,
-            Placed("calls", 0, top, left, rows),
+            Placed(first, 0, top, left, rows),
             Placed("threads", left + 1, top, width - left - 1, rows),
         ]
     if rows + table >= stack:
@@ -186,7 +201,7 @@ def _body(width: int, top: int, bottom: int, needs: Needs) -> list[Placed]:
         calls = rows - min(max(needs.threads + 2, LEAST_ROWS), rows // 2)
         return [
             *out,
-            Placed("calls", 0, top, width, calls),
+            Placed(first, 0, top, width, calls),
             Placed("threads", 0, top + calls, width, rows - calls),
         ]
     return [*out, Placed(needs.detail, 0, top, width, rows)]

@@ -7,9 +7,10 @@ from gputop.format import escape_text
 from gputop.ui.model.filter import HINT, FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.model.lanecontrols import LaneControls
+from gputop.ui.model.layout import DETAILS
 from gputop.ui.model.prompt import Prompt
 
-FOCI = ("verdict", "processes", "calls", "threads", "timeline", "gpus", "findings")
+FOCI = ("verdict", "processes", *DETAILS, "timeline", "gpus", "findings")
 _NEVER_LAST = ("verdict", "timeline", "findings")  # there only beside others, or not always
 
 
@@ -17,8 +18,13 @@ class ListControls(LaneControls):
     """The part of the actions that is about which processes and panes are there at all."""
 
     @property
+    def _gone(self) -> set[str]:
+        """The panes that are hidden; lines stand in the place of calls."""
+        return self.hidden | ({"lines"} if "calls" in self.hidden else set())
+
+    @property
     def _foci(self) -> list[str]:
-        return [pane for pane in self.foci(FOCI) if pane not in self.hidden]
+        return [pane for pane in self.foci(FOCI) if pane not in self._gone]
 
     @property
     def _first_shown(self) -> str:
@@ -26,9 +32,9 @@ class ListControls(LaneControls):
 
     @property
     def _detail_shown(self) -> str:
-        """Which of calls and threads has the place where there is room for one."""
-        if self._detail in self.hidden:
-            return "threads" if self._detail == "calls" else "calls"
+        """Which of the details has the place where there is room for one."""
+        if self._detail in self._gone:
+            return "calls" if self._detail == "threads" else "threads"
         return self._detail
 
     def prefer(self, preferences: Preferences) -> None:
@@ -126,7 +132,7 @@ class ListControls(LaneControls):
             self.notice = "this is the last pane: it stays"
             return
         self.hidden.add(pane)
-        if self.focus == pane:
+        if self.focus in self._gone:
             self.focus, self.zoomed = self._first_shown, False
 
     def do_pane_1(self) -> None:

@@ -27,6 +27,7 @@ COLUMNS_HELP = (
     ("BLK%", "time its CUDA threads waited for something else"),
     ("~41.0ms", "fewer than 100 calls: the percentile is one of the slowest calls"),
     ("NOW", "calls that have not returned yet, and the age of the oldest"),
+    ("SHARE%", "of the time of all calls whose line is known, this line's"),
     ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
     ("C", "the thread made a CUDA call"),
     ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),

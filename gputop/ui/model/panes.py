@@ -7,16 +7,16 @@ from typing import Any
 
 from gputop.format import clip, escape_text
 from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
-from gputop.ui.model import details, processes
+from gputop.ui.model import details, lines, processes
 from gputop.ui.model.gpu_pane import GpuPane
-from gputop.ui.model.layout import Placed
+from gputop.ui.model.layout import Placed, tabs_of
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.table import Context, Table, title_line
 
 
 class Panes:
-    """The three tables, the GPUs, and the lines of their panes."""
+    """The tables, the GPUs, and the lines of their panes."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         """Make empty tables.
@@ -30,6 +30,7 @@ class Panes:
         self.calls: Table[CallRow] = details.call_table()
         self.threads: Table[ThreadRow] = details.thread_table()
         self.gpus = GpuPane(glyphs)
+        self.lines: Table[lines.LineUse] = lines.line_table()
 
     def table(self, pane: str) -> Table[Any] | None:
         """The table of a pane, ``None`` for panes without one."""
@@ -37,6 +38,7 @@ class Panes:
             "processes": self.processes,
             "calls": self.calls,
             "threads": self.threads,
+            "lines": self.lines,
         }
         return tables.get(pane)
 
@@ -45,44 +47,55 @@ class Panes:
         token = "title.focus" if focused else "title"
         return title_line([(text, token)], right, width, self.glyphs, focused=focused)
 
-    def table_pane(self, placed: Placed, frame: Frame, *, focused: bool, tabbed: bool) -> list[Line]:
-        """Title, heading and rows of the processes, the calls or the threads.
+    def table_pane(
+        self, placed: Placed, frame: Frame, *, focused: bool, tabbed: bool, mode: str
+    ) -> list[Line]:
+        """Title, heading and rows of the processes, or of what is known of one: calls, threads, lines.
 
         Args:
             placed: The pane.
             frame: What is shown.
             focused: Whether the keys go here.
-            tabbed: Whether calls and threads share one place, so that the title names both.
+            tabbed: Whether all details share one place.
+            mode: ``live`` or ``replay``.
         """
         row = self.processes.selected_row
         if placed.pane == "processes":
             context = self.listing.context(processes.context_of(frame, self.glyphs))
             title: list[Span] = [("Processes", self._token(focused)), *self.listing.title(self.glyphs)]
-            empty = self.listing.empty(frame) or processes.waiting(frame)
-            return self._listed(self.processes, placed, context, title, empty, processes.row_token, focused)
-        who = (
-            f"{row.pid} {escape_text(row.name, ascii_only=self.glyphs.ascii)}"
-            if row
-            else "no process selected"
-        )
+            nobody = self.listing.empty(frame) or processes.waiting(frame)
+            return self._listed(self.processes, placed, context, title, nobody, processes.row_token, focused)
+        name = escape_text(row.name, ascii_only=self.glyphs.ascii) if row else ""
+        who = f"{row.pid} {name}" if row else "no process selected"
+        title = self._tabs(placed.pane, focused=focused, tabbed=tabbed)
         if placed.pane == "calls":
             context = details.call_context(frame, row, self.glyphs)
-            other: list[Span] = [(" | ", "rule"), ("Threads", "dim")] if tabbed else []
-            title = [("Calls", self._token(focused)), *other, (f" of {who}", "dim")]
+            title.append((f" of {who}", "dim"))
             scale = details.histogram_scale(context)
             if scale and placed.width >= 72:
                 title.append((f"  {scale}", "faint"))
             none = details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
-            empty = none if row else ("Select a process to see its calls.",)
+            empty: tuple[str, ...] = none if row else ("Select a process to see its calls.",)
             return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
         context = details.call_context(frame, None, self.glyphs)
+        if placed.pane == "lines":
+            title.append((f" of {who}", "dim"))
+            empty = lines.no_lines(frame, row, mode)
+            return self._listed(self.lines, placed, context, title, empty, lambda _: "", focused)
         count = f" {len(row.threads)}" if row else ""
-        other = [("Calls", "dim"), (" | ", "rule")] if tabbed else []
-        title = [*other, ("Threads", self._token(focused)), (f"{count} of {who}", "dim")]
+        title.append((f"{count} of {who}", "dim"))
         empty = (
             ("No thread was seen in the last window.",) if row else ("Select a process to see its threads.",)
         )
         return self._listed(self.threads, placed, context, title, empty, details.thread_token, focused)
+
+    def _tabs(self, pane: str, *, focused: bool, tabbed: bool) -> list[Span]:
+        """What the pane shows, among what else may stand in its place."""
+        spans: list[Span] = []
+        for tab in tabs_of(pane, together=tabbed) or (pane,):
+            spans += [(" | ", "rule")] if spans else []
+            spans.append((tab.capitalize(), self._token(focused) if tab == pane else "dim"))
+        return spans
 
     @staticmethod
     def _token(focused: bool) -> str:

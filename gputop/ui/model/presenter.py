@@ -39,7 +39,7 @@ class Presenter(LanePanes):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        panes = without(plan(width, height, self._needs(width, height)), self.hidden)
+        panes = without(plan(width, height, self._needs(width, height)), self._gone)
         self._placed = self._with_keys(panes)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
@@ -134,7 +134,7 @@ class Presenter(LanePanes):
         if lines is not None:
             return lines
         focused = self.focus == placed.pane
-        return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed)
+        return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed, mode=self.mode)
 
     def _verdict(self, width: int) -> Line:
         frame = self.frame
@@ -183,6 +183,12 @@ class Presenter(LanePanes):
             past = self.mode == "replay" or self.paused
             lines = self.chain.lines(placed.width, self.glyphs, replay=past)
             return self._scrolled("Why the GPU waits", lines, placed)
+        if self.overlay == "source":
+            head = self.source.head(self.frame, placed.width, self.glyphs)
+            lines = self.source.lines(self.frame, placed.width, self.glyphs)
+            below = replace(placed, height=placed.height - len(head))
+            title, *shown = self._scrolled(self.source.title, lines, below)
+            return [title, *(fit_line(line, placed.width) for line in head), *shown]
         if self.overlay == "signals" and self.menu is not None:
             return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
         if self.overlay == "call":

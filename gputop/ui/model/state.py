@@ -8,6 +8,7 @@ from gputop.frame import Frame, ProcessRow
 from gputop.ui.feed import Explained, RecordingState
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.layout import Placed
+from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
@@ -23,7 +24,7 @@ class ViewState(Prompting):
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``call``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``call``, ``source``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
         hidden: The panes that the user has hidden.
         complaints: What is wrong with the preferences, in sentences.
@@ -63,6 +64,8 @@ class ViewState(Prompting):
         self.chain = ChainPage()
         self.timeline = Timeline(self.glyphs)
         self.timeline_wanted: bool | None = None  # None: where there is room
+        self.source = SourcePage(None, 0, None)
+        self.before_source = ""
         self.size = (80, 24)
         self.panes = Panes(self.glyphs)
         self._wanted_pid = selected_pid
@@ -119,8 +122,10 @@ class ViewState(Prompting):
             self._detail_pid = pid
             self.panes.calls.reset()
             self.panes.threads.reset()
+            self.panes.lines.reset()
         self.panes.calls.update(row.calls if row else (), frame.time_ns)
         self.panes.threads.update(row.threads if row else (), frame.time_ns)
+        self.panes.lines.update(line_uses(row), frame.time_ns)
 
     def add_log(self, lines: Sequence[str]) -> None:
         """Take lines of output of the started command; the newest are kept."""

@@ -110,7 +110,11 @@ def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs
     kind = "" if top.kind == "idle" else " wasted"
     more = len(report.findings) - 1
     others: list[Span] = [(f" +{more} more", "dim")] if more else []
-    return _Sentence(before, top.title, [(f" ({top.cause}){cost}{kind}", "value"), *doubts, *others], "")
+    line = top.line
+    name = escape_text(line.file.rpartition("/")[2], ascii_only=glyphs.ascii) if line else ""
+    place: list[Span] = [(f" at {name}:{line.line}", "value")] if line else []
+    after = [(f" ({top.cause}){cost}{kind}", "value"), *place, *doubts, *others]
+    return _Sentence(before, top.title, after, "")
 
 
 def loss_ns(finding: Finding) -> int:

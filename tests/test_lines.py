@@ -1,0 +1,251 @@
+"""Which line calls come from: added up over ticks, shown in a table, and shown in its file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import fake_frames as fake
+import numpy as np
+import pytest
+from fake_reports import explained, finding
+
+from gputop.facts import Facts
+from gputop.frame import Frame, LineRow
+from gputop.lines import Line
+from gputop.linesums import LineWindow, line_rows
+from gputop.source import MOST_BYTES, read_source
+from gputop.ui.model.lines import line_uses
+from gputop.ui.model.look import plain
+from gputop.ui.model.presenter import Presenter
+from probes.schema import RECORD, CallFlag, Kind, Records
+from probes.source import APIS, FRAMES, Sample
+
+S = 1_000_000_000
+READ = Line("/app/train.py", 3, "mask")
+STEP = Line("/app/train.py", 9, "step")
+TORCH = Line("/usr/lib/python3.11/site-packages/torch/cuda.py", 1, "synchronize")
+FIRST, SECOND, UNTOLD, NO_PYTHON = 1 << 62 | 7, 1 << 62 | 9, 1 << 62 | 11, 1
+
+
+def calls(*rows: tuple[int, int, int, int, int]) -> Records:
+    """CALL records of (pid, function, stack, duration, flags)."""
+    made = np.zeros(len(rows), RECORD)
+    made["kind"] = Kind.CALL
+    for place, (pid, op, stack, duration, flags) in enumerate(rows):
+        record = made[place]
+        record["pid"], record["op"], record["stack"] = pid, op, stack
+        record["duration"], record["flags"] = duration, flags
+    return made
+
+
+@pytest.fixture
+def facts() -> Facts:
+    found = Facts()
+    found.take(Sample(APIS, 0, {"rows": [["cudaMemcpy", "runtime", ""], ["cudaFree", "runtime", ""]]}))
+    frames = [[[*line_of(TORCH)], [*line_of(READ)]], [[*line_of(STEP)]]]
+    found.take(Sample(FRAMES, 0, {"pid": [5, 5], "stack": [FIRST, SECOND], "frames": frames}))
+    return found
+
+
+def line_of(line: Line) -> tuple[str, int, str]:
+    return line.file, line.line, line.function
+
+
+# -- adding up -----------------------------------------------------------------------------------
+
+
+def test_calls_are_added_up_by_the_innermost_line_outside_of_packages(facts: Facts) -> None:
+    window = LineWindow()
+    window.add(calls((5, 0, FIRST, 10, 0), (5, 1, FIRST, 5, 0), (5, 0, SECOND, 100, 0), (5, 0, FIRST, 30, 0)))
+    window.close_tick(8)
+    rows, unknown = line_rows(window.sums(), facts)
+    assert rows == {
+        5: [
+            LineRow(STEP, "cudaMemcpy", 1, 100),
+            LineRow(READ, "cudaMemcpy", 2, 40),
+            LineRow(READ, "cudaFree", 1, 5),
+        ]
+    }
+    assert unknown == {}
+
+
+def test_nested_calls_and_calls_that_were_not_asked_for_do_not_count(facts: Facts) -> None:
+    window = LineWindow()
+    window.add(calls((5, 0, FIRST, 10, CallFlag.NESTED), (5, 0, 0, 10, 0)))
+    window.close_tick(8)
+    assert window.sums() == {}
+
+
+def test_calls_without_a_line_are_counted_by_process(facts: Facts) -> None:
+    window = LineWindow()
+    window.add(calls((5, 0, NO_PYTHON, 10, 0), (6, 0, NO_PYTHON, 10, 0), (6, 1, UNTOLD, 10, 0)))
+    window.close_tick(8)
+    assert line_rows(window.sums(), facts) == ({}, {5: 1, 6: 2})
+
+
+def test_what_is_older_than_the_window_is_gone(facts: Facts) -> None:
+    window = LineWindow()
+    for _ in range(3):
+        window.add(calls((5, 0, FIRST, 10, 0)))
+        window.close_tick(2)
+    assert window.sums() == {(5, 0, FIRST): (2, 20)}
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def frame(*rows: LineRow, **changes: object) -> Frame:
+    process = fake.process(0, lines=rows)
+    made = replace(fake.frame(processes=1), processes=(process,), lines="costly")
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def presenter(shown: Frame, *keys: str, mode: str = "live") -> Presenter:
+    made = Presenter(mode, ascii_only=False)
+    made.show(shown)
+    made.paint(120, 40)
+    for key in keys:
+        made.act(key)
+    return made
+
+
+def text(made: Presenter, width: int = 120, height: int = 40) -> str:
+    return "\n".join(plain(line) for line in made.paint(width, height))
+
+
+def test_a_line_that_calls_several_functions_is_one_row() -> None:
+    rows = (
+        LineRow(READ, "cudaMemcpy", 8, 60),
+        LineRow(STEP, "cudaFree", 1, 30),
+        LineRow(READ, "cudaFree", 2, 10),
+    )
+    first, second = line_uses(fake.process(0, lines=rows))
+    assert (first.line, first.api, first.others, first.count, first.sum_ns) == (READ, "cudaMemcpy", 1, 10, 70)
+    assert (first.share, second.share) == (0.7, 0.3)
+
+
+def test_the_tab_shows_place_function_rate_time_and_share() -> None:
+    shown = frame(
+        LineRow(READ, "cudaMemcpyAsync", 800, S), LineRow(STEP, "cudaFree", 2, S // 9), window_ns=2 * S
+    )
+    made = presenter(shown)
+    made.set_focus("lines")
+    (row,) = [line for line in text(made).splitlines() if "train.py:3" in line]
+    assert row.split()[-6:] == ["›train.py:3", "mask", "400", "500ms", "90", "cudaMemcpyAsync"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
+def test_lines_can_be_seen_at_every_size(width: int, height: int) -> None:
+    made = presenter(frame(LineRow(READ, "cudaMemcpyAsync", 800, S)))
+    made.paint(width, height)
+    made.set_focus("lines")
+    assert "train.py:3" in text(made, width, height)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "said"),
+    [
+        ({"lines": "off"}, "live", "without --lines off"),
+        ({"lines": "off"}, "replay", "This recording has no lines"),
+        ({"calls_observed": False}, "live", "not known without eBPF"),
+        ({}, "live", "No sync, copy, allocation or graph call"),
+    ],
+)
+def test_an_empty_tab_says_why(changes: dict[str, object], mode: str, said: str) -> None:
+    made = presenter(frame(**changes), mode=mode)
+    made.set_focus("lines")
+    assert said in text(made)
+
+
+def test_calls_of_unknown_lines_are_told() -> None:
+    made = presenter(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
+    made.set_focus("lines")
+    assert "31 calls, and the line of none is known" in text(made)
+
+
+def test_a_hostile_name_is_shown_escaped() -> None:
+    made = presenter(frame(LineRow(Line("/x/\x1b[2J.py", 1, "f\x07"), "cudaFree", 1, 1)))
+    made.set_focus("lines")
+    assert "\x1b" not in text(made)
+    assert "\x07" not in text(made)
+
+
+# -- the source ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Line:
+    file = tmp_path / "train.py"
+    file.write_text("".join(f"line_{number}()\n" for number in range(1, 400)))
+    os.utime(file, (1, 1))
+    return Line(str(file), 200, "mask")
+
+
+def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(train: Line) -> None:
+    rows = (LineRow(train, "cudaMemcpy", 800, S), LineRow(replace(train, line=202), "cudaFree", 20, S // 10))
+    made = presenter(frame(*rows, window_ns=2 * S), "source", mode="replay")
+    made.act("source")
+    made.set_focus("lines")
+    made.act("open")
+    shown = text(made).splitlines()
+    (here,) = [line for line in shown if "line_200()" in line]
+    (neighbour,) = [line for line in shown if "line_202()" in line]
+    assert here.split() == ["400", "500ms", "200", "›", "line_200()"]
+    assert neighbour.split() == ["10", "50.0ms", "202", "line_202()"]
+    assert any(str(train.file) in line for line in shown)
+    made.act("back")
+    assert "line_200()" not in text(made)
+
+
+def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None:
+    made = presenter(frame(), mode="replay")
+    made.explain(explained(finding(line=train)))
+    made.act("why")
+    assert f"{train.file}:200 in mask()" in text(made)
+    made.act("source")
+    assert "line_200()" in text(made)
+    made.act("back")
+    assert made.overlay == "why"
+
+
+def test_the_verdict_names_the_line(train: Line) -> None:
+    made = presenter(frame())
+    made.explain(explained(finding(line=train)))
+    assert "at train.py:200" in text(made).splitlines()[1]
+
+
+def test_a_file_that_is_newer_than_the_program_is_doubted(train: Line) -> None:
+    os.utime(train.file)
+    made = presenter(frame(LineRow(train, "cudaMemcpy", 1, 1), wall_ns=fake.WALL), "source", mode="replay")
+    assert "changed after the program began" in text(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.py", "no such file"),
+        ("folder", "no plain file"),
+        ("pipe", "no plain file"),
+        ("large.py", "more than 4 MiB"),
+        ("<string>", "comes from no file"),
+    ],
+)
+def test_what_cannot_be_shown_is_told_in_a_sentence(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "large.py").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    path = name if name.startswith("<") else str(tmp_path / name)
+    source = read_source(Line(path, 1, "f"), None)
+    assert source.lines == ()
+    assert said in source.problem
+
+
+def test_a_live_programs_relative_name_counts_from_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("here()\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_source(Line("train.py", 1, "f"), os.getpid()).lines[0] == "here()"
