@@ -234,7 +234,15 @@ async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:
         feed.why = why.explained(why.finding(), why.finding("C13", 900, advice=("give it a CPU",)))
         app.poll()
         text = text_of(app)
-        for part in ("Findings 2", "GPUs 8", "Processes", "Calls | Lines of", "Threads", "Timeline", "Chain of 1"):
+        for part in (
+            "Findings 2",
+            "GPUs 8",
+            "Processes",
+            "Calls | Lines of",
+            "Threads",
+            "Timeline",
+            "Chain of 1",
+        ):
             assert part in text
         assert "do that work on the device" in text
         await pilot.press("shift+tab", "down")
