@@ -15,10 +15,10 @@ from test_replay_support import write
 from gputop import clock_events
 from gputop.engine import Engine
 from gputop.facts import Facts
-from gputop.feeds import frame_at
 from gputop.frame import GpuRow
 from gputop.frame_json import _gpu
 from gputop.gpus import gpu_rows
+from gputop.player import frame_at
 from probes.containers import container_of
 from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
 from replay.private import Disguise

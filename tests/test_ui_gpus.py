@@ -14,7 +14,8 @@ from gputop.text import render_text
 from gputop.ui.model.look import Line, plain
 from gputop.ui.model.presenter import Presenter
 
-SIZES = ((80, 24), (120, 40), (170, 42))  # on larger ones the findings stand beside it
+TO_GPUS = "the keys go to the GPUs"
+SIZES = ((80, 24), (120, 40), (200, 50))
 ALARMS = {"alert", "warn", "host"}
 BOX, COMMAND = "docker 0123456789ab", "/opt/bin/python train.py /d"
 PROCESSES = (
@@ -77,9 +78,17 @@ def presenter(*gpus: GpuRow, keys: tuple[str, ...] = (), size: tuple[int, int] =
     shown = Presenter("live", ascii_only=False, title="")
     shown.show(replace(fake.frame(3), gpus=gpus))
     for key in ("", *keys):
-        shown.act(key)
+        act(shown, key)
         shown.paint(*size)
     return shown
+
+
+def act(shown: Presenter, key: str) -> None:
+    """Does an action, or lets the keys go to the GPUs."""
+    if key == TO_GPUS:
+        shown.set_focus("gpus")
+    else:
+        shown.act(key)
 
 
 def lines_of(shown: Presenter, size: tuple[int, int] = (120, 40)) -> list[str]:
@@ -87,14 +96,25 @@ def lines_of(shown: Presenter, size: tuple[int, int] = (120, 40)) -> list[str]:
 
 
 def gpu_lines(size: tuple[int, int], *gpus: GpuRow) -> list[Line]:
-    """The lines of the pane, from its heading on."""
+    """The lines of the pane, from its heading on, without what stands to its left."""
     lines = presenter(*gpus, size=size).paint(*size)
-    first = next(place for place, line in enumerate(lines) if plain(line).startswith("GPU "))
-    return lines[first : first + 1 + len(gpus)]
+    heads = [(place, re.search("GPU (NAME|UTIL)", plain(line))) for place, line in enumerate(lines)]
+    first, head = next((place, found) for place, found in heads if found)
+    return [_from(line, head.start()) for line in lines[first : first + 1 + len(gpus)]]
+
+
+def _from(line: Line, column: int) -> Line:
+    """The part of a line that begins at a column."""
+    kept, at = [], 0
+    for text, token in line:
+        kept.append((text[max(column - at, 0) :], token))
+        at += len(text)
+    return tuple(span for span in kept if span[0])
 
 
 def test_the_wider_the_screen_the_more_it_says() -> None:
-    heads = [set(plain(gpu_lines(size, hopper(0), hopper(1))[0]).split()) for size in SIZES]
+    widths = ((80, 24), (120, 40), (200, 40))
+    heads = [set(plain(gpu_lines(size, hopper(0), hopper(1))[0]).split()) for size in widths]
     always = {"GPU", "UTIL", "SM%", "TENS%", "DRAM%", "MEMORY", "POWER", "TEMP", "CLOCK"}
     assert always <= heads[0]
     assert len(heads[0]) < len(heads[1]) < len(heads[2])
@@ -120,7 +140,7 @@ def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour(size: tuple[int, i
     line = gpu_lines(size, hopper(0), held)[2]
     assert "▲585MHz" in plain(line)
     assert "warn" in {token for _, token in line}
-    page = "\n".join(lines_of(presenter(held, keys=("previous_pane", "zoom")), size))
+    page = "\n".join(lines_of(presenter(held, keys=(TO_GPUS, "zoom")), size))
     assert re.search(r"clocks held by +temperature", page)
 
 
@@ -134,7 +154,7 @@ def test_a_lost_gpu_alarms_and_leaves_the_others(size: tuple[int, int]) -> None:
 
 def test_columns_that_no_gpu_has_take_no_room() -> None:
     old = replace(fake.gpu(0), unavailable=(("sm_active_percent", "from Hopper on"),))
-    head = plain(gpu_lines((200, 50), old, replace(old, index=1))[0])
+    head = plain(gpu_lines((200, 40), old, replace(old, index=1))[0])
     assert not {"SM%", "TENS%", "NVLink", "FAN%"} & set(head.split())
 
 
@@ -157,13 +177,13 @@ def test_without_a_gpu_a_sentence_says_why(size: tuple[int, int]) -> None:
     shown = Presenter("live", ascii_only=False, title="")
     shown.show(replace(fake.frame(), gpus=(), problems=("no GPU figures: no NVIDIA driver",)))
     assert any("No GPU shown: no NVIDIA driver" in line for line in lines_of(shown, size))
-    for key in ("previous_pane", "zoom", "down", "page_down"):
-        shown.act(key)
+    for key in (TO_GPUS, "zoom", "down", "page_down"):
+        act(shown, key)
         assert any("No GPU shown" in line for line in lines_of(shown, size))
 
 
 def test_the_page_has_every_figure() -> None:
-    page = " ".join("\n".join(lines_of(presenter(hopper(0), keys=("previous_pane", "zoom")))).split())
+    page = " ".join("\n".join(lines_of(presenter(hopper(0), keys=(TO_GPUS, "zoom")))).split())
     for text in (
         "utilisation 100%", "SMs active 82%", "SM occupancy 40%", "tensor cores 62%", "DRAM bandwidth 0.4%",
         "encoder 20%", "decoder 0%", "used 29.0G/80.0G 36%", "ECC corrected 3", "ECC uncorrected 0",
@@ -183,7 +203,7 @@ def test_the_page_groups_what_is_missing_by_its_reason() -> None:
     missing = dict.fromkeys(("sm_active_percent", "tensor_active_percent", "fan_percent"))
     why = (("sm_active_percent", reason), ("tensor_active_percent", reason), ("fan_percent", "no fan"))
     gpu = hopper(0, unavailable=why, **missing)
-    page = "\n".join(lines_of(presenter(gpu, keys=("previous_pane", "zoom"))))
+    page = "\n".join(lines_of(presenter(gpu, keys=(TO_GPUS, "zoom"))))
     assert f"n/a: SMs active, tensor cores: {reason}" in page
     assert "n/a: fan: no fan" in page
     assert re.search(r"fan +n/a", page)
@@ -200,16 +220,28 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
     gpu = hopper(0, mig_enabled=True, mig=rows, utilization_percent=None, processes=(process,))
     shown = presenter(gpu, hopper(1))
     assert "MIG: 2 instan" in "\n".join(lines_of(shown))
-    page = "\n".join(lines_of(presenter(gpu, keys=("previous_pane", "zoom"))))
+    page = "\n".join(lines_of(presenter(gpu, keys=(TO_GPUS, "zoom"))))
     assert "Instances (MIG) 2" in page
     assert re.search(r"1 +2 +60 +1\.0G/40\.0G +12 +2 +- +H100 MIG 3g\.40gb +MIG-1", page)
     assert re.search(r"INST +USER", page)
     assert re.search(r"4242 .* 2 +alice", page)
 
 
+def test_lines_to_spare_show_who_uses_the_gpus() -> None:
+    """The wide screen gives the pane as many lines as the findings beside it."""
+    busy = replace(PROCESSES[0], pid=7, sm_percent=90, user="bob", watched=False)
+    rows = (hopper(0), hopper(1, processes=(busy,)))
+    lines = lines_of(presenter(*rows, size=(200, 50)), (200, 50))
+    first = next(at for at, line in enumerate(lines) if re.search("GPU +PID TYPE", line))
+    assert re.search(r"1 +7 +C +9\.0G +90 +10 .* bob +\[docker 0123456789ab\] python", lines[first + 1])
+    assert re.search(r"0 +4242 +C .* alice ", lines[first + 2])
+    assert any("+1 process " in line for line in lines), "that of which there is nothing known"
+    assert not any("PID TYPE" in line for line in lines_of(presenter(*rows, size=(120, 40))))
+
+
 def test_the_cursor_chooses_whose_page_opens() -> None:
     rows = [replace(hopper(index), name=f"card {index}") for index in range(3)]
-    shown = presenter(*rows, keys=("previous_pane", "down"))
+    shown = presenter(*rows, keys=(TO_GPUS, "down"))
     assert any(line.startswith("› 1") for line in lines_of(shown))
     shown.act("open")
     assert any("GPU 1  card 1" in line for line in lines_of(shown))
@@ -232,7 +264,7 @@ def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
 def test_a_page_that_does_not_fit_can_be_scrolled() -> None:
     size = (80, 24)
     many = tuple(replace(PROCESSES[0], pid=1000 + at) for at in range(30))
-    shown = presenter(hopper(0, processes=many), keys=("previous_pane", "zoom"), size=size)
+    shown = presenter(hopper(0, processes=many), keys=(TO_GPUS, "zoom"), size=size)
     assert "PgDn" in "\n".join(lines_of(shown, size))
     assert "1029" not in "\n".join(lines_of(shown, size))
     for _ in range(3):
@@ -248,7 +280,7 @@ def test_names_of_others_cannot_write_to_the_terminal() -> None:
     process = replace(PROCESSES[0], command=evil, user=evil, container=evil, kind=evil)
     gpu = hopper(0, name=evil, uuid=evil, pci_bus_id=evil, processes=(process,), unavailable=((evil, evil),))
     frame = replace(fake.frame(), gpus=(gpu, replace(lost(1), lost=evil)))
-    for keys in ((), ("previous_pane", "zoom")):
+    for keys in ((), (TO_GPUS, "zoom")):
         for line in presenter(*frame.gpus, keys=keys).paint(120, 40):
             assert plain(line).isprintable()
     assert "\x1b" not in render_text(frame, width=None)
@@ -259,8 +291,8 @@ def test_ascii_means_ascii() -> None:
     shown = Presenter("live", ascii_only=True, title="")
     gpu = hopper(0, name="名", processes=(process,), clock_event_reasons=0x20)
     shown.show(replace(fake.frame(), gpus=(gpu, lost(1))))
-    for key in ("", "previous_pane", "zoom", "down", "problems"):
-        shown.act(key)
+    for key in ("", TO_GPUS, "zoom", "down", "problems"):
+        act(shown, key)
         assert all(plain(line).isascii() for line in shown.paint(120, 40))
 
 

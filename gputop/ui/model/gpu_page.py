@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.format import clip, escape_text, fit, format_bytes, format_ns, format_percent, sparkline
-from gputop.frame import Frame, GpuProcess, GpuRow, MigRow
-from gputop.ui.model import gpu_text
+from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
+from gputop.frame import Frame, GpuRow, MigRow
+from gputop.ui.model import gpu_text, gpu_users
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, wrap
 
@@ -14,7 +14,6 @@ _SECTION, _LABEL, _CELL_MIN = 10, 17, 34
 _HELD_WIDE = "clocks held by"  # may be long: it has a line of its own
 _NO_PROCESS = "no process has a context on this GPU"
 _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TENS%", 7), ("DRAM%", 7))
-_PROCESS_HEADS = (("PID", 8), ("TYPE", 5), ("MEMORY", 8), ("SM%", 5), ("MEM%", 5), ("ENC%", 5), ("DEC%", 5))
 
 
 def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
@@ -129,36 +128,4 @@ def processes(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
     title: Line = ((f" Processes {len(gpu.processes)}", "title"),)
     if not gpu.processes:
         return [title, ((f" {_NO_PROCESS}", "dim"),)]
-    heads = (*_PROCESS_HEADS, *([("INST", 5)] if gpu.mig_enabled else []))
-    user = min(max(len(_user(process, glyphs)) for process in gpu.processes), 16)
-    last = f"{fit('USER', max(user, 4))}  COMMAND"
-    return [title, _heads(heads, last), *(_process(row, gpu, heads, user, glyphs) for row in gpu.processes)]
-
-
-def _user(row: GpuProcess, glyphs: Glyphs) -> str:
-    return escape_text(row.user, ascii_only=glyphs.ascii) or "?"
-
-
-def _without_folder(command: str) -> str:
-    """The command line without the folder of its program, which says least and is longest."""
-    program, space, rest = command.partition(" ")
-    return program.rpartition("/")[2] + space + rest
-
-
-def _process(
-    row: GpuProcess, gpu: GpuRow, heads: Sequence[tuple[str, int]], user: int, glyphs: Glyphs
-) -> Line:
-    texts = [str(row.pid), escape_text(row.kind), format_bytes(row.memory_bytes)]
-    texts += map(_share, (row.sm_percent, row.memory_percent, row.encoder_percent, row.decoder_percent))
-    texts += ["-" if row.gpu_instance is None else str(row.gpu_instance)] if gpu.mig_enabled else []
-    cells = "".join(fit(text, size, right=True) for text, (_, size) in zip(texts, heads, strict=True))
-    command = _without_folder(row.command) or row.name
-    inside = f"[{escape_text(row.container, ascii_only=glyphs.ascii)}] " if row.container else ""
-    shown = escape_text(command, ascii_only=glyphs.ascii) or "not known: /proc tells nothing of it"
-    who = clip(_user(row, glyphs), max(user, 4), glyphs.ellipsis)
-    return (
-        (f" {cells}", "" if row.watched else "dim"),
-        (f"  {fit(who, max(user, 4))}  ", "dim"),
-        (inside, "faint"),
-        (shown, "" if command else "unknown"),
-    )
+    return [title, *gpu_users.table([(gpu, row) for row in gpu.processes], glyphs, with_gpu=False)]

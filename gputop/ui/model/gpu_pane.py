@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gputop.format import escape_text
 from gputop.frame import Frame, GpuRow
-from gputop.ui.model import gpu_page, gpus
+from gputop.ui.model import gpu_page, gpu_users, gpus
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line
 from gputop.ui.model.table import title_line
 
+LEAST_USERS = 2  # lines to spare that are worth it: a heading and a process
 TITLED = 30  # lines of a screen from which on the pane has a title
 
 
@@ -87,6 +88,8 @@ class GpuPane:
         current = self.selected(frame) if focused else None
         index = current.index if current else None
         lines, hidden = gpus.gpu_lines(frame, placed.width, rows, self._glyphs, index)
+        users, left_out = self._users(frame, placed.width, rows - len(lines))
+        lines += users
         if titled:
             title: list[Span] = [
                 ("GPUs", "title.focus" if focused else "title"),
@@ -94,13 +97,23 @@ class GpuPane:
             ]
             if frame.driver:
                 title.append((f"  driver {escape_text(frame.driver)}", "faint"))
-            right = hidden or ("Enter all of it" if focused and frame.gpus else "")
+            right = hidden or left_out or ("Enter all of it" if focused and frame.gpus else "")
             return [title_line(title, right, placed.width, self._glyphs, focused=focused), *lines]
         if hidden:
             lines[-1] = (*fit_line(lines[-1], placed.width - len(hidden) - 1), (f" {hidden}", "more"))
         if focused and lines:
             lines[0] = tuple((text, "title.focus" if token == "head" else token) for text, token in lines[0])
         return lines
+
+    def _users(self, frame: Frame, width: int, rows: int) -> tuple[list[Line], str]:
+        """Who uses the GPUs, where there are lines to spare; and how many more do."""
+        uses = gpu_users.everybody(frame)
+        if rows < LEAST_USERS or not uses:
+            return [], ""
+        lines = gpu_users.table(uses[: rows - 1], self._glyphs, with_gpu=True)
+        more = len(uses) - (rows - 1)
+        left_out = f"+{more} process{'es' if more > 1 else ''}" if more > 0 else ""
+        return [fit_line(line, width, ellipsis=self._glyphs.ellipsis) for line in lines], left_out
 
     def page_lines(self, placed: Placed, frame: Frame) -> list[Line]:
         """The page of the GPU with the cursor, as far as it fits.

@@ -10,7 +10,7 @@ STACK_ROWS = 26  # processes, calls and threads under each other
 TABS_ROWS = 11  # processes, and either calls or threads
 LEAST_ROWS = 5  # of a table with its title
 WIDE_WIDTH, WIDE_HEIGHT = 180, 44  # findings and their chain are open, the tables stand side by side
-FINDING_LINES = 7  # title and six findings; always as many, so that nothing jumps
+FINDING_LINES = 7  # title and six findings, more where there are many GPUs; always as many: nothing jumps
 CHAIN_LINES = 12
 TIMELINE_LEAST = 4  # title, a GPU, a thread, the axis
 CHART_ROWS, CHART_LINES = 15, 7  # calls with so many rows leave some to the chart of the selected one
@@ -100,8 +100,9 @@ def plan(width: int, height: int, needs: Needs) -> tuple[Placed, ...]:
     wide = needs.explained and width >= WIDE_WIDTH and height >= WIDE_HEIGHT
     if wide:
         left = width * 2 // 5
-        out.append(Placed("findings", 0, top, left, FINDING_LINES))
-        out.append(Placed("gpus", left + 1, top, width - left - 1, FINDING_LINES))
+        lines = max(FINDING_LINES, _gpu_height(height, needs))
+        out.append(Placed("findings", 0, top, left, lines))
+        out.append(Placed("gpus", left + 1, top, width - left - 1, lines))
     else:
         out.append(Placed("gpus", 0, top, width, _gpu_height(height, needs)))
     top += out[-1].height
