@@ -16,6 +16,7 @@ from replay.items import ItemReader
 
 _SEEK_SLACK_NS = 2_000_000_000
 _STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
+_AGED_NS = 10_000_000_000
 _LONGEST_TURN_S = 1.0
 _LOOKING = "looking at this moment ..."
 SPEEDS = (0.25, 64.0)
@@ -114,7 +115,8 @@ class ReplayFeed:
         """The explanation at the position, or shortly before while it plays."""
         found = explained_by(self._explainer)
         ahead = found.end_ns - self.position_ns
-        behind = _STALE_NS * max(self._speed, 1.0)
+        # while time runs explanations come as they can, and the screen says how old the newest is
+        behind = (_AGED_NS if self._playing else _STALE_NS) * max(self._speed, 1.0)
         if found.report is not None and ahead <= _STALE_NS and -ahead <= behind:
             return found
         traced = self._reader.header.get("calls_observed") is not False

@@ -46,6 +46,8 @@ class Recorder:
         self._started = time.monotonic()
         self._notice = ""
         self._copying: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
+        self._lock = threading.Lock()
         if writer is not None:
             history.tee(Disguised(writer) if private else writer)
 
@@ -64,14 +66,16 @@ class Recorder:
 
     def finish(self) -> None:
         """Complete the file at the end of the session."""
-        if self._copying is not None:
-            self._copying.join()
+        for thread in (self._copying, self._ending):
+            if thread is not None:
+                thread.join()
         self.history.flush()
         self.history.tee(None)
         self._end()
 
     def _end(self) -> None:
-        writer, self._writer = self._writer, None
+        with self._lock:
+            writer, self._writer = self._writer, None
         if writer is None:
             return
         try:
@@ -132,7 +136,9 @@ class Recorder:
             self._end()
 
         # closing waits for the disk
-        threading.Thread(target=end, args=(self._copying,), name="gputop-keep", daemon=True).start()
+        ending = threading.Thread(target=end, args=(self._copying,), name="gputop-keep", daemon=True)
+        self._ending = ending
+        ending.start()
 
     def take_notice(self) -> str:
         """What has happened since the last call."""

@@ -97,12 +97,12 @@ def test_the_oldest_goes_first_and_what_was_known_then_stays(history: History) -
 
 
 def test_the_limit_in_bytes_holds(tmp_path: Path) -> None:
-    history = History(made.HEADER, limit_bytes=200_000, directory=str(tmp_path))
+    history = History(made.HEADER, limit_bytes=50_000, directory=str(tmp_path))
     largest = 0
-    for item in session(600, calls=40):
+    for item in session(200, calls=10):
         history.write(item)
         largest = max(largest, sum(os.fstat(part.file.fileno()).st_size for part in history.parts))
-    assert 200_000 * 0.6 < largest <= 200_000
+    assert 50_000 * 0.6 < largest <= 50_000
     assert history.problem == ""
     history.close()
 

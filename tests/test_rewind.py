@@ -251,3 +251,13 @@ def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
     assert live.feed.failure() is None
     live.feed.close()
     assert len(SessionReader(tmp_path / "b.gputop").marks) == 26
+
+
+def test_a_recording_that_is_ended_at_the_very_end_is_complete(live: Live, tmp_path: Path) -> None:
+    file = tmp_path / "run.gputop"
+    assert live.recorder.start(str(file), history=True, overwrite=False) == ""
+    live.recorder.stop()
+    live.feed.close()
+    reader = SessionReader(file)
+    assert reader.problems == []
+    assert len(reader.marks) == 24
