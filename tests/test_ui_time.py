@@ -153,7 +153,7 @@ async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> 
         assert last_line(app).startswith("record: include the last 03:12 (11.7M)? y")
         await pilot.press("x", "enter")
         assert "type y or n" in last_line(app)
-        await pilot.press("ctrl+u", "y", "enter")
+        await pilot.press("n", "y", "enter")
         assert last_line(app).startswith("record to gputop-now.gputop")
         await pilot.press("ctrl+u", "enter")
         assert "type the name" in last_line(app)
@@ -177,7 +177,7 @@ async def test_no_file_is_replaced_without_a_yes(tmp_path: Path, answer: str, *,
         app.presenter.prompt_paste(str(tmp_path / "old.gputop"))
         await pilot.press("enter")
         assert "exists: replace it? n" in last_line(app)
-        await pilot.press("ctrl+u", answer, "enter")
+        await pilot.press(answer, "enter")
         assert recorder.started == ([(str(tmp_path / "old.gputop"), False, True)] if started else [])
         assert ("record to" in last_line(app)) is not started
 

@@ -10,7 +10,7 @@ from gputop.player import SPEEDS
 from gputop.ui.feed import Feed, Recorder
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.model.presenter import Presenter
-from gputop.ui.model.prompt import Prompt
+from gputop.ui.model.prompt import Letter, Prompt
 from gputop.ui.model.timebar import TransportView
 
 AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
@@ -170,7 +170,7 @@ class TimeKeys:
             self._ask_path(recorder, history=False)
             return
         held = f"{format_duration(span_ns)} ({format_bytes(size)})"
-        question = Prompt(f"record: include the last {held}?", "y", "y or n")
+        question = Letter(f"record: include the last {held}?", "y", "y or n")
         self.presenter.ask(question, lambda text: self._ask_history(recorder, text))
 
     def _ask_history(self, recorder: Recorder, text: str) -> str:
@@ -189,7 +189,7 @@ class TimeKeys:
         path = os.path.expanduser(path)
         if not os.path.lexists(path):
             return recorder.start(path, history=history, overwrite=False)
-        question = Prompt(f"{escape_text(path)} exists: replace it?", "n", "y or n")
+        question = Letter(f"{escape_text(path)} exists: replace it?", "n", "y or n")
 
         def replace(text: str) -> str:
             if text.strip().lower() in ("y", "yes"):
