@@ -1,0 +1,77 @@
+"""The stories in the recordings, on the screen: how many keys it takes from the start to the cause."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from gputop.player import ReplayFeed
+from gputop.ui.model.look import plain
+from gputop.ui.model.presenter import Presenter
+from replay.reader import SessionReader
+
+RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
+SIZES = ((80, 24), (120, 40), (200, 50))
+BEFORE_END = 4  # marks: later the programs have ended
+PATIENCE_S = 30.0
+# what is wrong with each program, and the call and the thread of its main program
+STORIES = {
+    "numpy-sync": ("a tensor is read in the loop", "cudaMemcpyAsync"),
+    "dataloader": ("input is prepared by the thread that feeds the GPU", "cudaMemcpyAsync"),
+    "dataloader-workers": ("the loader computes", "cudaStreamSynchronize"),
+    "dataloader-direct": ("input is prepared by the thread that feeds the GPU", "cudaMemcpyAsync"),
+    "redundant-to-device": ("many small copies to the device", "cudaMemcpyAsync"),
+}
+
+
+@pytest.fixture(scope="module", params=STORIES)
+def story(request: pytest.FixtureRequest) -> tuple[str, Presenter]:
+    """The name, and the screen near the end of the recording, paused."""
+    reader = SessionReader(RECORDINGS / f"{request.param}.msgpack")
+    feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
+    feed.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while (feed.latest() is None or feed.explained().report is None) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    screen = Presenter("replay", ascii_only=False)
+    frame = feed.latest()
+    assert frame is not None
+    screen.show(frame)
+    screen.explain(feed.explained())
+    feed.close()
+    return request.param, screen
+
+
+def text(screen: Presenter, size: tuple[int, int]) -> str:
+    return "\n".join(plain(line) for line in screen.paint(*size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_cause_is_there_without_a_key_and_in_full_with_one(
+    story: tuple[str, Presenter], size: tuple[int, int]
+) -> None:
+    name, screen = story
+    title, _api = STORIES[name]
+    verdict = text(screen, size).splitlines()[1]
+    assert title[:12] in verdict
+    assert "idle" in verdict
+    screen.act("open")
+    assert title in text(screen, size)
+    screen.act("back")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_call_and_the_thread_are_there_with_one_key(
+    story: tuple[str, Presenter], size: tuple[int, int]
+) -> None:
+    name, screen = story
+    _title, api = STORIES[name]
+    frame = screen.frame
+    assert frame is not None
+    screen.act("open")
+    shown = text(screen, size)
+    assert api in shown
+    assert any(f"({row.pid})" in shown or f" of {row.pid})" in shown for row in frame.processes)
+    screen.act("back")
