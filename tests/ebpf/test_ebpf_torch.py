@@ -67,8 +67,9 @@ def true_causes(run: Recorded, workers: int, idle_ns: int) -> set[str]:
     _, said = run.said
     (trained, preempted), (computed, starved) = said["trainer"], said["workers"]
     # of several workers the trainer waits for one at a time: their sums tell nothing of its own preemptions
-    no_cpu, work = {"C09", "C13"} if workers else {"C13"}, {"C08"} if workers else {"C12"}
-    if CLEAR * trained > idle_ns:  # collating and pinning keep the trainer itself busy as well
+    # who has no CPU does not come back from its wait in time either
+    no_cpu, work = {"C13", "C15"} | ({"C09"} if workers else set()), {"C08"} if workers else {"C12"}
+    if 2 * CLEAR * trained > idle_ns:  # collating and pinning keep the trainer itself busy as well
         work = work | {"C12"}
     busy, waited = (computed, starved) if workers else (trained, preempted)
     print(f"{busy / 1e6:.0f} ms on a CPU, {waited / 1e6:.0f} ms waiting for one")
