@@ -34,7 +34,7 @@ def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch)
     own = os.getpid()
     (first,) = told(clients, gpus(own), S)
     assert first["pid"] == own
-    assert "pytest" in first["command"]
+    assert "python" in first["command"]
     assert first["user"] == procfs.user_name(os.getuid())
     assert told(clients, gpus(own), 2 * S) == told(clients, gpus(own), 20 * S) == []
 

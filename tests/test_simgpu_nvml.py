@@ -181,6 +181,7 @@ def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench)
     assert process.calls["cudaLaunchKernel"] == 1
 
 
+@pytest.mark.alone
 def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
     control, trace = bench.directory / "fault", bench.directory / "trace"
     control.write_text("")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from simgpu_programs.harness import Bench, patient
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
