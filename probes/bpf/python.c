@@ -29,6 +29,7 @@ struct scratch {
 	struct python python;
 	u64 address;
 	u64 hash;
+	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
 	struct stack_record stack;
 	union {
 		struct window windows[2]; /* the interpreter's stack, and the C stack */
