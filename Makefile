@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, torch, fault-suite, recordings, shown, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, torch, fault-suite, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,7 +9,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite setup dev lint bench torch recordings shown install uninstall clean
+.PHONY: run test fault-suite setup dev lint bench torch recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -43,9 +43,18 @@ recordings: dev
 	@scripts/recordings.sh $(ARGS)
 	@$(MAKE) --no-print-directory shown
 
-# after a change of what gputop prints: the outputs in README.md and recordings/README.md
+# after a change of what gputop prints: the outputs in README.md, recordings/README.md and docs/causes/
 shown: dev
 	@.venv/bin/python scripts/shown.py
+	@.venv/bin/python -m scripts.cause_pages
+
+# the pictures of the README, drawn from the recordings
+pictures: dev
+	@.venv/bin/python scripts/pictures.py
+
+# after a change of the screen: the texts in tests/screens that tests/test_ui_screens.py compares with
+screens: dev
+	@GPUTOP_SCREENS=write .venv/bin/python -m pytest -q tests/test_ui_screens.py
 
 install: setup
 	@scripts/install.sh

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gputop import gpu_of, gpus, rows
 from gputop.calltable import CallWindow
 from gputop.counters import Counters, add_up
-from gputop.facts import Facts
+from gputop.facts import Facts, lost_before
 from gputop.frame import Frame, Lost
 from gputop.linesums import LineWindow
 from gputop.occupancy import OccupancyWindow
@@ -91,6 +91,7 @@ class Engine:
         self._header = header
         self._window_ns = window_ns
         self._start_ns = int(header.get("start_ns", 0))
+        self._lost_before = lost_before(header)
         self._calls = CallWindow()
         self._lines = LineWindow()
         self._occupancy = OccupancyWindow()
@@ -178,8 +179,9 @@ class Engine:
         assert self._mark is not None
         mark, data = self._mark, self._mark.data
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
-        lost = data.get("lost", {})
-        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns)
+        before = self._lost_before
+        lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}
+        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.Window(
             list(self._ticks),
             window_ns,
@@ -202,8 +204,8 @@ class Engine:
             utc_offset_s=int(clock.get("utc_offset_s", 0)),
             rate_hz=float(self._header.get("rate_hz", 0)),
             lost=Lost(
-                sum(int(lost.get(kind, 0)) for kind in LOSS_KINDS),
-                tuple((kind, int(lost.get(kind, 0))) for kind in LOSS_KINDS),
+                sum(lost.get(kind, 0) for kind in LOSS_KINDS),
+                tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
             ),
             own_cpu_percent=float(data.get("own_cpu_percent", 0)),
             own_rss_bytes=int(data.get("own_rss_bytes", 0)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gputop.lines import Stacks
-from probes.source import APIS, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
+from probes.source import APIS, CLIENT, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
@@ -18,6 +19,7 @@ class Facts:
     def __init__(self) -> None:
         self.stacks = Stacks()
         self.processes: dict[int, dict[str, Any]] = {}
+        self.clients: dict[int, dict[str, Any]] = {}  # who uses a GPU and is not watched
         self._names: dict[int, str] = {}
         self._owners: dict[int, int] = {}
         self._apis: list[tuple[str, str]] = []
@@ -33,6 +35,7 @@ class Facts:
             dict(self._names),
             dict(self._owners),
         )
+        other.clients = dict(self.clients)
         other._apis, other._problems, other._notes = list(self._apis), dict(self._problems), list(self._notes)
         return other
 
@@ -41,6 +44,8 @@ class Facts:
         data = sample.data
         if sample.kind == PROCESS and isinstance(data.get("pid"), int):
             self._take_process(data)
+        elif sample.kind == CLIENT and isinstance(data.get("pid"), int):
+            self.clients[data["pid"]] = data
         elif sample.kind == NAMES:
             rows = zip(data.get("tid", ()), data.get("pid", ()), data.get("name", ()), strict=False)
             for tid, pid, name in rows:
@@ -113,3 +118,10 @@ def _passing(row: dict[str, Any]) -> bool:
 
 def _exited(row: dict[str, Any]) -> int:
     return int(row["exited_ns"])
+
+
+def lost_before(header: Mapping[str, Any]) -> dict[str, int]:
+    """Events by kind that were lost before what begins in the middle of a session; empty for a whole one."""
+    cut = header.get("cut")
+    lost = cut.get("lost") if isinstance(cut, Mapping) else None
+    return {str(kind): int(count) for kind, count in lost.items()} if isinstance(lost, Mapping) else {}

@@ -97,6 +97,7 @@ class ProcessRow:
     gpus_source: str = ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
     gpus_unknown: str = ""  # why they are not known
     namespace_pid: int | None = None  # its number within its container, when it lives in one
+    container: str = ""  # kind and id of that container
     lines: tuple[LineRow, ...] = ()  # of calls whose line is looked for (--lines), most time first
     unknown_lines: int = 0  # such calls whose line is not known
 
@@ -113,8 +114,49 @@ class Storm:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process on a GPU, watched or not. Shares are of the GPU's time in NVML's newest sample of it."""
+
+    pid: int
+    kind: str  # C: computes, G: draws, C+G
+    memory_bytes: int | None
+    sm_percent: int | None  # 0: it did nothing in the last second
+    memory_percent: int | None
+    encoder_percent: int | None
+    decoder_percent: int | None
+    gpu_instance: int | None  # NVML's number of the MIG instance it is on
+    name: str  # "" when /proc tells nothing of it
+    user: str
+    command: str
+    container: str  # "" outside of one
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MigRow:
+    """An instance of a GPU that is cut (MIG)."""
+
+    index: int
+    uuid: str
+    name: str
+    gpu_instance: int | None
+    compute_instance: int | None
+    multiprocessors: int | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    sm_active_percent: float | None
+    sm_occupancy_percent: float | None
+    tensor_active_percent: float | None
+    dram_bandwidth_percent: float | None
+    unavailable: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU as NVML shows it at the newest sample; ``None`` with the reason in ``unavailable``."""
+    """One GPU as NVML shows it at the newest sample; ``None`` with the reason in ``unavailable``.
+
+    Errors of memory (ECC) are counted since the driver was loaded, those named total since the GPU was made.
+    """
 
     index: int
     uuid: str
@@ -134,6 +176,32 @@ class GpuRow:
     unavailable: tuple[tuple[str, str], ...] = ()  # (key, reason in words)
     utilization_history: tuple[int | None, ...] = ()  # one value a mark, oldest first, at most 240
     age_ns: int = 0  # how old the sample is at the mark; grows when NVML hangs
+    lost: str = ""  # why it answers nothing any more
+    pci_bus_id: str = ""
+    performance_state: int | None = None  # 0: fastest
+    sm_clock_max_mhz: int | None = None
+    memory_clock_max_mhz: int | None = None
+    clock_event_reasons: int | None = None  # bits of NVML's nvmlClocksEventReasons
+    clock_events: tuple[str, ...] | None = None  # the same in words; () when nothing holds the clocks
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlink_tx_bytes_per_second: int | None = None
+    nvlink_rx_bytes_per_second: int | None = None
+    encoder_percent: int | None = None
+    decoder_percent: int | None = None
+    ecc_corrected_errors: int | None = None
+    ecc_uncorrected_errors: int | None = None
+    ecc_corrected_total: int | None = None
+    ecc_uncorrected_total: int | None = None
+    sm_active_percent: float | None = None  # of the SMs' time, with at least one warp
+    sm_occupancy_percent: float | None = None  # of the warps that the SMs could hold
+    tensor_active_percent: float | None = None
+    dram_bandwidth_percent: float | None = None
+    mig_enabled: bool | None = None
+    mig: tuple[MigRow, ...] = ()
+    processes: tuple[GpuProcess, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

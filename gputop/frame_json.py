@@ -53,8 +53,10 @@ def _fields(row: Any, *left_out: str) -> dict[str, Any]:
 
 
 def _gpu(gpu: GpuRow) -> dict[str, Any]:
-    made = _fields(gpu, "unavailable")
+    made = _fields(gpu, "unavailable", "mig", "processes")
     made["unavailable"] = dict(gpu.unavailable)
+    made["mig"] = [_fields(row, "unavailable") | {"unavailable": dict(row.unavailable)} for row in gpu.mig]
+    made["processes"] = None if gpu.processes is None else [_fields(row) for row in gpu.processes]
     return made
 
 

@@ -207,6 +207,7 @@ def _process_row(
         gpus_source=use.source,
         gpus_unknown=use.unknown,
         namespace_pid=int(inner) if inner is not None else None,
+        container=str(row.get("container", "")),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from gputop.callrows import call_rows
 from gputop.calltable import CallTable, Totals
 from gputop.counters import Counters, add_up, settled
-from gputop.facts import Facts
+from gputop.facts import Facts, lost_before
 from gputop.frame import CallRow, LineRow, Lost
 from gputop.linesums import Sums, add, line_rows, sums_of
 from gputop.switches import OpenThreads, ThreadTick, slice_sums
@@ -129,14 +129,16 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     end_ns = mark.time_ns if mark is not None else start_ns
     threads.finish(start_ns, end_ns, still_open)
     totals.grow(table.rows)
-    lost = mark.data.get("lost", {}) if mark is not None else {}
+    before = lost_before(header)
+    counted = mark.data.get("lost", {}) if mark is not None else {}
+    lost = {kind: int(count) - before.get(kind, 0) for kind, count in counted.items()}
     clock = header.get("clock", {})
     return Stats(
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
         duration_ns=end_ns - start_ns,
         lost=Lost(
-            sum(int(count) for count in lost.values()),
-            tuple((kind, int(lost.get(kind, 0))) for kind in LOSS_KINDS),
+            sum(lost.values()),
+            tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
         ),
         events=events,
         processes=_processes(facts, table, totals, threads, lines),

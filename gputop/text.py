@@ -15,7 +15,7 @@ from gputop.format import (
     width_of,
 )
 from gputop.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
-from gputop.ui.model import details, gpus, header, lines, processes
+from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain
 from gputop.ui.model.table import Column, Context
 
@@ -80,26 +80,28 @@ def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> 
 
 
 def _gpus(frame: Frame, glyphs: Glyphs) -> list[str]:
+    """A line a GPU with the columns that some GPU has, then what they lack, instances and processes."""
     if not frame.gpus:
         return [gpus.no_gpu_sentence(frame)]
-    heads = [(title, title not in ("NAME", "NOTE")) for title in
-             ("GPU", "NAME", "UTIL", "MEMORY", "POWER", "TEMP", "CLOCK", "NOTE")]  # fmt: skip
-    return _table(heads, [_gpu_cells(gpu, glyphs) for gpu in frame.gpus])
+    columns = [column for column in gpus.COLUMNS if gpus.offered(column, frame.gpus, glyphs)]
+    heads = [("GPU", True), ("NAME", False), ("UTIL", True), *((column.title, True) for column in columns)]
+    rows = []
+    for gpu in frame.gpus:
+        name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+        cells = [str(gpu.index), name, gpu_text.percent_text(gpu.utilization_percent)]
+        rows.append([*cells, *(column.text(gpu, glyphs) for column in columns)])
+    return [*_table(heads, rows), *(line for gpu in frame.gpus for line in _more_of(gpu, glyphs))]
 
 
-def _gpu_cells(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
-    notes = [gpus.stale_text(gpu)] if gpus.stale_text(gpu) else []
-    notes += [f"{escape_text(key)}: {escape_text(reason)}" for key, reason in gpu.unavailable]
-    return [
-        str(gpu.index),
-        escape_text(gpu.name, ascii_only=glyphs.ascii),
-        gpus.NA if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
-        gpus.memory_text(gpu),
-        gpus.power_text(gpu),
-        gpus.temperature_text(gpu, glyphs),
-        gpus.NA if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz}MHz",
-        "; ".join(notes),
-    ]
+def _more_of(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
+    trouble = gpu_text.trouble(gpu, glyphs)
+    said = [trouble[0]] if trouble else []
+    said += [] if gpu.lost else gpu_text.reasons(gpu)
+    lines = [f"GPU {gpu.index} {sentence}" for sentence in said]
+    tables = (("instances", gpu_page.instances(gpu, glyphs)), ("processes", gpu_page.processes(gpu, glyphs)))
+    for title, table in tables if gpu.processes or gpu.mig else ():
+        lines += [f"{title} of GPU {gpu.index}", *(plain(line) for line in table[1:])] if table else []
+    return lines
 
 
 def _listed(

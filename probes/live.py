@@ -21,6 +21,7 @@ from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, p
 from probes.frames import interpreter
 from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
+from probes.gpu_clients import GpuClients
 from probes.open_files import OpenFiles
 from probes.ring import Ring
 from probes.roster import Roster
@@ -86,6 +87,7 @@ class LiveSource:
         self._read = 0
         self._number = 0
         self._roster = Roster()
+        self._clients = GpuClients()
         self._files = OpenFiles(platform.machine())
         self._detached = False
         self._lines: Lines | None = None
@@ -298,6 +300,7 @@ class LiveSource:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
         if gpus is not None:
+            yield from self._clients.tell(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield _open_sample(states, mark_ns)
         yield Sample(MARK, mark_ns, self._mark_data(mark_ns))

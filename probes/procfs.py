@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from probes.containers import container_of
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NS = 1_000_000_000
 _COMMAND_LIMIT = 4096
@@ -43,8 +45,9 @@ def process_facts(pid: int) -> dict[str, Any] | None:
 
     ``start_ns`` is CLOCK_MONOTONIC as far as the machine was never suspended (procfs counts
     CLOCK_BOOTTIME); it tells processes apart, it is no timestamp. ``namespace_pid`` is the number that
-    the process itself sees when it lives in another pid namespace. The CUDA variables are those of its
-    start, ``None`` where it has none; the keys are missing where its environment may not be read.
+    the process itself sees when it lives in another pid namespace; ``container`` is "" outside of one. The
+    CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
+    environment may not be read.
     """
     folder = Path(f"/proc/{pid}")
     try:
@@ -64,6 +67,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
         "uid": uid,
         "start_ns": int(fields[19]) * _NS // _TICKS_PER_S,
         "namespace_pid": namespace_pid(pid),
+        "container": _container(pid),
         **_cuda_variables(pid),
     }
 
@@ -114,6 +118,13 @@ def namespace_pid(pid: int) -> int | None:
         return None
     numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(numbers[-1]) if len(numbers) > 1 else None
+
+
+def _container(pid: int) -> str:
+    try:
+        return container_of(_read(f"/proc/{pid}/cgroup"))
+    except OSError:
+        return ""
 
 
 def _cuda_variables(pid: int) -> dict[str, str | None]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from probes import libraries, nvml, procfs, rights
+from probes.gpu_clients import GpuClients
 from probes.live import FIRST_MARK_S, LivePlan
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
@@ -100,6 +101,7 @@ class ProcfsSource:
         self._finder = _Finder(plan.pids)
         self._watched: dict[int, _Watched] = {}
         self._names: dict[int, str] = {}
+        self._clients = GpuClients()
         self._started_ns = 0
         self._searched_ns = 0
         self._number = 0
@@ -177,6 +179,7 @@ class ProcfsSource:
             yield from self._search(now, gpus)
         yield from self._count(now)
         if gpus is not None:
+            yield from self._clients.tell(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
 
     def _bury(self, now: int) -> Iterator[Sample]:
@@ -246,7 +249,7 @@ class ProcfsSource:
 
 
 def _listed(gpus: Sample | None) -> set[int]:
-    """Processes that NVML lists."""
+    """Processes that NVML lists as computing."""
     rows = gpus.data["gpus"] if gpus is not None else []
     return {int(pid) for row in rows for pid, _ in row["processes"] or ()}
 

@@ -32,6 +32,7 @@ Item = Records | Sample
 MARK = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
 GPUS = "gpus"  # what NVML said of each GPU
 PROCESS = "process"  # facts of a process: name, command, user, start
+CLIENT = "client"  # facts of a process that uses a GPU and is not watched
 NAMES = "names"  # thread names by tid
 OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
@@ -40,6 +41,7 @@ PLACES = "places"  # where threads were between two calls: looks at them, some t
 FILES = "files"  # what the file descriptors are on which threads block
 APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence
+MARKER = "marker"  # a moment that the user has marked, with a note
 NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 
 STALE_NS = 2_000_000_000  # a sample of GPUs older than this says nothing about now

@@ -89,10 +89,12 @@ class _Tree:
                     raise ValueError("a number without an entry")
                 return table[rows.view(np.int64)]
             case ["add", int(base), values]:
-                return self.numbers(values, count, depth + 1) + np.uint64(base % 2**64)
+                result: Numbers = self.numbers(values, count, depth + 1) + np.uint64(base % 2**64)
+                return result
             case ["delta", int(first), values]:
-                total: Numbers = np.cumsum(self.numbers(values, count, depth + 1), dtype=np.uint64)
-                return total + np.uint64(first % 2**64)
+                result = np.cumsum(self.numbers(values, count, depth + 1), dtype=np.uint64)
+                result += np.uint64(first % 2**64)
+                return result
             case ["by", str(name), values]:
                 key = self.columns.get(name, np.zeros(count, np.uint64))
                 if len(key) != count:

@@ -18,13 +18,18 @@ _ROW_BYTES: Final = 2 + 8 + 8 + 8
 class Entries:
     """Grows by one row per chunk; in columns, since a long session has many."""
 
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
+    def __init__(self, names_of: Entries | None = None) -> None:
+        """Start empty.
+
+        Args:
+            names_of: numbers kinds as this one does, so that columns of both can be joined.
+        """
+        self.kinds: list[str] = [] if names_of is None else names_of.kinds
         self.kind: array[int] = array("q")
         self.t_first: array[int] = array("q")
         self.t_last: array[int] = array("q")
         self.offset: array[int] = array("q")
-        self._number: dict[str, int] = {}
+        self._number: dict[str, int] = {} if names_of is None else names_of._number
 
     def __len__(self) -> int:
         return len(self.offset)

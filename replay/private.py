@@ -110,7 +110,7 @@ class Disguise:
         rows = np.flatnonzero(records["kind"] == Kind.NAME)
         if not len(rows):
             return records
-        copy = records.copy()
+        copy: Records = records.copy()
         names = copy.view(ALIASED)["comm"]
         for row in rows.tolist():
             pid = int(records["pid"][row])

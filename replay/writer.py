@@ -7,21 +7,17 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import numpy as np
-
-from probes.schema import PAYLOAD_BYTES, RECORD, Records, empty
-from probes.source import MARK, PROBLEM, Item, Sample
+from probes.source import MARK, Item
 from replay import format as fmt
-from replay.encoding import Encoder
+from replay.chunker import Chunker, packed
 from replay.format import SessionError
 from replay.index import Entries
 from replay.ownership import open_for_writing
 from replay.private import Disguise, private_header
 
-CHUNK_RECORDS: Final = 16384  # more would save 2 % of the bytes and fall out of the cache
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
 
@@ -59,18 +55,14 @@ class SessionWriter:
         """
         self.path = os.fspath(path)
         self._clock = clock
-        self._disguise = Disguise() if private else None
+        self._chunker = Chunker(self._append_chunk, Disguise() if private else None)
         start = {"format": fmt.FORMAT_NAME, "major": fmt.MAJOR, "minor": fmt.MINOR}
         facts = private_header(header) if private else header
-        data = _packed({**start, **{key: value for key, value in facts.items() if key not in start}})
+        data = packed({**start, **{key: value for key, value in facts.items() if key not in start}})
         if len(data) > fmt.MAX_HEADER_BYTES:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
-        self._encoder = Encoder()
-        self._buffer = empty(CHUNK_RECORDS)
-        self._filled = 0
         self._entries = Entries()
         self._size = 0
-        self._events = 0
         self._failure: str | None = None
         self._closed = False
         self._descriptor = open_for_writing(self.path, owner, overwrite)
@@ -92,7 +84,7 @@ class SessionWriter:
     @property
     def events(self) -> int:
         """Records taken so far, those still gathered in memory included."""
-        return self._events
+        return self._chunker.events
 
     def write(self, item: Item) -> None:
         """Take one item; an array may be reused by the caller afterwards.
@@ -102,12 +94,34 @@ class SessionWriter:
                 the last complete chunk, and every later call fails with the same sentence.
         """
         self._check()
-        if isinstance(item, Sample):
-            self._write_sample(item)
-        else:
-            self._write_records(item)
+        self._chunker.write(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self.flush()
+
+    def append(self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes) -> None:
+        """Take a chunk that is packed already (see ``chunker.Emit``); ``events`` does not count it.
+
+        Raises:
+            SessionError: see ``write``.
+        """
+        self._check()
+        self._append_chunk(kind, first_ns, last_ns, count, chunk)
+
+    def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
+        """Take many packed chunks at once.
+
+        Args:
+            rows: kind, earliest and latest time and place in ``block`` of each.
+            block: the chunks, one after the other.
+
+        Raises:
+            SessionError: see ``write``.
+        """
+        self._check()
+        base = self._size
+        self._append(block)
+        for kind, first_ns, last_ns, place in rows:
+            self._entries.add(kind, first_ns, last_ns, base + place)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.
@@ -116,7 +130,7 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
-        self._flush_records()
+        self._chunker.flush()
         now = self._flushed_ns = self._clock()
         if now - self._synced_ns >= SYNC_NS:
             self._synced_ns = now
@@ -134,7 +148,7 @@ class SessionWriter:
         self._closed = True
         try:
             if self._failure is None:
-                self._flush_records()
+                self._chunker.flush()
                 self._write_footer()
         finally:
             # Closing waits for a sync under way: its descriptor must not be reused meanwhile.
@@ -147,47 +161,12 @@ class SessionWriter:
         if self._failure is not None:
             raise SessionError(self._failure)
 
-    def _write_records(self, records: Records) -> None:
-        records = _plain(records)
-        if self._disguise is not None:
-            records = self._disguise.records(records)
-        self._events += len(records)
-        start = 0
-        while start < len(records):
-            taken = min(len(records) - start, CHUNK_RECORDS - self._filled)
-            self._buffer[self._filled : self._filled + taken] = records[start : start + taken]
-            self._filled += taken
-            start += taken
-            if self._filled == CHUNK_RECORDS:
-                self._flush_records()
-
-    def _flush_records(self) -> None:
-        if not self._filled:
-            return
-        records = self._buffer[: self._filled]
-        self._filled = 0
-        times = records["t_end"]
-        first, last = (min(int(t), fmt.MAX_TIME) for t in (times.min(), times.max()))
-        self._append_chunk(fmt.RECORDS, first, last, len(records), self._encoder.encode(records))
-
-    def _write_sample(self, sample: Sample) -> None:
-        self._flush_records()
-        if self._disguise is not None:
-            sample = self._disguise.sample(sample)
-        body = _packed(sample.data)
-        kind = sample.kind
-        if len(body) > fmt.MAX_SAMPLE_BYTES or kind in fmt.RESERVED:
-            text = f"a sample of kind {kind!r} ({len(body)} bytes) could not be stored in the session file"
-            kind, body = PROBLEM, _packed({"text": text})
-        when = max(-fmt.MAX_TIME, min(sample.time_ns, fmt.MAX_TIME))
-        self._append_chunk(kind, when, when, 1, zlib.compress(body, 1))
+    def _append_chunk(self, kind: str, first: int, last: int, count: int, chunk: bytes) -> None:
+        offset = self._size
+        self._append(chunk)
+        self._entries.add(kind, first, last, offset)
         if kind == MARK:
             self.flush()
-
-    def _append_chunk(self, kind: str, first: int, last: int, count: int, body: bytes) -> None:
-        offset = self._size
-        self._append(fmt.pack_chunk(kind, first, last, count, body))
-        self._entries.add(kind, first, last, offset)
 
     def _append(self, data: bytes) -> None:
         """All of ``data`` or nothing of it: a torn end is taken back."""
@@ -253,22 +232,3 @@ class _DiskSync:
             # Pipes and some file systems cannot sync; that loses nothing that was promised.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 self._error = error
-
-
-def _packed(value: Any) -> bytes:
-    try:
-        return fmt.pack(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise SessionError(f"only plain data can be stored in a session file: {error}") from error
-
-
-def _plain(records: Records) -> Records:
-    """The same records with dtype RECORD, whatever aliases or padding they came with."""
-    if records.dtype == RECORD:
-        return records
-    if records.dtype.itemsize == PAYLOAD_BYTES:
-        return records.view(RECORD)
-    plain = empty(len(records))
-    for name in RECORD.names or ():
-        plain[name] = np.asarray(records[name])
-    return plain

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gputop.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
-from gputop.ui.feed import Explained, RecordingState
+from gputop.landmarks import Landmark, Landmarks
+from gputop.rewind import Rewind
+from gputop.ui.feed import Explained, Recorder, RecordingState, Transport
+from probes.source import Sample
 
 S = 1_000_000_000
 WALL = 1_764_770_551_250_000_000
@@ -176,20 +179,22 @@ def frame(
         storms=storms,
         problems=(),
         notes=("attached 272 probes to libcudart.so.12",),
-        driver="driver 550.54, libnvidia-ml.so.1",
+        driver="550.54.15",
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 @dataclass
 class FakeTransport:
-    """Time controls that remember what was asked of them."""
+    """Time controls of a recording that remember what was asked of them."""
 
+    live = False
     playing: bool = True
     speed: float = 1.0
     position_ns: int = 432 * S
     start_ns: int = 0
     end_ns: int = 600 * S
+    found: list[Landmark] = field(default_factory=list)
 
     def toggle(self) -> None:
         """Play or pause."""
@@ -208,6 +213,18 @@ class FakeTransport:
         """Take a speed."""
         self.speed = speed
 
+    def go_live(self) -> None:
+        """Go to the end."""
+        self.position_ns = self.end_ns
+
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """What was put there."""
+        return tuple(sorted(self.found))
+
+    def mark(self, text: str) -> None:
+        """Mark the position."""
+        self.found.append(Landmark(self.position_ns, "marker", text))
+
 
 class FakeFeed:
     """A feed whose newest frame is whatever was put into it."""
@@ -217,22 +234,31 @@ class FakeFeed:
 
         Args:
             newest: The frame ``latest`` returns.
-            transport: The time controls, ``None`` for live.
+            transport: The time controls of a recording; without them the feed is live.
         """
         self.newest = newest
-        self.transport = transport
         self.why = Explained()
+        self.marked: list[Sample] = []
+        self.recorder: Recorder | None = None
+        self._rewind = Rewind(
+            None,
+            lambda: self.newest,
+            lambda: self.why,
+            landmarks=Landmarks(),
+            marked=self.marked.append,
+        )
+        self.transport: Transport = transport or self._rewind
         self.failed: str | None = None
         self.state: RecordingState | None = None
         self.output: list[str] = []
 
     def latest(self) -> Frame | None:
-        """The newest frame."""
-        return self.newest
+        """The newest frame, or the one held."""
+        return self._rewind.latest()
 
     def explained(self) -> Explained:
         """The explanation."""
-        return self.why
+        return self._rewind.explained()
 
     def failure(self) -> str | None:
         """What went wrong."""

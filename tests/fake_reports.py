@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gputop.explain.causes.cause import Level
+from gputop.explain.lanes import (
+    ASSUMED,
+    BLOCKED,
+    BUSY,
+    CALL_WORDS,
+    COLUMN_NS,
+    FINDING,
+    GPU_ROWS,
+    LOST,
+    PROVED,
+    QUEUED,
+    RUNNING,
+    STATE_ROWS,
+    WHOLE,
+    GpuLane,
+    Lanes,
+    Shares,
+    ThreadLane,
+)
 from gputop.explain.report import Event, Finding, GpuSpan, Link, Range, Report, StepFacts, StormCost
+from gputop.explain.waits import Wait
 from gputop.ui.feed import Explained
 
 MS, S = 1_000_000, 1_000_000_000
@@ -64,6 +86,41 @@ def report(*findings: Finding, **changes: object) -> Report:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def shares(rows: int, columns: int, *filled: tuple[int, int, int]) -> Shares:
+    """Columns that belong to one row as a whole: (row, first column, column after the last)."""
+    made = np.zeros((rows, columns), np.uint8)
+    for row, first, end in filled:
+        made[:, first:end], made[row, first:end] = 0, WHOLE
+    return made
+
+
+def gpu_lane(index: int = 0, columns: int = 200) -> GpuLane:
+    """A GPU: not known, busy, idle for a read, the same as far as one can see, idle for input."""
+    part = columns // 5
+    rows = (BUSY, PROVED, ASSUMED, PROVED + 1)
+    filled = [(row, (place + 1) * part, (place + 2) * part) for place, row in enumerate(rows)]
+    return GpuLane(f"GPU {index}", index, shares(GPU_ROWS, columns, *filled))
+
+
+def thread_lane(tid: int = 4242, columns: int = 200, pid: int = 4242) -> ThreadLane:
+    """A thread: on a CPU, in a run queue, waiting for a lock; in a launch, then in a wait."""
+    half, most = columns // 2, columns * 3 // 4
+    states = ((RUNNING, 0, half), (QUEUED, half, most), (BLOCKED + Wait.LOCK, most, columns))
+    calls = shares(len(CALL_WORDS), columns, (2, 0, columns // 4), (0, half, columns))
+    return ThreadLane(pid, tid, shares(STATE_ROWS, columns, *states), calls)
+
+
+def lanes(end_ns: int = 100 * S, columns: int = 200, gpus: int = 1, lossy: bool = False) -> Lanes:
+    """The ten seconds before a moment; in the last of them is the worst of a finding."""
+    marks = np.zeros((2, columns), np.uint8)
+    tenth = columns - columns // 10
+    marks[FINDING, tenth : tenth + 1] = 1
+    marks[LOST, columns // 4 : columns // 3] = lossy
+    every = tuple(gpu_lane(index, columns) for index in range(gpus))
+    first = end_ns // COLUMN_NS - columns
+    return Lanes(first, columns, every, (thread_lane(columns=columns),), marks)
+
+
 def explained(*findings: Finding, end_ns: int = 100 * S, **changes: object) -> Explained:
     """The explanation up to a moment of a session that began at 1 s."""
-    return Explained(report(*findings, **changes), end_ns, S)
+    return Explained(report(*findings, **changes), end_ns, S, lanes=lanes(end_ns))

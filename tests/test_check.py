@@ -267,6 +267,14 @@ def test_figures_that_are_not_to_be_had_are_named_with_the_reason() -> None:
     assert "GPU 0 n/a: fan_percent, power_milliwatts: not offered" in texts(section, NOTE)
 
 
+def test_a_lost_gpu_is_one_line() -> None:
+    gpu = nvml.Gpu(1, "H100", "GPU-1", {"fan_percent": "the GPU is lost"}, "the GPU is lost")
+    section = nvml.nvml_section(nvml.Nvml("/lib/x", "580.1", (gpu,), "GPU 1: the GPU is lost"), DEBIAN)
+    assert "GPU 1 H100 GPU-1: all figures n/a: the GPU is lost" in texts(section, NOTE)
+    assert "fan_percent" not in texts(section, NOTE)
+    assert "GPU 1: the GPU is lost" in texts(section, MISSING)
+
+
 def a_report(*facts: Fact) -> report.Report:
     return report.Report(DEBIAN, (Section("kernel", facts, {}), libraries.libraries_section([CUDART])))
 

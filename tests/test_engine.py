@@ -10,8 +10,8 @@ import pytest
 
 from gputop.engine import Engine
 from gputop.facts import EXITED_SHOWN
-from gputop.feeds import frame_at
 from gputop.frame import Frame, ProcessRow
+from gputop.player import frame_at
 from probes.schema import ALIASED, Kind
 from probes.source import PROBLEM, Item, Sample
 from replay.reader import SessionReader

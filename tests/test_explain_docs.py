@@ -1,4 +1,4 @@
-"""The catalogue in docs/causes.md and the one in the code are the same."""
+"""The pages in docs/causes/ and the catalogue in the code are the same, and show what gputop prints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,27 @@ import pytest
 
 from gputop.explain import causes
 from gputop.explain.causes import CATALOGUE
+from scripts.cause_pages import finding, with_excerpts
+from tests.cause_stories import STORIES
+from tests.faults.robust import ROBUST
+from tests.faults.scenario import SCENARIOS
+from tests.faults.suite import drawn
 
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "docs" / "causes.md").read_text()
-ENTRIES = dict(re.findall(r"^## (C\d\d) (.+)$", TEXT, re.MULTILINE))
-PARTS = ("**Means.**", "**Evidence.**", "**How it can be wrong.**", "**What to do.**")
-QUOTED = re.findall(r"`(\w+)\.(_?[A-Z_]+)`\s+\((\d[\d.]*)\)", TEXT)
+DOCS = Path(__file__).parent.parent / "docs"
+INDEX = (DOCS / "causes.md").read_text()
+PAGES = {path.stem: path.read_text() for path in sorted((DOCS / "causes").glob("*.md"))}
+TITLES = {number: page.splitlines()[0].removeprefix(f"# {number} ") for number, page in PAGES.items()}
+PARTS = (
+    "What you see",
+    "What it means",
+    "Evidence",
+    "Level and size",
+    "How it can be wrong",
+    "What to do",
+    "Tested",
+)
+QUOTED = sorted(set(re.findall(r"`(\w+)\.(_?[A-Z_]+)`\s+\((\d[\d.]*)\)", INDEX + "".join(PAGES.values()))))
+LONGEST, SHORTEST_PAGE = 118, 50
 
 
 def sources() -> str:
@@ -25,22 +40,62 @@ def sources() -> str:
     return "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
 
 
-def test_every_number_in_the_code_has_an_entry_and_every_entry_is_in_the_code() -> None:
-    assert sorted(set(re.findall(r'"(C\d\d)"', sources()))) == sorted(ENTRIES)
-    assert sorted(ENTRIES) == [f"C{number:02}" for number in range(1, 26)]
+def scenarios_of(number: str) -> list[str]:
+    """The scenarios that a page names."""
+    return re.findall(r"\b(?:[TMNRS]\d+\w*)\b", PAGES[number].split("\n## Tested\n")[1])
+
+
+def test_every_number_in_the_code_has_a_page_and_every_page_is_in_the_code() -> None:
+    assert sorted(set(re.findall(r'"(C\d\d)"', sources()))) == sorted(PAGES)
+    assert sorted(PAGES) == [f"C{number:02}" for number in range(1, 26)]
 
 
 def test_the_titles_are_those_of_the_reports() -> None:
-    for cause in CATALOGUE:
-        assert cause.title.startswith(ENTRIES[cause.number]) or cause.number == "C15"
+    assert {cause.number: cause.title for cause in CATALOGUE}.items() <= TITLES.items()
     for title in re.findall(r'"C\d\d",\s+"([^"]+)",\s+level', sources()):
-        assert title in ENTRIES.values() or "may return late" in title
+        assert title in TITLES.values() or "may return late" in title
 
 
-@pytest.mark.parametrize("number", sorted(ENTRIES))
-def test_every_entry_says_what_how_sure_and_what_to_do(number: str) -> None:
-    entry = TEXT.split(f"## {number} ")[1].split("\n## ")[0]
-    assert [part for part in PARTS if part not in entry] == []
+def test_the_index_lists_the_pages_and_the_order_in_which_causes_are_asked() -> None:
+    assert dict(re.findall(r"^\| \[(C\d\d)\]\(causes/\1\.md\) \| (.+?) \| ", INDEX, re.MULTILINE)) == TITLES
+    order = re.findall(r"C\d\d", INDEX.split("The order is:\n\n")[1].split("\n\n")[0])
+    assert order == [cause.number for cause in CATALOGUE]
+
+
+@pytest.mark.parametrize("number", sorted(PAGES))
+def test_every_page_says_what_how_sure_and_what_to_do(number: str) -> None:
+    page = PAGES[number]
+    assert tuple(re.findall(r"^## (.+)$", page, re.MULTILINE)) == PARTS
+    assert len(page.splitlines()) >= SHORTEST_PAGE
+
+
+@pytest.mark.parametrize("number", sorted(PAGES))
+def test_what_a_page_shows_is_what_gputop_says(number: str) -> None:
+    """``make shown`` writes it again."""
+    assert re.search(r"^```text\n\d\. ", PAGES[number], re.MULTILINE)
+    assert with_excerpts(PAGES[number]) == PAGES[number]
+
+
+@pytest.mark.parametrize("number", sorted(STORIES))
+def test_made_up_programs_show_their_cause_at_its_best_level(number: str) -> None:
+    (level,) = re.findall(rf"\[{number}\].* \| (\w+) \| (?:idle|waste) \|$", INDEX, re.MULTILINE)
+    assert f"[{number}, {level}]" in finding(number, number).splitlines()[0]
+
+
+def test_pages_name_the_scenarios_that_test_them() -> None:
+    for scenario in drawn(1):
+        for expected in scenario.expected:
+            assert scenario.id in scenarios_of(expected.cause), (scenario.id, expected.cause)
+    for number in PAGES:
+        assert set(scenarios_of(number)) <= set(SCENARIOS) | set(ROBUST), number
+
+
+def test_links_lead_somewhere_and_lines_are_short() -> None:
+    for path in (DOCS / "causes.md", *sorted((DOCS / "causes").glob("*.md"))):
+        text = path.read_text()
+        for target in re.findall(r"\]\(([^)#]+)", text):
+            assert (path.parent / target).exists(), (path.name, target)
+        assert max(map(len, text.splitlines())) <= LONGEST, path.name
 
 
 def module(name: str) -> object:

@@ -18,12 +18,15 @@ import pytest
 from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
 from gputop.explain.report import Finding
 from gputop.explain.window import Verdict, Window
-from gputop.feeds import LiveFeed, ReplayFeed
+from gputop.feeds import LiveFeed
+from gputop.player import ReplayFeed
+from gputop.recorder import Recorder
 from gputop.simgpu import build
 from probes import api
 from probes.live import LivePlan, LiveSource
 from probes.schema import CallFlag, Kind
 from probes.source import Item, Sample
+from replay.history import History
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
@@ -100,7 +103,7 @@ class _Verdicts(LiveFeed):
     """A live feed that keeps every explanation."""
 
     def __init__(self, source: LiveSource, writer: SessionWriter) -> None:
-        super().__init__(source, writer)
+        super().__init__(source, recorder=Recorder(History(source.header), writer))
         self.verdicts: list[Verdict] = []
         explain = self._explainer._pace.explain
 
@@ -140,7 +143,7 @@ def test_a_costly_explanation_comes_less_often(monkeypatch: pytest.MonkeyPatch) 
     class Costly:
         def verdict(self) -> Verdict:
             clock["cpu"] += 0.05
-            return Verdict(fake_reports.report(), 2, 1)
+            return Verdict(fake_reports.report(), 2, 1, fake_reports.lanes())
 
     pace = Pace()
     assert pace.due

@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from gputop.engine import Engine
-from gputop.feeds import LiveFeed, frame_at
+from gputop.feeds import LiveFeed
 from gputop.frame import Frame
+from gputop.player import frame_at
+from gputop.recorder import Recorder
 from gputop.simgpu import build
 from probes.live import LivePlan, LiveSource
+from replay.history import History
+from replay.history_reader import HistoryReader
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
@@ -26,7 +30,7 @@ class _Frames(LiveFeed):
     """A live feed that keeps every frame."""
 
     def __init__(self, source: LiveSource, writer: SessionWriter) -> None:
-        super().__init__(source, writer)
+        super().__init__(source, recorder=Recorder(History(source.header), writer))
         self.frames: list[Frame] = []
         feed = self._engine.feed
 
@@ -57,9 +61,14 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
     feed = _Frames(source, writer)
     feed.start()
     time.sleep(3.5)
+    past = HistoryReader(feed.recorder.history)
     workload.terminate()
     workload.wait()
+    engine = Engine(past.header)
+    stepped = [engine.frame() for item in past.items() if engine.feed(item)]
     feed.close()
+    assert len(stepped) > 10
+    assert stepped == feed.frames[: len(stepped)]
     assert feed.failure() is None
     reader = SessionReader(tmp_path / "session.msgpack")
     engine = Engine(reader.header)
@@ -111,7 +120,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_screen(tmp_path: Path) -> No
     source = LiveSource(LivePlan(pids=(os.getpid(),)))
     source.start()
     writer = SessionWriter(tmp_path / "session.msgpack", source.header)
-    feed = LiveFeed(source, writer)
+    feed = LiveFeed(source, recorder=Recorder(History(source.header), writer))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (writer.size_bytes + 500, hard))

@@ -18,13 +18,14 @@ _SAMPLE = """
 import json, sys, time
 from pathlib import Path
 from probes.nvml import NvmlSampler
+from gputop.facts import Facts
 from gputop.gpus import gpu_rows
 sampler = NvmlSampler(0.1, Path(sys.argv[1]))
 sampler.wait_first(5)
 time.sleep(float(sys.argv[2]))
 began = time.monotonic()
 sample = sampler.latest()
-rows = gpu_rows(sample, {}, time.monotonic_ns())
+rows = gpu_rows(sample, {}, time.monotonic_ns(), Facts())
 took = time.monotonic() - began
 row = rows[0]
 print(json.dumps({"utilization": row.utilization_percent, "total": row.memory_total_bytes,

@@ -14,7 +14,7 @@ from gputop.explain.build import explain
 from gputop.explain.compare import Change, compare
 from gputop.explain.evidence import Evidence
 from gputop.explain.output import report_to_json
-from gputop.feeds import frame_at
+from gputop.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
 from scripts import shown

@@ -45,5 +45,5 @@ def test_the_reader_in_the_document_reads_everything(tmp_path: Path, records: Re
 def test_the_document_names_this_version_and_all_kinds() -> None:
     assert f"format **{fmt.MAJOR}.{fmt.MINOR}**" in TEXT
     assert fmt.SYNC.hex(" ") in TEXT
-    for name in ("MARK", "GPUS", "PROCESS", "NAMES", "OPEN", "APIS", "PROBLEM", "NOTE"):
+    for name in ("MARK", "GPUS", "PROCESS", "CLIENT", "NAMES", "OPEN", "APIS", "PROBLEM", "NOTE"):
         assert f"| `{getattr(source, name)}` |" in TEXT

@@ -206,11 +206,23 @@ plain = st.recursive(
 )
 
 
+def without_types(value: Any) -> Any:
+    """Without the texts that say of what type something is, which are kept: of one, or a column of them."""
+    if isinstance(value, dict):
+        kept = {key: inner for key, inner in value.items() if key != "type" or not isinstance(inner, str)}
+        return {
+            key: [cell for cell in inner if not isinstance(cell, str)]
+            if key == "type" and isinstance(inner, list)
+            else without_types(inner)
+            for key, inner in kept.items()
+        }
+    return [without_types(inner) for inner in value] if isinstance(value, list) else value
+
+
 @given(st.dictionaries(st.sampled_from(["name", "command", "threads", "x"]), plain))
 def test_nothing_a_stranger_says_about_itself_passes(data: dict[str, Any]) -> None:
     cleaned = Disguise().sample(Sample("gpus", 1, {"list": [{**data, "pid": 7}]})).data
-    text = str(cleaned).replace("'type': 'secret'", "")
-    assert "secret" not in text
+    assert "secret" not in str(without_types(cleaned))
 
 
 def test_open_files_keep_their_kind_and_lose_their_path() -> None:

@@ -14,10 +14,11 @@ from test_replay_support import HEADER, flat, noise, read, realistic, session, w
 
 from probes.schema import ALIASED, RECORD, STRIDE_BYTES, Records, empty
 from probes.source import Sample
+from replay.chunker import CHUNK_RECORDS
 from replay.decoding import decode_records
 from replay.encoding import Encoder
 from replay.reader import SessionReader
-from replay.writer import CHUNK_RECORDS, SessionWriter
+from replay.writer import SessionWriter
 
 
 @pytest.mark.parametrize("records", [realistic(20_000), noise(3000), empty(500), noise(1), realistic(3)])

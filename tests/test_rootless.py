@@ -28,7 +28,7 @@ from rootless_support import (
 )
 
 from gputop.engine import Engine
-from gputop.feeds import frame_at
+from gputop.player import frame_at
 from probes.live import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.source import MARK, Sample

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fake_frames as fake
+import fake_reports as why
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,12 +27,13 @@ from gputop.format import (
 )
 from gputop.ui.actions import ACTIONS
 from gputop.ui.app import GputopApp
+from gputop.ui.feed import Explained
 from gputop.ui.model.details import call_table
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import line_width, plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.processes import process_table
+from gputop.ui.model.timebar import TransportView
 from gputop.ui.run import NO_TERMINAL
 
 NAMES = st.text(max_size=30) | st.sampled_from(
@@ -39,7 +41,7 @@ NAMES = st.text(max_size=30) | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     width=st.integers(40, 300),
     height=st.integers(10, 80),
@@ -48,6 +50,7 @@ NAMES = st.text(max_size=30) | st.sampled_from(
     name=NAMES,
     keys=st.lists(st.sampled_from([action.name for action in ACTIONS]), max_size=6),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    findings=st.integers(0, 9),
 )
 def test_no_line_is_wider_than_the_terminal(
     width: int,
@@ -57,6 +60,7 @@ def test_no_line_is_wider_than_the_terminal(
     name: str,
     keys: list[str],
     flags: tuple[bool, bool, bool],
+    findings: int,
 ) -> None:
     ascii_only, replay, problems = flags
     presenter = Presenter("replay" if replay else "live", ascii_only=ascii_only, title=name)
@@ -65,6 +69,9 @@ def test_no_line_is_wider_than_the_terminal(
     rows = tuple(replace(row, name=name, command=name) for row in frame.processes)
     frame = replace(frame, processes=rows, problems=(name, name) if problems else ())
     presenter.show(frame)
+    found = [why.finding(f"C{number:02}", title=name or "x") for number in range(findings)]
+    explained = replace(why.explained(*found), lanes=why.lanes(gpus=gpus, columns=20 * findings))
+    presenter.explain(explained if findings else Explained())
     for key in ("", *keys):
         presenter.act(key)
         lines = presenter.paint(width, height)
@@ -85,10 +92,13 @@ def test_no_line_is_wider_than_the_terminal(
         banner=st.integers(0, 9),
         transport=st.booleans(),
         log=st.booleans(),
-        focus=st.sampled_from(["processes", "calls", "threads", "gpus"]),
+        focus=st.sampled_from(["processes", "calls", "threads", "gpus", "timeline", "findings"]),
         detail=st.sampled_from(["calls", "threads"]),
         zoomed=st.booleans(),
         overlay=st.booleans(),
+        timeline=st.integers(0, 30),
+        explained=st.booleans(),
+        threads=st.integers(0, 99),
     ),
 )
 def test_panes_neither_overlap_nor_leave_the_screen(width: int, height: int, needs: Needs) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,3 +138,47 @@ def test_no_color_sends_no_colour_at_all_and_the_meaning_stays() -> None:
     assert codes_of(ended.output) <= {"0", "39", "49", bold, faint, reverse}
     assert reverse in codes_of(ended.output), "what is selected is shown in reverse"
     assert "▲ storm" in ended.output
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    before = termios.tcgetattr(slave)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+
+    def read_until(done: Callable[[bytes], bool]) -> bytes:
+        output, deadline = b"", time.monotonic() + 20
+        while not done(output):
+            assert time.monotonic() < deadline, output[-500:]
+            if select.select([master], [], [], 0.02)[0]:
+                output += os.read(master, 65_536)
+        return output
+
+    def stopped(_output: bytes = b"") -> bool:
+        return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+    try:
+        read_until(lambda output: b"Processes" in output and b"quit" in output)
+        os.write(master, b"\x1a")
+        read_until(stopped)
+        assert termios.tcgetattr(slave)[:4] == before[:4]
+        process.send_signal(signal.SIGCONT)
+        again = read_until(lambda output: b"Processes" in output and b"quit" in output)
+        assert b"WHY" in again
+        os.write(master, b"q")
+        read_until(lambda _: process.poll() is not None)
+        assert process.returncode == 0
+        assert termios.tcgetattr(slave)[:4] == before[:4]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)

@@ -63,7 +63,7 @@ async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:
 
 
 async def test_every_column_in_sight_can_be_sorted_by() -> None:
-    async with running(fake.frame(processes=5), (200, 50)) as (app, _, pilot):
+    async with running(fake.frame(processes=5), (200, 40)) as (app, _, pilot):
         table = app.presenter.panes.processes
         seen = set()
         for _ in table.columns:
@@ -181,7 +181,7 @@ async def test_an_exited_process_stays_listed_and_is_marked() -> None:
     frame = fake.frame(processes=3, storm=False)
     gone = replace(frame.processes[1], exited_ns=frame.time_ns - 12 * fake.S)
     frame = replace(frame, processes=(frame.processes[0], gone, frame.processes[2]))
-    async with running(frame, (200, 50)) as (app, _, _):
+    async with running(frame, (200, 40)) as (app, _, _):
         line = next(line for line in text_of(app).splitlines() if f" {gone.pid} " in line)
         assert "✕ exited 12s" in line
 
@@ -290,12 +290,20 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
         assert "\x1b" not in text_of(app)
 
 
-async def test_enter_leads_to_the_calls_and_zooms_them() -> None:
+async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
-        await pilot.press("tab", "enter", "enter")
+        await pilot.press("tab", "enter", "down", "z")
         assert app.presenter.zoomed
         assert "Processes" not in text_of(app)
-        await pilot.press("escape", "escape")
+        row = app.presenter.panes.calls.selected_row
+        assert row is not None
+        await pilot.press("enter")
+        text = text_of(app)
+        for part in ("Call", row.api, "p99", "max", "UP TO"):
+            assert part in text
+        await pilot.press("down")
+        assert row.api not in text_of(app), "the call below"
+        await pilot.press("escape", "escape", "escape")
         assert app.presenter.focus == "processes"
 
 
@@ -318,11 +326,13 @@ async def test_nothing_is_painted_when_the_frame_is_the_same() -> None:
 
 async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
     frame = fake.frame(gpus=1)
-    gpu = replace(frame.gpus[0], power_milliwatts=None, unavailable=(("power", "not supported here"),))
+    gpu = replace(
+        frame.gpus[0], power_milliwatts=None, unavailable=(("power_milliwatts", "not supported here"),)
+    )
     async with running(replace(frame, gpus=(gpu,))) as (app, _, pilot):
         assert "n/a" in text_of(app)
         await pilot.press("shift+tab", "z")
-        assert "n/a: power: not supported here" in text_of(app)
+        assert "n/a: power / limit: not supported here" in text_of(app)
 
 
 async def test_truncated_tables_say_how_much_is_out_of_sight() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_ui_screen import running, text_of
 
 from gputop.explain.causes.cause import Level
+from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
 from gputop.explain.report import Range
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
@@ -69,6 +70,13 @@ def test_nothing_lost_is_calm() -> None:
     calm = why.explained(idle=idle, events=())
     assert "· idle 3%: no loss that repeats" in told(calm)
     assert not tokens(calm) & {"alert", "host", "warn"}
+
+
+def test_a_gpu_that_is_always_at_work_is_not_called_unknown() -> None:
+    shares = why.shares(GPU_ROWS, 200, (BUSY, 20, 200))
+    busy = replace(why.lanes(), gpus=(GpuLane("GPU 0", 0, shares),))
+    calm = replace(why.explained(span_ns=0), lanes=busy)
+    assert "· busy 90%: the GPU was at no moment seen without work" in told(calm)
 
 
 def test_what_is_not_known_is_said() -> None:

@@ -11,17 +11,19 @@ from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Fact, Section, missing, note, ok
 from probes import nvml
 
+_ROUND_S = 0.1  # some figures are the difference of two rounds
 _PATIENCE_S = 3.0  # a GPU in trouble answers late or never
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU and what NVML refuses to say of it, with the reasons."""
+    """A GPU and what NVML refuses to say of it, with the reasons; why it answers nothing, if it is lost."""
 
     index: int
     name: str
     uuid: str
     unavailable: dict[str, str]
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,16 @@ class Nvml:
 
 
 def _gpu(row: dict[str, Any]) -> Gpu:
-    return Gpu(row["index"], row["name"], row["uuid"], dict(row["unavailable"]))
+    return Gpu(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
 
 
 def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
-    """Asks NVML once, in a thread of its own: a call that hangs becomes a sentence."""
+    """Asks NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
     try:
-        sampler = nvml.NvmlSampler(3600, library)
+        sampler = nvml.NvmlSampler(_ROUND_S, library)
     except nvml.NvmlError as error:
         return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
-    sampler.wait_first(patience_s)
+    sampler.wait_complete(patience_s)
     sample = sampler.latest()
     sampler.close()
     path = mapped_library("libnvidia-ml.so")
@@ -64,6 +66,9 @@ def _gpu_facts(gpu: Gpu) -> list[Fact]:
     by_reason: dict[str, list[str]] = {}
     for key, reason in gpu.unavailable.items():
         by_reason.setdefault(reason, []).append(key)
+    if gpu.lost:
+        who = " ".join(filter(None, (gpu.name, gpu.uuid)))
+        return [note(f"GPU {gpu.index} {who}: all figures n/a: {gpu.lost}")]
     facts = [ok(f"GPU {gpu.index} {gpu.name} {gpu.uuid}")]
     facts += [note(f"GPU {gpu.index} n/a: {', '.join(keys)}: {why}") for why, keys in by_reason.items()]
     return facts

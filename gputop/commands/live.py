@@ -88,7 +88,9 @@ def _observe(session: Session, seconds: float) -> tuple[Frame, Verdict | None]:
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
     from gputop.feeds import CommandLog, LiveFeed
+    from gputop.recorder import Recorder
     from gputop.ui.run import run_app
+    from replay.history import History
 
     preferred = preferences()
     rate_hz = options.rate or preferred.rate_hz or RATE_HZ
@@ -106,7 +108,8 @@ def _screen(options: argparse.Namespace) -> int:
     )
     if descriptor is not None:
         os.close(descriptor)
-    feed = LiveFeed(session.source, session.writer, log)
+    recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
+    feed = LiveFeed(session.source, log, recorder=recorder)
     refused: list[CommandError] = []
 
     def fail(error: CommandError) -> None:

@@ -15,8 +15,8 @@ from gputop.commands.verdict import verdict_json, verdict_text
 from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
-from gputop.feeds import ReplayFeed, frame_at, mark_at
 from gputop.frame_json import frame_to_json
+from gputop.player import ReplayFeed, frame_at, mark_at
 from gputop.terminal import require_terminal, terminal_width
 from gputop.text import render_text
 from replay.format import SessionError

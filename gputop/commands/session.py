@@ -16,7 +16,6 @@ from gputop.child import (
     NOT_FOUND,
     Child,
     ChildError,
-    Identity,
     behind_sudo,
     interpreter_prefixes,
 )
@@ -39,6 +38,8 @@ class Session:
     reason: str
     child: Child | None
     writer: SessionWriter | None
+    header: dict[str, Any]  # of files and of the history
+    owner: tuple[int, int] | None  # of files, behind sudo
 
     def release(self) -> None:
         """Lets the command start, or only returns, when the source is ready for it.
@@ -146,14 +147,19 @@ def open_session(
     source, reason = _start_source(
         options, child, environment, nvml_library, rate_hz, lines_later=lines_later
     )
+    from gputop.cli import program_version
+
+    header = {**source.header, "gputop": program_version(), "command": list(options.command)}
+    owner = (user.uid, user.gid) if user else None
     try:
-        writer = _open_file(record_to, source.header, options, user) if record_to else None
+        private = options.private
+        writer = SessionWriter(record_to, header, owner=owner, private=private) if record_to else None
     except SessionError as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer)
+    return Session(source, reason, child, writer, header, owner)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:
@@ -185,13 +191,3 @@ def _start_source(
         lines_later=lines_later,
     )
     return start_observer(plan, own_command(options))
-
-
-def _open_file(
-    path: str, header: Mapping[str, Any], options: argparse.Namespace, user: Identity | None
-) -> SessionWriter:
-    from gputop.cli import program_version
-
-    facts = {**header, "gputop": program_version(), "command": list(options.command)}
-    owner = (user.uid, user.gid) if user else None
-    return SessionWriter(path, facts, owner=owner, private=options.private)

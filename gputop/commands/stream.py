@@ -14,9 +14,9 @@ from types import FrameType
 from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
 from gputop.engine import Engine
-from gputop.feeds import with_damage
 from gputop.frame import Frame
 from gputop.frame_json import frame_to_json
+from gputop.player import with_damage
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Spread:
     blocks: tuple[float, float]
 
 
-class Change(StrEnum):
+class Change(str, Enum):
     """What became of a cause."""
 
     GONE = "gone"
@@ -48,6 +48,8 @@ class Change(StrEnum):
     LESS = "less"
     MORE = "more"
     SAME = "same"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from gputop.explain.apiclass import ApiTable, Role
 from gputop.explain.looks import places_of
 from gputop.explain.losses import LossFinder
 from gputop.explain.ranges import Ints
-from gputop.facts import Facts
+from gputop.facts import Facts, lost_before
 from gputop.switches import OpenThreads
 from probes import api
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
@@ -310,7 +310,9 @@ class Gatherer:
         self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
         self.ticks: list[Tick] = [Tick()]
         self.lives: list[Table] = []
-        self.losses = LossFinder(int(header.get("start_ns", 0)))
+        cut = header.get("cut") is not None
+        self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
+        self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
         self.open = OpenThreads()
         self.end_ns = 0
@@ -339,7 +341,8 @@ class Gatherer:
     def _mark(self, mark: Sample) -> None:
         self.end_ns = mark.time_ns
         lost = mark.data.get("lost", {})
-        self.counted_lost = sum(int(number) for number in lost.values())
+        counted = sum(int(number) for number in lost.values())
+        self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
         self.ticks[-1].mark_ns = mark.time_ns
         self.ticks.append(Tick())
 

@@ -171,7 +171,7 @@ class GpuTime:
         place = np.searchsorted(end, known.cover[copies], side="right")
         own = np.minimum(place, len(rows) - 1)
         alone = (rows[own] == known.row[copies]) & (np.searchsorted(end, finish, side="right") == own + 1)
-        cover = known.cover.copy()
+        cover: Ints = known.cover.copy()
         cover[copies] = np.where(alone, finish, cover[copies])
         return cover
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
-from replay.reader import SessionReader
+from replay.items import ItemReader
 
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
 SHARE = 0.01  # of a core: an explanation that costs more comes less often
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
+LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
 MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
 
 
@@ -48,9 +49,21 @@ class Pace:
 class LiveExplainer:
     """Explains what a live source yields."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(
+        self, header: Mapping[str, Any], told: Callable[[Verdict], None] = lambda verdict: None
+    ) -> None:
+        """Start with nothing observed.
+
+        Args:
+            header: The source's header.
+            told: Gets each explanation, in the thread that makes it.
+        """
         self._window = Window(header)
+        self._told = told
         self._pace = Pace()
+        self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
+        self._began_ns = int(header.get("start_ns", 0))
+        self._spacing_ns = CHECKPOINT_NS
         self._items: deque[Item] = deque()
         self._wake = threading.Event()
         self._closed = True
@@ -84,6 +97,11 @@ class LiveExplainer:
         """Why there are no more explanations, "" while there are."""
         return self._failure
 
+    @property
+    def checkpoints(self) -> list[tuple[int, Window]]:
+        """Marks, and windows that can go on from there: for whoever goes back."""
+        return list(self._checkpoints)
+
     def close(self) -> None:
         """Ends the thread."""
         self._closed = True
@@ -106,8 +124,16 @@ class LiveExplainer:
         closed = False
         while self._items and not self._closed:
             closed |= self._window.feed(self._items.popleft())
-        if closed and not self._closed and self._pace.due:
+        if not closed or self._closed:
+            return
+        if self._pace.due:
             self._verdict = self._pace.explain(self._window)
+            self._told(self._verdict)
+        newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
+        if self._window.end_ns - newest >= self._spacing_ns:
+            cpu = time.thread_time()
+            self._checkpoints.append((self._window.end_ns, self._window.compact()))
+            self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
 
 
 class ReplayExplainer:
@@ -117,11 +143,18 @@ class ReplayExplainer:
     on the way make later jumps short.
     """
 
-    def __init__(self, reader: SessionReader) -> None:
+    def __init__(self, reader: ItemReader, checkpoints: Sequence[tuple[int, Window]] = ()) -> None:
+        """Start before the first mark.
+
+        Args:
+            reader: The recording, or the live history.
+            checkpoints: Marks in order of time and windows to go on from, as a ``LiveExplainer`` left them.
+        """
         self._reader = reader
         self._pace = Pace()
         self._window, self._index = Window(reader.header), -1
         self._checkpoints: list[tuple[int, Window]] = [(-1, self._window.compact())]
+        self._checkpoints += [(self._at(ns), window) for ns, window in checkpoints if self._at(ns) >= 0]
         self._spacing_ns = CHECKPOINT_NS
         self._wanted: tuple[int, bool] | None = None
         self._wake = threading.Condition()
@@ -194,12 +227,19 @@ class ReplayExplainer:
         for item in self._reader.items_between(self._index, index):
             if not self._window.feed(item):
                 continue
-            self._index += 1
+            # the live history may have dropped what lay between
+            self._index = max(self._index + 1, self._at(self._window.end_ns))
             if int(marks[self._index]) - self._newest_checkpoint_ns() >= self._spacing_ns:
                 self._set_checkpoint()
             if self._closed or (self._wanted is not None and self._wanted[0] != index):
                 return False
         return True
+
+    def _at(self, mark_ns: int) -> int:
+        """The number of a mark, -1 for one that is not there."""
+        marks = self._reader.marks
+        index = int(marks.searchsorted(mark_ns))
+        return index if index < len(marks) and int(marks[index]) == mark_ns else -1
 
     def _is_far(self, index: int) -> bool:
         """Whether a checkpoint lies between here and a mark far ahead."""

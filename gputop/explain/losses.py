@@ -18,8 +18,15 @@ class LossFinder:
     the next number is there twice, which is no loss.
     """
 
-    def __init__(self, start_ns: int) -> None:
+    def __init__(self, start_ns: int, *, cut: bool = False) -> None:
+        """Start before the first record.
+
+        Args:
+            start_ns: From when on records are missed.
+            cut: The records begin in the middle of a session: the first number of a CPU tells nothing.
+        """
         self._start_ns = start_ns
+        self._cut = cut
         self._seq: dict[int, int] = {}
         self._time: dict[int, int] = {}
         self._begin: list[int] = []
@@ -34,7 +41,9 @@ class LossFinder:
         step = np.empty(len(seq), np.int32)
         step[1:] = (seq[1:] - seq[:-1]).view(np.int32)
         heads = np.append(0, np.flatnonzero(cpus[1:] != cpus[:-1]) + 1)
-        before = [self._seq.get(cpu, 0) for cpu in cpus[heads].tolist()]
+        unseen = seq[heads] - np.uint32(1) if self._cut else np.zeros(len(heads), np.uint32)
+        starts = zip(cpus[heads].tolist(), unseen.tolist(), strict=True)
+        before = [self._seq.get(cpu, start) for cpu, start in starts]
         step[heads] = (seq[heads] - np.array(before, np.uint32)).view(np.int32)
         time = records["t_end"]
         tails = np.append(heads[1:], len(seq))

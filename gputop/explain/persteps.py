@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 import numpy as np
 
@@ -22,11 +22,13 @@ _WINDOWS = 24  # of a recording without steps
 _SECOND = 1e9
 
 
-class Unit(StrEnum):
+class Unit(str, Enum):
     """What everything is told per."""
 
     STEP = "step"
     SECOND = "second"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

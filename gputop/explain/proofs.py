@@ -149,7 +149,8 @@ class Events:
 
     def _named(self, rows: Ints, handle: Column) -> Column:
         pid = self._calls["pid"][rows].astype(np.uint64)
-        return handle * np.uint64(0x9E3779B97F4A7C15) ^ (pid << np.uint64(20))
+        numbers: Column = handle * np.uint64(0x9E3779B97F4A7C15) ^ (pid << np.uint64(20))
+        return numbers
 
     def _key(self, event: Ints, time: Ints) -> Ints:
         return (event.astype(np.int64) << TIME_BITS) | np.maximum(time - self._base, 0)

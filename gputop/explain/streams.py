@@ -84,7 +84,8 @@ class Streams:
         where = np.where(handle > PER_THREAD, np.uint64(0), device.astype(np.uint64) + np.uint64(1))
         mixed = handle * np.uint64(0x9E3779B97F4A7C15) + (pid << np.uint64(32))
         mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
-        return mixed ^ (where * np.uint64(0x165667B19E3779F9))
+        numbers: Column = mixed ^ (where * np.uint64(0x165667B19E3779F9))
+        return numbers
 
     def _device(self, every: Ints) -> Ints:
         """The GPU of each stream: where it was made last, else where it was given work last."""

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from gputop.explain.assemble import assemble, group_ends
-from gputop.explain.build import explain
+from gputop.explain.build import examine
 from gputop.explain.carry import carried
 from gputop.explain.evidence import Evidence, Gatherer, Table, Tick
+from gputop.explain.lanes import Lanes, lanes_of
 from gputop.explain.report import Report
 from gputop.switches import OpenThreads
 from probes.schema import Kind
@@ -35,11 +36,13 @@ class Verdict:
         report: The explanation.
         end_ns: The moment: a mark, CLOCK_MONOTONIC.
         start_ns: Start of the session: what the report's moments count from.
+        lanes: The same time column by column.
     """
 
     report: Report
     end_ns: int
     start_ns: int
+    lanes: Lanes
 
 
 class Window:
@@ -77,7 +80,9 @@ class Window:
         before = [count for mark, count in self._lost if mark <= low]
         lost = self._lost[-1][1] - (before[-1] if before else 0)
         evidence = replace(assemble(self._gatherer, self._base_ns(end)), lost_events=lost)
-        return Verdict(explain(evidence, None, (low, end)), end, self._start_ns)
+        report, scene, outcome = examine(evidence, None, (low, end))
+        lanes = lanes_of(scene, outcome, report, self._start_ns)
+        return Verdict(report, end, self._start_ns, lanes)
 
     def compact(self) -> Window:
         """At a mark: a copy that holds nothing but what is carried over, to go on from here later."""

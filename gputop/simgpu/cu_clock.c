@@ -5,17 +5,19 @@
 #define LOOK_NS NS_PER_MS
 
 /* What is queued now lasts longer, if the device is throttled now: the future is not known. */
-uint64_t clock_slowed(uint64_t ns) {
-  static uint64_t next_look;
-  static unsigned mhz;
+uint64_t clock_slowed(int dev, uint64_t ns) {
+  static uint64_t next_look[SG_MAX_DEVICES];
+  static unsigned mhz[SG_MAX_DEVICES];
   uint64_t now;
+  int physical = cfg.visible[dev];
   if (!cfg.may_throttle) return ns;
   now = sg_now();
-  if (now >= next_look) {
+  if (now >= next_look[physical]) {
     struct faults f;
-    sg_faults("", &f);
-    mhz = f.throttle_mhz;
-    next_look = now + LOOK_NS;
+    sg_faults("", physical, &f);
+    mhz[physical] = f.throttle_mhz;
+    next_look[physical] = now + LOOK_NS;
   }
-  return mhz > 0 && mhz < BUSY_MHZ ? (uint64_t)((double)ns * BUSY_MHZ / mhz) : ns;
+  unsigned held = mhz[physical];
+  return held > 0 && held < BUSY_MHZ ? (uint64_t)((double)ns * BUSY_MHZ / held) : ns;
 }

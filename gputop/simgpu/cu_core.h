@@ -156,6 +156,7 @@ unsigned st_sharers(int dev, uint64_t now);
 void st_tail(int dev, uint64_t now, uint64_t end);
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end);
 void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
+void st_nvlink(int dev, uint64_t sent, uint64_t received);
 
 /* cu_account.c: with sg_mu held */
 void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
@@ -226,6 +227,6 @@ int capture_add(struct stream *s, struct op op);
 void capture_follow(struct stream *s, const struct event *e);
 
 /* cu_clock.c: with sg_mu held */
-uint64_t clock_slowed(uint64_t ns);
+uint64_t clock_slowed(int dev, uint64_t ns);
 
 #endif

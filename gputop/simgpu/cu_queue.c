@@ -74,7 +74,7 @@ static void run_work(struct stream *s, const struct op *op) {
   uint64_t *lane = NULL, start = ready_at(s, op->queued + latency()), end, lasts = op->duration;
   if (op->kind == K_H2D || op->kind == K_D2H) lane = &dev_table[s->dev].copy_tail[op->kind == K_D2H];
   if (lane != NULL) start = max64(start, *lane);
-  if (op->kind == K_KERNEL || op->kind == K_SET) lasts = clock_slowed(lasts);
+  if (op->kind == K_KERNEL || op->kind == K_SET) lasts = clock_slowed(s->dev, lasts);
   end = start + lasts * st_sharers(s->dev, op->queued);
   if (lane != NULL) *lane = end;
   count_done(s, end);
@@ -199,6 +199,7 @@ static int joint_settled(struct stream *s) {
   }
   op.kind = K_COMM;
   acc_add(s, &op, begin, end);
+  st_nvlink(s->dev, op.joint->sent, op.joint->received);
   op.joint->finished(op.joint);
   release(s);
   return 1;

@@ -138,6 +138,13 @@ void st_pcie(int dev, uint64_t to_device, uint64_t from_device) {
   own->device[cfg.visible[dev]].sent_bytes += from_device;
 }
 
+/* The device's own counters, as those of the real one are: no process's. */
+void st_nvlink(int dev, uint64_t sent, uint64_t received) {
+  if (state == NULL) return;
+  __atomic_add_fetch(&state->nvlink[cfg.visible[dev]][0], sent, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&state->nvlink[cfg.visible[dev]][1], received, __ATOMIC_RELAXED);
+}
+
 __attribute__((destructor)) static void leave(void) {
   if (own == NULL || own->pid != (uint32_t)getpid()) return;
   own->last_ns = sg_now();

@@ -12,17 +12,25 @@ static uint64_t duration_of(uint64_t bytes) {
   return sg_env_u64("SIMGPU_NCCL_LATENCY_NS", 20000) + bytes / (rate == 0 ? 1 : rate);
 }
 
-static int collective(void *handle, void *stream, const char *kernel, uint64_t count, int type, uint64_t times) {
+/* What each rank of a ring sends, and receives as much, in turns that move an equal part each. */
+static uint64_t moved(const struct comm *c, uint64_t bytes, uint64_t turns) {
+  return bytes / (uint64_t)c->ranks * turns * (uint64_t)(c->ranks - 1);
+}
+
+static int collective(void *handle, void *stream, const char *kernel, uint64_t count, int type, uint64_t times,
+                      uint64_t turns) {
   struct comm *c = comm_get(handle);
   if (c == NULL || size_of(type) == 0) return group_failed(C_ARGUMENT);
   if (count == 0) return C_OK;
-  uint64_t number = ++c->collectives;
+  uint64_t number = ++c->collectives, bytes = count * size_of(type) * times;
   return group_add(c, stream, kernel,
                    (struct need){.meeting = &c->shared->ring[number % RING],
                                  .number = number,
-                                 .duration = duration_of(count * size_of(type) * times),
+                                 .duration = duration_of(bytes),
                                  .bit = 1u << c->rank,
-                                 .all = (1u << c->ranks) - 1});
+                                 .all = (1u << c->ranks) - 1,
+                                 .sent = moved(c, bytes, turns),
+                                 .received = moved(c, bytes, turns)});
 }
 
 /* A message is settled when its sender and its receiver have come. */
@@ -31,12 +39,15 @@ static int message(void *handle, void *stream, uint64_t count, int type, int pee
   if (c == NULL || size_of(type) == 0 || peer < 0 || peer >= c->ranks) return group_failed(C_ARGUMENT);
   uint64_t number = sends ? ++c->sent[peer] : ++c->received[peer];
   int from = sends ? c->rank : peer, to = sends ? peer : c->rank;
+  uint64_t bytes = count * size_of(type);
   return group_add(c, stream, "ncclDevKernel_SendRecv",
                    (struct need){.meeting = &c->shared->pair[from][to][number % PAIR_RING],
                                  .number = number,
-                                 .duration = duration_of(count * size_of(type)),
+                                 .duration = duration_of(bytes),
                                  .bit = sends ? 1 : 2,
-                                 .all = 3});
+                                 .all = 3,
+                                 .sent = sends ? bytes : 0,
+                                 .received = sends ? 0 : bytes});
 }
 
 static uint64_t ranks_of(void *handle) {
@@ -54,27 +65,27 @@ static uint64_t ranks_of(void *handle) {
 
 SG(ncclAllReduce)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream) {
   (void)send, (void)recv, (void)op;
-  GROUPED(collective(comm, stream, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", n, type, 1));
+  GROUPED(collective(comm, stream, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", n, type, 1, 2));
 }
 SG(ncclReduce)(const void *send, void *recv, size_t n, int type, int op, int root, void *comm, void *stream) {
   (void)send, (void)recv, (void)op, (void)root;
-  GROUPED(collective(comm, stream, "ncclDevKernel_Reduce_Sum_f32_RING_LL", n, type, 1));
+  GROUPED(collective(comm, stream, "ncclDevKernel_Reduce_Sum_f32_RING_LL", n, type, 1, 1));
 }
 SG(ncclBroadcast)(const void *send, void *recv, size_t n, int type, int root, void *comm, void *stream) {
   (void)send, (void)recv, (void)root;
-  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1));
+  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1, 1));
 }
 SG(ncclBcast)(void *buffer, size_t n, int type, int root, void *comm, void *stream) {
   (void)buffer, (void)root;
-  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1));
+  GROUPED(collective(comm, stream, "ncclDevKernel_Broadcast_RING_LL", n, type, 1, 1));
 }
 SG(ncclAllGather)(const void *send, void *recv, size_t n, int type, void *comm, void *stream) {
   (void)send, (void)recv;
-  GROUPED(collective(comm, stream, "ncclDevKernel_AllGather_RING_LL", n, type, ranks_of(comm)));
+  GROUPED(collective(comm, stream, "ncclDevKernel_AllGather_RING_LL", n, type, ranks_of(comm), 1));
 }
 SG(ncclReduceScatter)(const void *send, void *recv, size_t n, int type, int op, void *comm, void *stream) {
   (void)send, (void)recv, (void)op;
-  GROUPED(collective(comm, stream, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", n, type, ranks_of(comm)));
+  GROUPED(collective(comm, stream, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", n, type, ranks_of(comm), 1));
 }
 SG(ncclSend)(const void *send, size_t n, int type, int peer, void *comm, void *stream) {
   (void)send;

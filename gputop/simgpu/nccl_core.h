@@ -94,6 +94,7 @@ struct need { /* a meeting that a rank takes part in */
   struct meeting *meeting;
   uint64_t number, duration;
   uint32_t bit, all;
+  uint64_t sent, received; /* bytes of this rank */
 };
 int group_add(struct comm *c, void *stream, const char *kernel, struct need need);
 int group_add_init(struct comm *c);

@@ -92,6 +92,8 @@ int group_add(struct comm *c, void *stream, const char *kernel, struct need need
   }
   if (p == NULL) return group_failed(C_SYSTEM);
   p->needs[p->count++] = need;
+  p->joint.sent += need.sent;
+  p->joint.received += need.received;
   return C_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct handle nvml_handles[SG_MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+struct handle nvml_handles[SG_MAX_DEVICES] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}, {4, -1}, {5, -1}, {6, -1}, {7, -1}};
 static int initialised;
 
 int nvml_index(const void *handle) {
@@ -78,19 +78,16 @@ static uint64_t busy_in(const struct sg_bucket *b, const struct sg_slot_device *
   return sum;
 }
 
-void nvml_usage(int dev, struct usage *out) {
+static void usage_in(int dev, uint64_t from, uint64_t to, struct usage *out) {
   static __thread struct sg_bucket buckets[STATE_BUCKETS];
   static __thread uint32_t by_period[STATE_BUCKETS];
-  uint64_t window = sg_env_u64("SIMGPU_NVML_WINDOW_MS", 500) * NS_PER_MS, now = sg_now();
   uint32_t devices, mib, high;
   int fd = open_state();
   memset(out, 0, sizeof *out);
-  if (window < STATE_BUCKET_NS || window > 100 * STATE_BUCKET_NS) window = 50 * STATE_BUCKET_NS;
-  out->window_ns = window;
+  out->window_ns = to - from;
   if (fd < 0) return;
   memset(by_period, 0, sizeof by_period);
   if (!read_head(fd, &devices, &mib, &high)) high = 0;
-  uint64_t to = now / STATE_BUCKET_NS * STATE_BUCKET_NS, from = to - window;
   for (uint32_t i = 0; i < high; i++) {
     struct sg_slot slot;
     if (!read_at(fd, &slot, sizeof slot, offsetof(struct sg_state, slot) + i * sizeof slot)) break;
@@ -108,8 +105,57 @@ void nvml_usage(int dev, struct usage *out) {
     if (alive || busy > 0) out->user[out->users++] = (struct user){slot.pid, d->memory, busy, alive};
   }
   close(fd);
-  for (uint64_t p = 0; p < window / STATE_BUCKET_NS; p++)
+  for (uint64_t p = 0; p < (to - from) / STATE_BUCKET_NS; p++)
     out->busy_ns += by_period[p] > STATE_BUCKET_NS ? STATE_BUCKET_NS : by_period[p];
+}
+
+void nvml_usage(int dev, struct usage *out) {
+  uint64_t window = sg_env_u64("SIMGPU_NVML_WINDOW_MS", 500) * NS_PER_MS;
+  uint64_t to = sg_now() / STATE_BUCKET_NS * STATE_BUCKET_NS;
+  if (window < STATE_BUCKET_NS || window > 100 * STATE_BUCKET_NS) window = 50 * STATE_BUCKET_NS;
+  usage_in(dev, to - window, to, out);
+}
+
+double nvml_busy(int dev, uint64_t from, uint64_t to) {
+  struct usage u;
+  from = from / STATE_BUCKET_NS * STATE_BUCKET_NS;
+  to = to / STATE_BUCKET_NS * STATE_BUCKET_NS;
+  if (to <= from) to = from + STATE_BUCKET_NS;
+  if (to - from > 100 * STATE_BUCKET_NS) from = to - 100 * STATE_BUCKET_NS; /* older ones are overwritten */
+  usage_in(dev, from, to, &u);
+  return (double)u.busy_ns / (double)u.window_ns;
+}
+
+struct traffic nvml_traffic(int dev) {
+  struct usage u;
+  uint64_t link[2] = {0, 0};
+  int fd = open_state();
+  nvml_usage(dev, &u);
+  if (fd >= 0) {
+    if (!read_at(fd, link, sizeof link, offsetof(struct sg_state, nvlink) + (size_t)dev * sizeof link))
+      link[0] = link[1] = 0;
+    close(fd);
+  }
+  return (struct traffic){u.sent, u.received, link[0], link[1]};
+}
+
+struct faults nvml_state_of(int dev) {
+  struct faults f;
+  sg_faults("", dev, &f);
+  return f;
+}
+
+int nvml_text(char *out, unsigned size, const char *value) {
+  if (out == NULL) return N_ARGUMENT;
+  if (strlen(value) + 1 > size) return N_SIZE;
+  strcpy(out, value);
+  return N_OK;
+}
+
+int nvml_number(unsigned *out, unsigned value) {
+  if (out == NULL) return N_ARGUMENT;
+  *out = value;
+  return N_OK;
 }
 
 unsigned nvml_percent(int dev) {
@@ -126,17 +172,17 @@ static int is_free(const char *name) {
 int sg_gate(uint32_t index, const void *first);
 int sg_gate(uint32_t index, const void *first) {
   const struct sg_export *e = &sg_exports[index];
+  const struct handle *instance = nvml_instance(first);
   struct faults f;
-  int dev = nvml_index(first);
+  int dev = instance != NULL ? instance->index : nvml_index(first);
   sg_count(e->offset);
-  sg_faults(e->name, &f);
-  nvml_look(&f);
+  sg_faults(e->name, dev, &f);
+  if (dev >= 0) nvml_look(dev, &f);
   if (f.hang_ms > 0) {
     struct timespec t = {f.hang_ms / 1000, (long)(f.hang_ms % 1000) * 1000000};
     nanosleep(&t, NULL);
   }
   if (!initialised && !is_free(e->name)) return N_UNINITIALIZED;
-  if (dev >= 0 && (f.lost >> dev & 1)) return N_LOST;
   return f.error;
 }
 

@@ -4,29 +4,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-#define DEVICE(handle)             \
-  int dev = nvml_index(handle);    \
-  if (dev < 0 || dev >= nvml_device_count()) return N_ARGUMENT
 
 #define IDLE_MHZ 345
 #define MEMORY_MHZ 2619
 #define IDLE_MW 70000
 #define LIMIT_MW 700000
-
-static int text(char *out, unsigned size, const char *value) {
-  if (out == NULL) return N_ARGUMENT;
-  if (strlen(value) + 1 > size) return N_SIZE;
-  strcpy(out, value);
-  return N_OK;
-}
-
-static int number(unsigned *out, unsigned value) {
-  if (out == NULL) return N_ARGUMENT;
-  *out = value;
-  return N_OK;
-}
 
 static void uuid_text(int dev, char out[64]) {
   unsigned char u[16];
@@ -36,15 +18,12 @@ static void uuid_text(int dev, char out[64]) {
 }
 
 SG_ALIAS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2)
-SG(nvmlDeviceGetCount_v2)(unsigned *count) { return number(count, (unsigned)nvml_device_count()); }
+SG(nvmlDeviceGetCount_v2)(unsigned *count) { return nvml_number(count, (unsigned)nvml_device_count()); }
 
 static int give(int dev, void **out) {
-  struct faults f;
   if (out == NULL || dev < 0 || dev >= nvml_device_count()) return N_ARGUMENT;
-  sg_faults("", &f);
-  if (f.lost >> dev & 1) return N_LOST;
   *out = &nvml_handles[dev];
-  return N_OK;
+  return nvml_state_of(dev).error; /* lost */
 }
 
 SG_ALIAS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2)
@@ -68,26 +47,28 @@ SG(nvmlDeviceGetHandleByPciBusId_v2)(const char *id, void **out) {
 
 SG(nvmlDeviceGetIndex)(void *h, unsigned *out) {
   DEVICE(h);
-  return number(out, (unsigned)dev);
+  return nvml_number(out, (unsigned)dev);
 }
 SG(nvmlDeviceGetMinorNumber)(void *h, unsigned *out) {
   DEVICE(h);
-  return number(out, (unsigned)dev);
+  return nvml_number(out, (unsigned)dev);
 }
 SG(nvmlDeviceGetName)(void *h, char *out, unsigned size) {
+  if (nvml_instance(h) != NULL) return nvml_instance_name(h, out, size);
   DEVICE(h);
-  return text(out, size, SG_DEVICE_NAME);
+  return nvml_text(out, size, SG_DEVICE_NAME);
 }
 SG(nvmlDeviceGetUUID)(void *h, char *out, unsigned size) {
   char uuid[64];
+  if (nvml_instance(h) != NULL) return nvml_instance_uuid(h, out, size);
   DEVICE(h);
   uuid_text(dev, uuid);
-  return text(out, size, uuid);
+  return nvml_text(out, size, uuid);
 }
-SG(nvmlSystemGetDriverVersion)(char *out, unsigned size) { return text(out, size, "580.00.01"); }
-SG(nvmlSystemGetNVMLVersion)(char *out, unsigned size) { return text(out, size, "13.580.00.01"); }
+SG(nvmlSystemGetDriverVersion)(char *out, unsigned size) { return nvml_text(out, size, "580.00.01"); }
+SG(nvmlSystemGetNVMLVersion)(char *out, unsigned size) { return nvml_text(out, size, "13.580.00.01"); }
 SG_ALIAS(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2)
-SG(nvmlSystemGetCudaDriverVersion_v2)(int *out) { return number((unsigned *)out, SG_DRIVER_VERSION); }
+SG(nvmlSystemGetCudaDriverVersion_v2)(int *out) { return nvml_number((unsigned *)out, SG_DRIVER_VERSION); }
 
 struct pci {
   char legacy[16];
@@ -106,9 +87,11 @@ SG(nvmlDeviceGetPciInfo_v3)(void *h, struct pci *out) {
   return N_OK;
 }
 
+/* Not of a device that is cut into instances: the real one does not tell it then. */
 SG(nvmlDeviceGetUtilizationRates)(void *h, unsigned *out) {
   DEVICE(h);
   if (out == NULL) return N_ARGUMENT;
+  if (nvml_state_of(dev).mig > 0) return N_UNSUPPORTED;
   out[0] = nvml_percent(dev);
   out[1] = out[0] / 3;
   return N_OK;
@@ -116,6 +99,7 @@ SG(nvmlDeviceGetUtilizationRates)(void *h, unsigned *out) {
 
 SG(nvmlDeviceGetMemoryInfo)(void *h, uint64_t *out) {
   struct usage u;
+  if (nvml_instance(h) != NULL) return nvml_instance_memory(h, out);
   DEVICE(h);
   if (out == NULL) return N_ARGUMENT;
   nvml_usage(dev, &u);
@@ -140,22 +124,22 @@ SG(nvmlDeviceGetMemoryInfo_v2)(void *h, struct memory_v2 *out) {
 
 SG(nvmlDeviceGetPowerUsage)(void *h, unsigned *out) {
   DEVICE(h);
-  return number(out, IDLE_MW + nvml_percent(dev) * 5500);
+  return nvml_number(out, IDLE_MW + nvml_percent(dev) * 5500);
 }
 SG_ALIAS(nvmlDeviceGetPowerManagementLimit, nvmlDeviceGetEnforcedPowerLimit)
 SG_ALIAS(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDeviceGetEnforcedPowerLimit)
 SG(nvmlDeviceGetEnforcedPowerLimit)(void *h, unsigned *out) {
   DEVICE(h);
-  return number(out, LIMIT_MW);
+  return nvml_number(out, LIMIT_MW);
 }
 SG(nvmlDeviceGetPowerManagementLimitConstraints)(void *h, unsigned *low, unsigned *high) {
   DEVICE(h);
-  number(low, 200000);
-  return number(high, LIMIT_MW);
+  nvml_number(low, 200000);
+  return nvml_number(high, LIMIT_MW);
 }
 SG(nvmlDeviceGetTemperature)(void *h, int sensor, unsigned *out) {
   DEVICE(h);
-  return sensor != 0 ? N_ARGUMENT : number(out, 32 + nvml_percent(dev) * 38 / 100);
+  return sensor != 0 ? N_ARGUMENT : nvml_number(out, 32 + nvml_percent(dev) * 38 / 100);
 }
 struct temperature_v1 {
   unsigned version;
@@ -167,37 +151,35 @@ SG(nvmlDeviceGetTemperatureV)(void *h, struct temperature_v1 *out) {
 SG(nvmlDeviceGetTemperatureThreshold)(void *h, int kind, unsigned *out) {
   static const unsigned values[] = {95, 90, 89, 87};
   DEVICE(h);
-  return kind >= 0 && kind < 4 ? number(out, values[kind]) : N_UNSUPPORTED;
+  return kind >= 0 && kind < 4 ? nvml_number(out, values[kind]) : N_UNSUPPORTED;
 }
 
 static unsigned clock_mhz(int dev, int kind) {
-  struct faults f;
+  struct faults f = nvml_state_of(dev);
   unsigned busy = nvml_percent(dev);
   if (kind == 2) return MEMORY_MHZ;
-  sg_faults("", &f);
   if (busy == 0) return IDLE_MHZ;
   return f.throttle_mhz != 0 ? f.throttle_mhz : BUSY_MHZ;
 }
 
 SG(nvmlDeviceGetClockInfo)(void *h, int kind, unsigned *out) {
   DEVICE(h);
-  return kind < 0 || kind > 3 ? N_ARGUMENT : number(out, clock_mhz(dev, kind));
+  return kind < 0 || kind > 3 ? N_ARGUMENT : nvml_number(out, clock_mhz(dev, kind));
 }
 SG_ALIAS(nvmlDeviceGetApplicationsClock, nvmlDeviceGetMaxClockInfo)
 SG_ALIAS(nvmlDeviceGetMaxCustomerBoostClock, nvmlDeviceGetMaxClockInfo)
 SG(nvmlDeviceGetMaxClockInfo)(void *h, int kind, unsigned *out) {
   DEVICE(h);
-  return kind < 0 || kind > 3 ? N_ARGUMENT : number(out, kind == 2 ? MEMORY_MHZ : 1980);
+  return kind < 0 || kind > 3 ? N_ARGUMENT : nvml_number(out, kind == 2 ? MEMORY_MHZ : 1980);
 }
 SG(nvmlDeviceGetClock)(void *h, int kind, int id, unsigned *out) {
   return id == 3 ? impl_nvmlDeviceGetMaxClockInfo(h, kind, out) : impl_nvmlDeviceGetClockInfo(h, kind, out);
 }
 SG_ALIAS(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons)
 SG(nvmlDeviceGetCurrentClocksEventReasons)(void *h, uint64_t *out) {
-  struct faults f;
   DEVICE(h);
+  struct faults f = nvml_state_of(dev);
   if (out == NULL) return N_ARGUMENT;
-  sg_faults("", &f);
   *out = f.throttle != 0 ? f.throttle : (nvml_percent(dev) == 0 ? 1 : 0);
   return N_OK;
 }
@@ -210,30 +192,5 @@ SG(nvmlDeviceGetSupportedClocksEventReasons)(void *h, uint64_t *out) {
 SG_ALIAS(nvmlDeviceGetPowerState, nvmlDeviceGetPerformanceState)
 SG(nvmlDeviceGetPerformanceState)(void *h, unsigned *out) {
   DEVICE(h);
-  return number(out, nvml_percent(dev) == 0 ? 8 : 0);
-}
-
-/* Counters of bytes are sampled over 20 ms, in the call, as the real one does. */
-SG(nvmlDeviceGetPcieThroughput)(void *h, int counter, unsigned *out) {
-  struct usage a, b;
-  uint64_t begun = sg_now(), spent, bytes;
-  DEVICE(h);
-  if (counter < 0 || counter > 1) return N_ARGUMENT;
-  nvml_usage(dev, &a);
-  usleep(20000);
-  nvml_usage(dev, &b);
-  spent = sg_now() - begun;
-  bytes = counter == 0 ? b.sent - a.sent : b.received - a.received;
-  if ((int64_t)bytes < 0) bytes = 0;
-  return number(out, (unsigned)((double)bytes * 1e6 / (double)spent));
-}
-SG_ALIAS(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDeviceGetCurrPcieLinkGeneration)
-SG(nvmlDeviceGetCurrPcieLinkGeneration)(void *h, unsigned *out) {
-  DEVICE(h);
-  return number(out, 5);
-}
-SG_ALIAS(nvmlDeviceGetMaxPcieLinkWidth, nvmlDeviceGetCurrPcieLinkWidth)
-SG(nvmlDeviceGetCurrPcieLinkWidth)(void *h, unsigned *out) {
-  DEVICE(h);
-  return number(out, 16);
+  return nvml_number(out, nvml_percent(dev) == 0 ? 8 : 0);
 }

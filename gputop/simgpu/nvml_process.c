@@ -3,27 +3,29 @@
 
 #include <string.h>
 
-#define DEVICE(handle)             \
-  int dev = nvml_index(handle);    \
-  if (dev < 0 || dev >= nvml_device_count()) return N_ARGUMENT
-
 struct process {
   unsigned pid;
   uint64_t memory;
   unsigned gpu_instance, compute_instance;
 };
 
+#define NONE (~0u)
+
+/* Those of the whole device, or of one of its instances. Processes are on the first one. */
 SG_ALIAS(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3)
 SG(nvmlDeviceGetComputeRunningProcesses_v3)(void *h, unsigned *count, struct process *out) {
+  const struct handle *mig = nvml_instance(h);
   struct usage u;
   unsigned n = 0, room;
-  DEVICE(h);
-  if (count == NULL) return N_ARGUMENT;
+  int dev = mig != NULL ? mig->index : nvml_index(h);
+  if (dev < 0 || dev >= nvml_device_count() || count == NULL) return N_ARGUMENT;
+  int cut = nvml_state_of(dev).mig > 0;
   nvml_usage(dev, &u);
   room = out == NULL ? 0 : *count;
-  for (int i = 0; i < u.users; i++) {
+  for (int i = 0; i < u.users && (mig == NULL || mig->instance == 0); i++) {
     if (!u.user[i].alive) continue;
-    if (n < room) out[n] = (struct process){u.user[i].pid, u.user[i].memory, ~0u, ~0u};
+    if (n < room)
+      out[n] = (struct process){u.user[i].pid, u.user[i].memory, cut ? nvml_instance_id(dev, 0) : NONE, cut ? 0 : NONE};
     n++;
   }
   *count = n;
@@ -33,8 +35,7 @@ SG(nvmlDeviceGetComputeRunningProcesses_v3)(void *h, unsigned *count, struct pro
 SG_ALIAS(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses_v3)
 SG_ALIAS(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3)
 SG(nvmlDeviceGetGraphicsRunningProcesses_v3)(void *h, unsigned *count) {
-  DEVICE(h);
-  if (count == NULL) return N_ARGUMENT;
+  if (count == NULL || (nvml_index(h) < 0 && nvml_instance(h) == NULL)) return N_ARGUMENT;
   *count = 0;
   return N_OK;
 }
@@ -52,6 +53,8 @@ SG(nvmlDeviceGetProcessUtilization)(void *h, struct sample *out, unsigned *count
   (void)since;
   DEVICE(h);
   if (count == NULL) return N_ARGUMENT;
+  struct faults f = nvml_state_of(dev);
+  if (f.mig > 0) return N_UNSUPPORTED;
   nvml_usage(dev, &u);
   clock_gettime(CLOCK_REALTIME, &t);
   room = out == NULL ? 0 : *count;
@@ -59,21 +62,12 @@ SG(nvmlDeviceGetProcessUtilization)(void *h, struct sample *out, unsigned *count
     unsigned sm = (unsigned)(u.user[i].busy_ns * 100 / u.window_ns);
     uint64_t us = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
     if (sm == 0) continue; /* the real one lists only who did something */
-    if (n < room) out[n] = (struct sample){u.user[i].pid, us, sm > 100 ? 100 : sm, sm / 3, 0, 0};
+    if (n < room) out[n] = (struct sample){u.user[i].pid, us, sm > 100 ? 100 : sm, sm / 3, f.encoder, f.decoder};
     n++;
   }
   *count = n;
   if (n == 0) return N_NOT_FOUND;
   return n > room ? N_SIZE : N_OK;
-}
-
-SG_ALIAS(nvmlDeviceGetDecoderUtilization, nvmlDeviceGetEncoderUtilization)
-SG(nvmlDeviceGetEncoderUtilization)(void *h, unsigned *out, unsigned *period_us) {
-  DEVICE(h);
-  if (out == NULL || period_us == NULL) return N_ARGUMENT;
-  *out = 0;
-  *period_us = 167000;
-  return N_OK;
 }
 
 SG(nvmlDeviceGetCudaComputeCapability)(void *h, int *major, int *minor) {
@@ -99,18 +93,6 @@ SG(nvmlDeviceGetPersistenceMode)(void *h, unsigned *out) { return constant(h, ou
 SG(nvmlDeviceGetDisplayActive)(void *h, unsigned *out) { return constant(h, out, 0); }
 SG(nvmlDeviceGetDisplayMode)(void *h, unsigned *out) { return constant(h, out, 0); }
 SG(nvmlDeviceGetPcieReplayCounter)(void *h, unsigned *out) { return constant(h, out, 0); }
-SG(nvmlDeviceGetMaxMigDeviceCount)(void *h, unsigned *out) { return constant(h, out, 0); }
-SG(nvmlDeviceGetEccMode)(void *h, unsigned *now, unsigned *pending) {
-  constant(h, pending, 1);
-  return constant(h, now, 1);
-}
-SG(nvmlDeviceGetTotalEccErrors)(void *h, int kind, int counter, uint64_t *out) {
-  DEVICE(h);
-  (void)kind, (void)counter;
-  if (out == NULL) return N_ARGUMENT;
-  *out = 0;
-  return N_OK;
-}
 SG(nvmlSystemGetProcessName)(unsigned pid, char *out, unsigned size) {
   (void)pid;
   if (out == NULL || size == 0) return N_ARGUMENT;

@@ -6,16 +6,21 @@
 
 #define BUSY_MHZ 1755
 
-enum { FAULT_UNSUPPORTED = 3, FAULT_PERMISSION = 4 }; /* NVML's codes */
+#define MIG_MAX 7
+
+enum { FAULT_UNSUPPORTED = 3, FAULT_PERMISSION = 4, FAULT_LOST = 15 }; /* NVML's codes */
 
 struct faults {
   uint32_t hang_ms;
   int error;
-  uint64_t lost; /* bits */
   uint64_t throttle;
   unsigned throttle_mhz;
+  unsigned encoder, decoder; /* percent */
+  uint64_t ecc_corrected, ecc_uncorrected;
+  unsigned mig; /* instances; 0: MIG is off */
 };
 
-void sg_faults(const char *function, struct faults *out);
+/* What holds for a function of a device; -1: of no device, so that nothing holds that names one. */
+void sg_faults(const char *function, int dev, struct faults *out);
 
 #endif

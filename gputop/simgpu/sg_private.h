@@ -16,6 +16,7 @@ struct sg_joint {
   void (*arrive)(struct sg_joint *, uint64_t ready);
   int (*settled)(struct sg_joint *, uint64_t *begin, uint64_t *end);
   void (*finished)(struct sg_joint *);
+  uint64_t sent, received; /* bytes over NVLink, of this rank */
 };
 
 struct sg_private {

@@ -39,7 +39,9 @@ struct sg_state {
   uint32_t devices;
   uint32_t memory_mib;
   uint32_t high_slot; /* slots ever used */
-  uint32_t reserved[1003];
+  uint32_t reserved;
+  uint64_t nvlink[SG_MAX_DEVICES][2]; /* bytes sent and received over NVLink */
+  uint32_t room[970];
   struct sg_slot slot[STATE_SLOTS];
   struct sg_bucket bucket[STATE_SLOTS][SG_MAX_DEVICES][STATE_BUCKETS];
 };

@@ -11,10 +11,14 @@ _SIGNAL = "send the selected process a signal: a menu, and a question before it 
 
 LIVE, REPLAY = "live", "replay"
 _BOTH = frozenset({LIVE, REPLAY})
-_REPLAYED = frozenset({REPLAY})
-_OPEN = "the verdict: its chain; a process: its calls; again: zoom"
+_OPEN = "the verdict: its chain; a process: its calls; a call: its histogram; a GPU: its page; else zoom"
 _SOURCE = "the line of Python that makes the calls, in its file; lines: Enter"
-_PAUSE = "pause or go on; live data is still collected"
+_TIMELINE = "show or hide the timeline; on it , . choose the time, up and down the thread"
+_PAUSE = "pause or play; live data is still collected"
+_BACK = "one mark back; live: pause and step back through the last ten minutes"
+_EARLIER = "to the finding (!) or marker (M) before, on the bar of time"
+_LATER = "to the next finding or marker; ~ is where events were lost or nothing was recorded"
+_RECORD = "record on or off; what is kept of the past can be included"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +64,20 @@ ACTIONS: tuple[Action, ...] = (
     Action("down", ("down", "j"), "Down j", "", "select the row below", "Move"),
     Action("page_up", ("pageup",), "PgUp", "", "one page up", "Move"),
     Action("page_down", ("pagedown",), "PgDn", "", "one page down", "Move"),
-    Action("home", ("home",), "Home", "", "first row", "Move"),
-    Action("end", ("end",), "End", "", "last row", "Move"),
+    Action("home", ("home",), "Home", "", "first row; paused or in a replay: the oldest moment", "Move"),
+    Action("end", ("end",), "End", "", "last row; paused or in a replay: the newest moment", "Move"),
     Action(
         "next_pane",
         ("tab",),
         "Tab",
         "Tab|pane",
-        "next pane: verdict, processes, calls, threads, lines, GPUs",
+        "next pane: verdict, processes, calls, threads, lines, timeline, GPUs, findings",
         "Move",
         6,
     ),
     Action("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "Move"),
     Action("zoom", ("z",), "z", "z|zoom", "the focused pane takes the screen, or gives it back", "Move", 7),
+    Action("timeline", ("t", "6"), "t 6", "t|timeline", _TIMELINE, "Move", 7),
     Action("sort_left", ("comma",), ",", "", "sort the focused table by the column to the left", "Table"),
     Action("sort_right", ("full_stop",), ".", ", .|sort", "sort by the column to the right", "Table", 5),
     Action("reverse", ("r",), "r", "r|reverse", "reverse the sort order", "Table", 8),
@@ -88,11 +93,16 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("all_panes", ("F",), "F", "", "show all panes again", "Panes"),
     Action("pause", ("space",), "space", "space|pause", _PAUSE, "Time", 2),
-    Action("step_back", ("left_square_bracket",), "[", "", "one mark back", "Time", contexts=_REPLAYED),
-    Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3, _REPLAYED),
-    Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time", contexts=_REPLAYED),
-    Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed", "Time", 4, _REPLAYED),
-    Action("newest", ("L",), "L", "", "to the newest frame", "Time"),
+    Action("step_back", ("left_square_bracket",), "[", "", _BACK, "Time"),
+    Action("step", ("right_square_bracket",), "]", "[ ]|step", "one mark forward", "Time", 3),
+    Action("previous_finding", ("left_curly_bracket",), "{", "", _EARLIER, "Time"),
+    Action("next_finding", ("right_curly_bracket",), "}", "{ }|finding", _LATER, "Time", 5),
+    Action("slower", ("minus",), "-", "", "half the speed, down to 0.25", "Time"),
+    Action("faster", ("equals_sign", "plus"), "=", "- =|speed", "twice the speed, up to 64", "Time", 7),
+    Action("jump", ("J",), "J", "J|jump", "go to a moment: -30s, 14:02, 50%, 12.5", "Time", 6),
+    Action("newest", ("L",), "L", "", "to the newest frame, and on with it", "Time"),
+    Action("mark", ("m",), "m", "", "mark this moment with a note", "Time"),
+    Action("record", ("R",), "R", "R|record", _RECORD, "Session", 5, frozenset({LIVE})),
     Action("log", ("l",), "l", "l|log", "show or hide the output of the started command", "Session", 2),
     Action("problems", ("exclamation_mark",), "!", "", "what could not be observed, in full", "Session"),
     Action("signal", ("K",), "K", "", _SIGNAL, "Session", contexts=frozenset({LIVE}), harms=True),
@@ -102,6 +112,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("theme", ("T",), "T", "", "next theme", "Session"),
     Action("palette", ("ctrl+p",), "^P", "", "find an action by its name", "Session"),
     Action("help", ("question_mark", "f1"), "?", "?|help", "this page", "Session"),
+    Action("suspend", ("ctrl+z",), "^Z", "", "suspend; fg in the shell brings it back", "Session"),
     Action("quit", ("q",), "q", "q|quit", "close what is open, else quit", "Session"),
     Action("quit_now", ("ctrl+c", "ctrl+q"), "^C", "", "quit", "Session"),
 )

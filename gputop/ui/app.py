@@ -12,23 +12,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gputop.config import Preferences
-from gputop.frame import Frame
 from gputop.ui.actions import ACTIONS, actions_of
 from gputop.ui.canvas import Canvas
 from gputop.ui.driver import QuickDriver
 from gputop.ui.feed import Feed
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.native_log import NativeLog
 from gputop.ui.outlets import Outlets, OwnSender
 from gputop.ui.palette import color_system_of, palette_for
+from gputop.ui.time_keys import AFTER_NS, TimeKeys
 
-SPEEDS = (0.25, 64.0)
 FIRST_POLL_S = 0.03
-AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
 
 
-class GputopApp(Outlets):
+class GputopApp(TimeKeys, Outlets):
     """The screen of gputop."""
 
     # The sign in front of the palette's line is an emoji. Its cursor is told by colour alone, and Textual
@@ -105,6 +102,8 @@ class GputopApp(Outlets):
         """Start to poll."""
         self.wear(self.palette)
         self._first_poll()
+        # after ctrl+z and fg the terminal is blank, also where a line is as it was
+        self.app_resume_signal.subscribe(self, lambda _: self.screen_stack[0].query_one(Canvas).refresh())
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
@@ -124,24 +123,15 @@ class GputopApp(Outlets):
 
     def poll(self) -> None:
         """Look for a newer frame and paint when there is something new to see."""
-        presenter = self.presenter
         frame = self.feed.latest()
-        fresh = False
-        if frame is not None and frame.number != self._shown_number:
-            if presenter.paused and presenter.frame is not None:
-                presenter.behind_ns = max(frame.time_ns - presenter.frame.time_ns, 0)
-            else:
-                self._show(frame)
-                fresh = True
+        fresh = frame is not None and frame.number != self._shown_number
+        if frame is not None and fresh:
+            self.presenter.show(frame)
+            self._shown_number = frame.number
         chrome = self._poll_chrome()
         if fresh or chrome != self._chrome:
             self._chrome = chrome
             self.paint()
-
-    def _show(self, frame: Frame) -> None:
-        self.presenter.behind_ns = 0
-        self.presenter.show(frame)
-        self._shown_number = frame.number
 
     def _poll_chrome(self) -> tuple[Any, ...]:
         """Take what changes without a frame; the result differs when the screen has to."""
@@ -153,9 +143,13 @@ class GputopApp(Outlets):
         self._log_index, lines = feed.log_lines(self._log_index)
         if lines:
             presenter.add_log(lines)
-        if not presenter.paused:
-            presenter.explain(feed.explained())
-        presenter.transport = self._transport_view()
+        presenter.explain(feed.explained())
+        presenter.transport = self.transport_view()
+        live = presenter.mode == "live"
+        presenter.paused = live and presenter.transport is not None
+        presenter.behind_ns = feed.transport.end_ns - feed.transport.position_ns if presenter.paused else 0
+        if feed.recorder is not None:
+            presenter.notice = feed.recorder.take_notice() or presenter.notice
         # Whole seconds: the screen is never painted for a clock alone.
         elapsed = int(state.elapsed_s) if state else -1
         log = self._log_index if presenter.log_shown else 0
@@ -169,14 +163,7 @@ class GputopApp(Outlets):
             presenter.transport,
             behind,
             explained,
-        )
-
-    def _transport_view(self) -> TransportView | None:
-        transport = self.feed.transport
-        if transport is None:
-            return None
-        return TransportView(
-            transport.playing, transport.speed, transport.position_ns, transport.start_ns, transport.end_ns
+            presenter.notice,
         )
 
     def paint(self) -> None:
@@ -198,6 +185,9 @@ class GputopApp(Outlets):
         if action:
             self.action_act(action)
             return
+        if self.bar_clicked(event.x, event.y):
+            self.poll()
+            return
         self.presenter.notice = ""
         self.presenter.click(event.x, event.y)
         self.paint()
@@ -217,6 +207,7 @@ class GputopApp(Outlets):
         if self.presenter.prompt is not None:
             event.prevent_default()
             self.presenter.prompt_key(event.key, event.character)
+            self.poll()
             self.paint()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -232,11 +223,11 @@ class GputopApp(Outlets):
         """
         if name not in self._allowed:
             return
+        self.presenter.notice = ""
         own = getattr(self, f"do_{name}", None)
         if own is not None:
-            self.presenter.notice = ""
             own()
-            self._chrome = self._poll_chrome()
+            self.poll()
         else:
             self.presenter.act(name)
         self.paint()
@@ -256,61 +247,16 @@ class GputopApp(Outlets):
         """Quit."""
         self.exit(0)
 
-    def do_pause(self) -> None:
-        """Hold the frame (live) or time (replay), or let them go."""
-        if self.feed.transport is not None:
-            self.feed.transport.toggle()
-            return
-        self.presenter.paused = not self.presenter.paused
-        if not self.presenter.paused:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        frame = self.feed.latest()
-        if frame is not None:
-            self._show(frame)
+    def do_suspend(self) -> None:
+        """Stop as a job of the shell; what is lost meanwhile is counted."""
+        self.action_suspend_process()
 
     def do_open(self) -> None:
-        """In the chain of a replay: to the moment that its cursor is on. Else open what is selected."""
+        """In the chain: to the moment that its cursor is on. Else open what is selected."""
         moment, transport = self.presenter.moment_ns(), self.feed.transport
         self.presenter.act("open")
-        if moment is not None and transport is not None:
-            transport.seek(moment + AFTER_NS)
-            transport.step(0)  # nobody wants to see it go by
-
-    def do_newest(self) -> None:
-        """To the newest frame."""
-        transport = self.feed.transport
-        if transport is not None:
-            transport.seek(transport.end_ns)
-        self.presenter.paused = False
-        self._catch_up()
-
-    def do_step(self) -> None:
-        """One mark forward."""
-        self._step(1)
-
-    def do_step_back(self) -> None:
-        """One mark back."""
-        self._step(-1)
-
-    def _step(self, marks: int) -> None:
-        if self.feed.transport is not None:
-            self.feed.transport.step(marks)
-            self._catch_up()
-
-    def do_slower(self) -> None:
-        """Half the speed."""
-        self._scale_speed(0.5)
-
-    def do_faster(self) -> None:
-        """Twice the speed."""
-        self._scale_speed(2.0)
-
-    def _scale_speed(self, factor: float) -> None:
-        transport = self.feed.transport
-        if transport is not None:
-            transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
+        if moment is not None and not transport.live:
+            self.go_to(moment + AFTER_NS)
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

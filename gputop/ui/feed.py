@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gputop.frame import Frame
+from gputop.landmarks import Landmark
 
 if TYPE_CHECKING:
+    from gputop.explain.lanes import Lanes
     from gputop.explain.report import Report
 
 
@@ -29,16 +31,22 @@ class Explained:
         end_ns: The moment, CLOCK_MONOTONIC.
         start_ns: What the report's times count from.
         problem: Why there is none, "" when one is coming.
+        lanes: The same seconds column by column, None while there are none.
     """
 
     report: Report | None = None
     end_ns: int = 0
     start_ns: int = 0
     problem: str = ""
+    lanes: Lanes | None = None
 
 
 class Transport(Protocol):
-    """The time controls of a replay. All calls return at once."""
+    """The time controls. All calls return at once."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the present is shown; False in a replay."""
 
     @property
     def playing(self) -> bool:
@@ -72,13 +80,54 @@ class Transport(Protocol):
     def set_speed(self, speed: float) -> None:
         """Play this many times as fast as it happened."""
 
+    def go_live(self) -> None:
+        """To the newest frame, and on with it."""
+
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """The moments worth going to, in order."""
+
+    def mark(self, text: str) -> None:
+        """Mark the moment shown, with a note."""
+
+
+class Recorder(Protocol):
+    """What can be recorded while the screen is up. Texts are for the user."""
+
+    def held(self) -> tuple[int, int]:
+        """(ns, bytes) of the past that a recording could begin with; (0, 0) when there is none."""
+
+    def default_path(self) -> str:
+        """Where to record unless the user says otherwise."""
+
+    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+        """Record from now on.
+
+        Args:
+            path: The file.
+            history: Whether the past that is held goes into it.
+            overwrite: Whether an older recording there may be replaced.
+
+        Returns:
+            "", or why it cannot be.
+        """
+
+    def stop(self) -> None:
+        """End the recording; ``take_notice`` says so when the file is complete."""
+
+    def take_notice(self) -> str:
+        """What has happened since the last call, ""."""
+
 
 class Feed(Protocol):
     """A latest-value slot of frames: the screen never waits for it and never queues."""
 
     @property
-    def transport(self) -> Transport | None:
-        """The time controls; ``None`` when live."""
+    def transport(self) -> Transport:
+        """The time controls."""
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Starts and ends recordings; ``None`` in a replay."""
 
     def latest(self) -> Frame | None:
         """The newest frame, ``None`` before the first."""

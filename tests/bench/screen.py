@@ -59,6 +59,14 @@ def _rss_bytes(pid: int) -> int:
     raise RuntimeError("no VmRSS")
 
 
+def used_percent(pid: int, seconds: float) -> float:
+    """What a process uses of a core while one waits."""
+    before, began = _use(pid)[""], time.monotonic()
+    time.sleep(seconds)
+    ticks = _use(pid)[""] - before
+    return ticks * 100 / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+
+
 def _watch(pid: int, run: Run) -> None:
     time.sleep(WARM_UP_S)
     before, began = _use(pid), time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 import numpy as np
 
@@ -13,12 +13,14 @@ from gputop.explain.scene import Scene
 from gputop.explain.steps import Steps
 
 
-class Level(StrEnum):
+class Level(str, Enum):
     """How sure a verdict is."""
 
     PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
     STRONG = "strong"  # an assumption holds as far as one can see
     HINT = "hint"  # fits, but something else could fit too
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of the catalogue (docs/causes.md has a page for each).
+    """One entry of the catalogue (docs/causes/ has a page for each).
 
     Attributes:
         number: ``C01`` to ``C25``.

@@ -77,6 +77,14 @@ class ChainPage:
             return None
         return self._explained.start_ns + finding.moments_ns[min(self._moment, len(finding.moments_ns) - 1)]
 
+    @property
+    def moments_ns(self) -> tuple[int, ...]:
+        """The worst moments of the selected one of several findings, CLOCK_MONOTONIC."""
+        finding = self.selected
+        if finding is None or len(self._findings) < 2:
+            return ()
+        return tuple(self._explained.start_ns + moment for moment in finding.moments_ns)
+
     def lines(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
         """All lines of the page.
 
@@ -87,8 +95,7 @@ class ChainPage:
         """
         report = self._explained.report
         if report is None:
-            said = self._explained.problem or "not enough seen yet"
-            return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
+            return self._said(width)
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
@@ -106,6 +113,28 @@ class ChainPage:
             _detail(text, self.selected, self._moment, replay)
         _rest(text, report)
         return text.lines
+
+    def rows(self, width: int, glyphs: Glyphs) -> list[Line]:
+        """The findings, a line each; why there are none where there are none."""
+        report = self._explained.report
+        if report is None or not report.findings:
+            return self._said(width)
+        return [
+            _row(place, finding, report, place == self.index, width, glyphs)
+            for place, finding in enumerate(report.findings)
+        ]
+
+    def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
+        """The chain of the selected finding alone; nothing without a finding."""
+        text = _Writer(width, glyphs)
+        if self.selected is not None:
+            _detail(text, self.selected, self._moment, replay)
+        return text.lines
+
+    def _said(self, width: int) -> list[Line]:
+        report = self._explained.report
+        said = "no loss that repeats" if report else self._explained.problem or "not enough seen yet"
+        return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
 
 
 def _key(finding: Finding) -> tuple[str, int]:

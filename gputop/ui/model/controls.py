@@ -40,11 +40,17 @@ class Controls(SourceControls, SignalControls):
         self._list()
 
     def _move(self, by: int) -> None:
-        if self.overlay == "why" and abs(by) != self._page_of():
+        if self._moves_finding and abs(by) != self._page_of():
             self.chain.move(by)
             self._scroll = 0
         elif self.overlay == "signals" and self.menu is not None:
             self.menu.move(by)
+        elif self.focus == "timeline" and not (self.overlay or self.zoomed):
+            self.move_subject(by)
+        elif self.overlay == "call" and abs(by) != self._page_of():
+            self.panes.calls.move(by)
+        elif self.focus == "gpus" and not self.overlay and self.frame is not None:
+            self.panes.gpus.move(by, self.frame)
         elif self.overlay or self._table is None:
             self._scroll = max(0, min(self._scroll + by, self._overlay_length - self._page))
         else:
@@ -61,11 +67,21 @@ class Controls(SourceControls, SignalControls):
 
     def do_page_up(self) -> None:
         """A page up."""
-        self._move(-self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(-1)
+        else:
+            self._move(-self._page_of())
 
     def do_page_down(self) -> None:
         """A page down."""
-        self._move(self._page_of())
+        if self._on_gpu_page:
+            self.panes.gpus.scroll_page(1)
+        else:
+            self._move(self._page_of())
+
+    @property
+    def _on_gpu_page(self) -> bool:
+        return self.focus == "gpus" and self.zoomed and not self.overlay
 
     def _page_of(self) -> int:
         height = next(
@@ -94,7 +110,8 @@ class Controls(SourceControls, SignalControls):
         if self.overlay == "why":
             self.chain.move_moment(-1)
             return
-        self.set_focus(self._foci[self._foci.index(self.focus) - 1])
+        foci = self._foci
+        self.set_focus(foci[foci.index(self.focus) - 1])
 
     def set_focus(self, pane: str) -> None:
         """The keys go to this pane from now on."""
@@ -111,12 +128,14 @@ class Controls(SourceControls, SignalControls):
             self.choose_signal()
         elif self.overlay:
             self.overlay = ""
-        elif self.focus == "verdict":
+        elif self.focus in ("verdict", "findings"):
             self.do_why()
         elif self.focus == "lines":
             self.do_source()
         elif self.focus == "processes" and "calls" not in self.hidden:
             self.set_focus("calls")
+        elif self.focus == "calls":
+            self._toggle("call")
         else:
             self.zoomed = not self.zoomed
 
@@ -136,6 +155,9 @@ class Controls(SourceControls, SignalControls):
 
     def do_zoom(self) -> None:
         """The focused pane takes the body or gives it back."""
+        if self.focus == "findings":
+            self.do_why()
+            return
         self.focus = self._pane_of_keys
         self.zoomed = not self.zoomed
         self._scroll = 0
@@ -144,11 +166,15 @@ class Controls(SourceControls, SignalControls):
         """Sort by the column to the left."""
         if self._table:
             self._table.shift_sort(-1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(-1)
 
     def do_sort_right(self) -> None:
         """Sort by the column to the right."""
         if self._table:
             self._table.shift_sort(1)
+        elif self.focus == "timeline":
+            self.timeline.zoom(1)
 
     def do_reverse(self) -> None:
         """Turn the order around."""
@@ -200,10 +226,14 @@ class Controls(SourceControls, SignalControls):
             tabs = [tab for tab in every if tab not in self._gone]
             switch = tabs and y == placed.y and self.focus == placed.pane
             self.set_focus(tabs[(tabs.index(placed.pane) + 1) % len(tabs)] if switch else placed.pane)
+            if placed.pane == "gpus" and not self.zoomed and self.frame is not None:
+                self.panes.gpus.click(y - placed.y, self.frame)
             table = self.panes.table(placed.pane)
             if table is not None and y > placed.y:
                 table.click(x - placed.x, y - placed.y - 1)
-        elif placed.pane == "verdict":
+            elif placed.pane == "findings" and y > placed.y:
+                self.chain.move(y - placed.y - 1 - self.chain.index)
+        elif placed.pane in ("verdict", "chain"):
             self.do_why()
         elif placed.pane == "overlay" and self.overlay == "signals" and self.menu is not None:
             self.menu.click(y - placed.y - 1)
@@ -223,7 +253,11 @@ class Controls(SourceControls, SignalControls):
         table = self.panes.table(placed.pane) if placed else None
         if table is not None:
             table.scroll(by)
-        elif placed and placed.pane in ("overlay", "gpus"):
+        elif placed and placed.pane == "findings":
+            self.chain.move(1 if by > 0 else -1)
+        elif self._on_gpu_page:
+            self.panes.gpus.scroll(by)
+        elif placed and placed.pane == "overlay":
             self._move(by)
 
     @property

@@ -1,4 +1,4 @@
-"""The lines of chrome: header, banner, storms, transport, footer."""
+"""The lines of chrome: header, banner, storms, footer."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Status:
 
     mode: str
     paused: bool = False
+    playing: bool = False
     behind_ns: int = 0
     title: str = ""
     failure: str | None = None
@@ -35,17 +36,6 @@ class Status:
     native_lines: int = 0
     frozen: bool = False
     hidden: int = 0  # panes
-
-
-@dataclass(frozen=True, slots=True)
-class TransportView:
-    """Where a replay stands."""
-
-    playing: bool
-    speed: float
-    position_ns: int
-    start_ns: int
-    end_ns: int
 
 
 def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
@@ -66,8 +56,9 @@ def _badge(status: Status) -> list[Span]:
         return [(" REPLAY ", "badge.replay")]
     if not status.paused:
         return [(" LIVE ", "badge.live")]
+    badge: Span = (" PAST ", "badge.replay") if status.playing else (" PAUSED ", "badge.paused")
     return [
-        (" PAUSED ", "badge.paused"),
+        badge,
         (f" -{format_duration(status.behind_ns)} behind live", "chrome"),
         ("  [L] go live", "key"),
     ]
@@ -217,26 +208,6 @@ def storm_lines(
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
-
-
-def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
-    """The time controls of a replay: ``▶ 4x  ├───●────┤ 07:12/10:00``."""
-    sign = glyphs.play if view.playing else glyphs.pause
-    word = "playing" if view.playing else "paused "
-    total = max(view.end_ns - view.start_ns, 0)
-    at = min(max(view.position_ns - view.start_ns, 0), total)
-    left = f" {sign} {word} {view.speed:g}x ".ljust(17)
-    right = f" {format_duration(at)}/{format_duration(total)} "
-    length = max(width - len(left) - len(right), 3)
-    place = round(at / total * (length - 1)) if total else 0
-    spans = [
-        (left, "chrome"),
-        (glyphs.track * place, "chrome"),
-        (glyphs.position, "value"),
-        (glyphs.track * (length - 1 - place), "rule"),
-        (right, "chrome"),
-    ]
-    return fit_line(spans, width)
 
 
 def footer_line(mode: str, width: int, *, has_log: bool) -> Line:

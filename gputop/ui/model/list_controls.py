@@ -6,14 +6,15 @@ from gputop.config import Preferences
 from gputop.format import escape_text
 from gputop.ui.model.filter import HINT, FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED
+from gputop.ui.model.lanecontrols import LaneControls
 from gputop.ui.model.layout import DETAILS
 from gputop.ui.model.prompt import Prompt
-from gputop.ui.model.state import ViewState
 
-FOCI = ("verdict", "processes", *DETAILS, "gpus")
+FOCI = ("verdict", "processes", *DETAILS, "timeline", "gpus", "findings")
+_NEVER_LAST = ("verdict", "timeline", "findings")  # there only beside others, or not always
 
 
-class ListControls(ViewState):
+class ListControls(LaneControls):
     """The part of the actions that is about which processes and panes are there at all."""
 
     @property
@@ -23,11 +24,11 @@ class ListControls(ViewState):
 
     @property
     def _foci(self) -> list[str]:
-        return [pane for pane in FOCI if pane not in self._gone]
+        return [pane for pane in self.foci(FOCI) if pane not in self._gone]
 
     @property
     def _first_shown(self) -> str:
-        return self._foci[1]
+        return next(pane for pane in self._foci if pane not in _NEVER_LAST)
 
     @property
     def _detail_shown(self) -> str:
@@ -127,7 +128,7 @@ class ListControls(ViewState):
         if pane in self.hidden:
             self.hidden.discard(pane)
             return
-        if self._foci[1:] == [pane]:
+        if [one for one in self._foci if one not in _NEVER_LAST] == [pane]:
             self.notice = "this is the last pane: it stays"
             return
         self.hidden.add(pane)

@@ -35,17 +35,19 @@ class Glyphs:
     track: str
     pending: str
     separator: str
+    full: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
+    full="█",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    ascii=True,
+    full="#", ascii=True,
 )  # fmt: skip
 
 

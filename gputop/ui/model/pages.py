@@ -5,6 +5,8 @@ from __future__ import annotations
 from gputop.format import escape_text
 from gputop.frame import Frame
 from gputop.ui.actions import actions_of
+from gputop.ui.model import gpu_text
+from gputop.ui.model.lanecells import meanings
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
 FILTER_HELP = (
@@ -29,6 +31,9 @@ COLUMNS_HELP = (
     ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
     ("C", "the thread made a CUDA call"),
     ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
+    ("SM% TENS%", "GPUs: time in which SMs had work, in which tensor cores had (from Hopper on)"),
+    ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
+    ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
 
@@ -56,6 +61,9 @@ def help_page(mode: str, width: int, glyphs: Glyphs, *, readonly: bool = False) 
         out += _entry(name, text, 15, width, "value")
     storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
+    out += [((" ", ""),), ((" Timeline", "head"),)]
+    for sign, text in meanings(glyphs):
+        out += _entry(sign, text, 21, width, "value")
     return [line for line in out if line[0][0]]
 
 
@@ -77,7 +85,7 @@ def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: 
     if frame.lost.events:
         kinds = [f"{count} {kind}" for kind, count in frame.lost.by_kind] or [f"{frame.lost.events} events"]
         out += _paragraphs("Lost since the start", kinds, width, "alert", glyphs)
-    reasons = [f"GPU {gpu.index} {key}: {reason}" for gpu in frame.gpus for key, reason in gpu.unavailable]
+    reasons = [f"GPU {gpu.index} {text}" for gpu in frame.gpus for text in gpu_text.reasons(gpu)]
     if reasons:
         out += _paragraphs("n/a of the GPUs", reasons, width, "unknown", glyphs)
     if frame.notes:

@@ -7,17 +7,16 @@ from typing import Any
 
 from gputop.format import clip, escape_text
 from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
-from gputop.ui.model import details, gpus, lines, processes
+from gputop.ui.model import details, lines, processes
+from gputop.ui.model.gpu_pane import GpuPane
 from gputop.ui.model.layout import Placed, tabs_of
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.table import Context, Table, title_line
 
-TITLED_GPUS = 30  # lines of a screen from which on the GPU pane has a title
-
 
 class Panes:
-    """The tables and the lines of their panes."""
+    """The tables, the GPUs, and the lines of their panes."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         """Make empty tables.
@@ -30,6 +29,7 @@ class Panes:
         self.listing = Listing()
         self.calls: Table[CallRow] = details.call_table()
         self.threads: Table[ThreadRow] = details.thread_table()
+        self.gpus = GpuPane(glyphs)
         self.lines: Table[lines.LineUse] = lines.line_table()
 
     def table(self, pane: str) -> Table[Any] | None:
@@ -125,22 +125,6 @@ class Panes:
         if order:
             head = title_line([*title, (f"  {order}", "faint")], more, width, self.glyphs, focused=focused)
         return [head, *lines]
-
-    def gpu_pane(self, placed: Placed, frame: Frame, screen_height: int, *, focused: bool) -> list[Line]:
-        """The GPUs, with a title on high screens."""
-        titled = screen_height >= TITLED_GPUS
-        lines, hidden = gpus.gpu_lines(frame, placed.width, placed.height - titled, self.glyphs)
-        if titled:
-            title: list[Span] = [("GPUs", self._token(focused)), (f" {len(frame.gpus)}", "dim")]
-            if frame.driver:
-                title.append((f"  {escape_text(frame.driver)}", "faint"))
-            return [title_line(title, hidden, placed.width, self.glyphs, focused=focused), *lines]
-        if hidden:
-            room = placed.width - len(hidden) - 1
-            lines[-1] = (*fit_line(lines[-1], room), (f" {hidden}", "more"))
-        if focused and lines:
-            lines[0] = tuple((text, "title.focus" if token == "head" else token) for text, token in lines[0])
-        return lines
 
     def log_pane(self, log: list[str], placed: Placed) -> list[Line]:
         """The newest lines of output of the started command."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gputop.frame import Frame
 from gputop.ui.model import details, gpus, header, pages, processes
-from gputop.ui.model.controls import Controls
 from gputop.ui.model.copying import page_text, row_text
 from gputop.ui.model.hiding import without
+from gputop.ui.model.lanepanes import LanePanes
 from gputop.ui.model.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -20,12 +20,13 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
+from gputop.ui.model.timebar import moment_at, transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
 _WHOLE_PAGE = 100_000  # lines: more than any page has
 
 
-class Presenter(Controls):
+class Presenter(LanePanes):
     """The lines of the screen, made from the state of the view and a frame."""
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -38,10 +39,14 @@ class Presenter(Controls):
         self.size = (width, height)
         if too_small(width, height):
             return self._too_small(width, height)
-        self._placed = without(plan(width, height, self._needs(width, height)), self._gone)
+        panes = without(plan(width, height, self._needs(width, height)), self._gone)
+        self._placed = self._with_keys(panes)
         rows: list[list[tuple[int, Line]]] = [[] for _ in range(height)]
         for placed in self._placed:
-            for offset, line in enumerate(self._pane(placed)[: placed.height]):
+            lines = self._pane(placed)[: placed.height]
+            # what stands to the right of a pane stands there beside its empty lines, too
+            lines += [fit_line((), placed.width)] * (placed.height - len(lines))
+            for offset, line in enumerate(lines):
                 rows[placed.y + offset].append((placed.x, line))
         lines = [self._joined(row, width) for row in rows]
         return [ascii_line(line) for line in lines] if self.glyphs.ascii else lines
@@ -79,6 +84,9 @@ class Presenter(Controls):
             detail=self._detail_shown,
             zoomed=self.zoomed,
             overlay=bool(self.overlay),
+            timeline=self.timeline.wanted() if self.timeline_shown else 0,
+            threads=self.most_threads(),
+            explained=frame is not None and frame.calls_observed,
         )
 
     def status(self) -> header.Status:
@@ -87,6 +95,7 @@ class Presenter(Controls):
             mode=self.mode,
             paused=self.paused,
             behind_ns=self.behind_ns,
+            playing=self.transport is not None and self.transport.playing,
             title=self.title,
             failure=self.failure,
             recording=self.recording,
@@ -110,7 +119,7 @@ class Presenter(Controls):
                 return [fit_line([(f" {self.notice}", "chrome")], width, ellipsis=glyphs.ellipsis)]
             return [header.footer_line(self.mode, width, has_log=bool(self.log) or self.log_shown)]
         if placed.pane == "transport" and self.transport is not None:
-            return [header.transport_line(self.transport, width, glyphs)]
+            return [transport_line(self.transport, width, glyphs)]
         if placed.pane == "overlay":
             return self._overlay(placed)
         if placed.pane == "log":
@@ -121,6 +130,9 @@ class Presenter(Controls):
             return self._storms(placed, self.frame)
         if placed.pane == "gpus":
             return self._gpu_pane(placed, self.frame)
+        lines = self.lane_pane(placed, self.frame)
+        if lines is not None:
+            return lines
         focused = self.focus == placed.pane
         return self.panes.table_pane(placed, self.frame, focused=focused, tabbed=self._tabbed, mode=self.mode)
 
@@ -162,15 +174,14 @@ class Presenter(Controls):
         ]
 
     def _gpu_pane(self, placed: Placed, frame: Frame) -> list[Line]:
-        focused = self.focus == "gpus"
-        if not self.zoomed:
-            return self.panes.gpu_pane(placed, frame, self.size[1], focused=focused)
-        lines = gpus.detail_lines(frame, placed.width, self.glyphs)
-        return self._scrolled("GPUs", lines, placed)
+        if self.zoomed:
+            return self.panes.gpus.page_lines(placed, frame)
+        return self.panes.gpus.list_lines(placed, frame, self.size[1], focused=self.focus == "gpus")
 
     def _overlay(self, placed: Placed) -> list[Line]:
         if self.overlay == "why":
-            lines = self.chain.lines(placed.width, self.glyphs, replay=self.mode == "replay")
+            past = self.mode == "replay" or self.paused
+            lines = self.chain.lines(placed.width, self.glyphs, replay=past)
             return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "source":
             head = self.source.head(self.frame, placed.width, self.glyphs)
@@ -180,20 +191,13 @@ class Presenter(Controls):
             return [title, *(fit_line(line, placed.width) for line in head), *shown]
         if self.overlay == "signals" and self.menu is not None:
             return self._scrolled("Signal", self.menu.lines(placed.width, self.glyphs), placed)
+        if self.overlay == "call":
+            return self._scrolled("Call", self.call_lines(placed.width), placed)
         if self.overlay == "help":
             lines = pages.help_page(self.mode, placed.width, self.glyphs, readonly=self.sender is None)
             return self._scrolled("Help", lines, placed)
         lines = pages.problems_page(self._told, self.failure, placed.width, self.glyphs)
         return self._scrolled("Problems and notes", lines, placed)
-
-    def _scrolled(self, title: str, lines: list[Line], placed: Placed) -> list[Line]:
-        self._page = placed.height - 1
-        self._overlay_length = len(lines)
-        self._scroll = max(0, min(self._scroll, len(lines) - self._page))
-        below = len(lines) - self._scroll - self._page
-        right = f"+{below} row{'s' if below > 1 else ''} [Esc] back" if below > 0 else "[Esc] back"
-        shown = [fit_line(line, placed.width) for line in lines[self._scroll : self._scroll + self._page]]
-        return [self.panes.title(title, right, placed.width, focused=True), *shown]
 
     def key_at(self, x: int, y: int) -> str:
         """The name of the action whose key stands there in the footer, "" anywhere else."""
@@ -201,6 +205,13 @@ class Presenter(Controls):
         if y != height - 1 or self.prompt is not None or self.notice or too_small(width, height):
             return ""
         return header.footer_action(x, self.mode, width, has_log=bool(self.log) or self.log_shown)
+
+    def bar_moment(self, x: int, y: int) -> int | None:
+        """The time under this place of the bar of time; None anywhere else."""
+        placed = self._at(x, y)
+        if placed is None or placed.pane != "transport" or self.transport is None:
+            return None
+        return moment_at(self.transport, placed.width, self.glyphs, x - placed.x)
 
     def copied(self) -> str:
         """The text of the open page, else of the selected row of the focused table; "" without one."""

@@ -127,6 +127,15 @@ class Prompt:
     }
 
 
+class Letter(Prompt):
+    """A question whose answer is one letter: what is typed takes the place of the letter that is there."""
+
+    def insert(self, text: str) -> None:
+        """Type a letter; of several the last one counts."""
+        self._cut(0, len(self.text))
+        super().insert(text[-1:])
+
+
 class Prompting:
     """The part of the view that asks: at most one question at a time.
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from gputop.frame import Frame, ProcessRow
 from gputop.ui.feed import Explained, RecordingState
 from gputop.ui.model.chain import ChainPage
-from gputop.ui.model.header import TransportView
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
+from gputop.ui.model.timebar import TransportView
+from gputop.ui.model.timeline import Timeline
 
 LOG_LINES = 2_000
 
@@ -23,7 +24,7 @@ class ViewState(Prompting):
     Attributes:
         frame: The frame shown.
         focus: The pane the keys go to; ``verdict``: Enter opens the chain, all else is for the processes.
-        overlay: The page over the body: ``why``, ``source``, ``help``, ``problems`` or "".
+        overlay: The page over the body: ``why``, ``call``, ``source``, ``help``, ``problems`` or "".
         zoomed: Whether the focused pane has the body.
         hidden: The panes that the user has hidden.
         complaints: What is wrong with the preferences, in sentences.
@@ -61,6 +62,8 @@ class ViewState(Prompting):
         self.log: list[str] = []
         self.explained = Explained()
         self.chain = ChainPage()
+        self.timeline = Timeline(self.glyphs)
+        self.timeline_wanted: bool | None = None  # None: where there is room
         self.source = SourcePage(None, 0, None)
         self.before_source = ""
         self.size = (80, 24)
@@ -108,6 +111,7 @@ class ViewState(Prompting):
         """
         self.explained = explained
         self.chain.take(explained)
+        self.timeline.take(explained)
 
     def _show_details(self) -> None:
         row, frame = self.selected, self.frame

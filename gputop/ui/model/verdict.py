@@ -84,7 +84,7 @@ def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
         top = report.findings[0]
     if top is not None:
         return _of_finding(report, top, doubts, glyphs)
-    return _calm(report, doubts, glyphs)
+    return _calm(report, doubts, glyphs, explained.lanes.busy_share if explained.lanes else 0.0)
 
 
 def _doubts(report: Report, glyphs: Glyphs) -> list[Span]:
@@ -122,10 +122,13 @@ def loss_ns(finding: Finding) -> int:
     return finding.loss.lower or int(finding.loss.middle)
 
 
-def _calm(report: Report, doubts: list[Span], glyphs: Glyphs) -> _Sentence:
+def _calm(report: Report, doubts: list[Span], glyphs: Glyphs, busy: float) -> _Sentence:
     if not report.gpus:
         return _Sentence([("? ", "unknown")], "no call gave a GPU work yet", doubts, "unknown")
     steps = report.steps.count if report.steps is not None else 0
+    if not report.span_ns and busy > 0.5:
+        before = [(f"{glyphs.dot} busy {format_percent(100 * busy)}%: ", "dim")]
+        return _Sentence(before, "the GPU was at no moment seen without work", doubts, "dim")
     if not report.span_ns:
         return _Sentence([("? ", "unknown")], "no work came to an end in this time", doubts, "unknown")
     if report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS:

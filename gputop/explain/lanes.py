@@ -1,0 +1,248 @@
+"""The last seconds as lanes of equal columns: how much of each column a GPU or a thread spent in what.
+
+Made by the thread that explains, so that the screen only adds up columns. A column has the same number in
+every window, so that windows can be joined to a longer lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes.families import FAMILIES, family_table
+from gputop.explain.evidence import Evidence
+from gputop.explain.findings import Outcome
+from gputop.explain.ranges import Ints, subtract
+from gputop.explain.report import Report
+from gputop.explain.scene import Scene
+from gputop.explain.waits import Wait
+from probes.schema import OffFlag
+
+COLUMN_NS = 50_000_000
+WHOLE = 255  # a share of a column is told in so many parts
+MOST_THREADS = 64  # the others have no lane
+
+# rows of a GPU's shares; what is left of a column is not known
+BUSY = 0
+PROVED = 1  # + the family's row
+ASSUMED = PROVED + len(FAMILIES)  # the same where an assumption is not known to hold
+GPU_ROWS = ASSUMED + len(FAMILIES)
+
+# rows of a thread's states; what is left of a column is not known
+RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
+STATE_ROWS = BLOCKED + len(Wait)
+
+# rows of the calls that a thread is in; what is left of a column lies between calls
+CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
+_CALL_ROWS = {
+    Group.SYNC: 0, Group.COPY: 1, Group.SET: 1, Group.LAUNCH: 2, Group.GRAPH: 2,
+    Group.ALLOC: 3, Group.FREE: 3, Group.HOST: 3,
+}  # fmt: skip
+
+LOST, FINDING = 0, 1  # rows of the marks
+
+Shares = npt.NDArray[np.uint8]
+
+
+class _Equal:
+    """Equality for data classes that hold arrays."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = self.__dataclass_fields__  # type: ignore[attr-defined]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class GpuLane(_Equal):
+    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
+
+    label: str
+    index: int
+    shares: Shares
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadLane(_Equal):
+    """One thread: ``states[STATE_ROWS, columns]`` and ``calls[len(CALL_WORDS), columns]``, as above."""
+
+    pid: int
+    tid: int
+    states: Shares
+    calls: Shares
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes(_Equal):
+    """All lanes of a window.
+
+    Attributes:
+        first: Number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC.
+        columns: How many there are; only whole ones.
+        gpus: The GPUs that were given work.
+        threads: The threads that are seen most, those that make calls first.
+        marks: ``[2, columns]``: whether a record is missing in it, whether a finding points at it.
+    """
+
+    first: int
+    columns: int
+    gpus: tuple[GpuLane, ...]
+    threads: tuple[ThreadLane, ...]
+    marks: Shares
+
+    @property
+    def busy_share(self) -> float:
+        """The part of the time in which the GPUs certainly had work, 0 to 1."""
+        whole = len(self.gpus) * self.columns * WHOLE
+        return sum(int(gpu.shares[BUSY].sum()) for gpu in self.gpus) / whole if whole else 0.0
+
+
+def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> Lanes:
+    """The lanes of the stretch that was explained.
+
+    Args:
+        scene: What was explained.
+        outcome: Which cause took which piece.
+        report: The findings, whose worst moments are marked.
+        start_ns: What the report's moments count from, CLOCK_MONOTONIC.
+    """
+    low, high = scene.analysis.gpu.stretch
+    first = -(-low // COLUMN_NS)
+    grid = _Grid(first, max(high // COLUMN_NS - first, 0))
+    return Lanes(
+        first,
+        grid.columns,
+        _gpus(scene, outcome, grid, proved=report.coverage),
+        _threads(scene.evidence, grid, high),
+        _marks(scene.evidence, report, start_ns, grid),
+    )
+
+
+class _Grid:
+    """Columns of time."""
+
+    def __init__(self, first: int, columns: int) -> None:
+        self.columns = columns
+        self.low, self.high = first * COLUMN_NS, (first + columns) * COLUMN_NS
+
+    def time(self, rows: int, row: Ints, begin: Ints, end: Ints) -> Ints:
+        """Nanoseconds of each [row, column] that intervals of rows cover; those of one row are disjoint."""
+        if not self.columns:
+            return np.zeros((rows, 0), np.int64)
+        keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
+        begin = np.maximum(begin[keep], self.low) - self.low
+        end = np.minimum(end[keep], self.high) - self.low
+        base, size = row[keep] * self.columns, rows * self.columns
+        head, tail = begin // COLUMN_NS, (end - 1) // COLUMN_NS
+        ns = np.bincount(base + head, np.minimum(end, (head + 1) * COLUMN_NS) - begin, size)
+        more = tail > head
+        base, head, tail = base[more], head[more], tail[more]
+        ns += np.bincount(base + tail, end[more] - tail * COLUMN_NS, size)
+        steps = np.bincount(base + head + 1, minlength=size) - np.bincount(base + tail, minlength=size)
+        covered: Ints = ns.astype(np.int64) + np.cumsum(steps) * COLUMN_NS
+        return covered.reshape(rows, self.columns)
+
+
+def _shares(ns: Ints) -> Shares:
+    return np.clip(ns * WHOLE // COLUMN_NS, 0, WHOLE).astype(np.uint8)
+
+
+def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+    gpu, leaves, gaps = scene.analysis.gpu, scene.leaves, scene.gaps
+    families = family_table()[outcome.cause]
+    sure = gaps.proved[leaves.gap] & proved
+    row = np.where(sure, PROVED, ASSUMED) + families
+    device = gaps.device[leaves.gap]
+    lanes = []
+    for span in gpu.spans:
+        mine = np.flatnonzero(device == span.device)
+        gone = np.flatnonzero(gaps.device == span.device)
+        busy = subtract(gpu.pending(span.device), (gaps.begin[gone], gaps.end[gone]))
+        rows = np.concatenate([row[mine], np.full(len(busy[0]), BUSY, np.int64)])
+        begin = np.concatenate([leaves.begin[mine], busy[0]])
+        end = np.concatenate([leaves.end[mine], busy[1]])
+        label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
+        lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
+    return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
+
+
+def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Shares:
+    begin, end = evidence.lost
+    lost = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
+    moments = [moment for finding in report.findings for moment in finding.moments_ns]
+    moments += [event.time_ns for event in report.events]
+    at = (np.array(moments, np.int64) + start_ns - grid.low) // COLUMN_NS
+    marks = np.zeros((2, grid.columns), np.uint8)
+    marks[LOST] = lost[0] > 0
+    marks[FINDING, at[(at >= 0) & (at < grid.columns)]] = 1
+    return marks
+
+
+def _threads(evidence: Evidence, grid: _Grid, now_ns: int) -> tuple[ThreadLane, ...]:
+    threads, calls, slices = evidence.threads, evidence.calls, evidence.slices
+    size = len(threads.tid)
+    in_calls = np.flatnonzero((calls["end"] > grid.low) & (calls["begin"] < grid.high))
+    in_slices = np.flatnonzero((slices["end"] > grid.low) & (slices["begin"] < grid.high))
+    seen = np.bincount(slices["row"][in_slices], minlength=size)
+    called = np.bincount(calls["row"][in_calls], minlength=size)
+    order = np.lexsort((-seen, -called))
+    chosen = order[(seen + called)[order] > 0][:MOST_THREADS]
+    place = np.full(size, -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    states = _states(evidence, grid, chosen, place, in_slices)
+    inside = _calls(evidence, grid, place, in_calls, len(chosen), now_ns)
+    return tuple(
+        ThreadLane(int(threads.pid[row]), int(threads.tid[row]), states[number], inside[number])
+        for number, row in enumerate(chosen.tolist())
+    )
+
+
+def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: Ints) -> Shares:
+    """[thread, STATE_ROWS, column]."""
+    slices, threads, count = evidence.slices, evidence.threads, len(chosen)
+    rows = rows[place[slices["row"][rows]] >= 0]
+    base = place[slices["row"][rows]] * STATE_ROWS
+    wait = evidence.waits[slices["syscall"][rows]].astype(np.int64)
+    # of a stay that has not ended nobody knows yet what it waits for
+    still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
+    wait[still & (wait == Wait.FAULT)] = Wait.OTHER
+    every, known, ended = np.arange(count), threads.known[chosen], threads.ended[chosen]
+    row = np.concatenate([base + BLOCKED + wait, base + QUEUED, every * STATE_ROWS + GONE])
+    begin = np.concatenate([slices["begin"][rows], slices["queued"][rows], ended])
+    last = np.full(count, grid.high, np.int64)
+    end = np.concatenate([slices["queued"][rows], slices["end"][rows], last])
+    ns = grid.time(count * STATE_ROWS, row, begin, end).reshape(count, STATE_ROWS, grid.columns)
+    seen = grid.time(count, every, known, last)  # a column before it was known stays unknown
+    ns[:, RUNNING] = np.maximum(seen - ns.sum(axis=1), 0)
+    return _shares(ns)
+
+
+def _calls(evidence: Evidence, grid: _Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
+    """[thread, call, column]; calls that have not returned count up to now."""
+    calls, still = evidence.calls, evidence.open_calls
+    kind = np.full(max(Group) + 1, len(CALL_WORDS) - 1, np.int64)
+    for group, number in _CALL_ROWS.items():
+        kind[group] = number
+    rows = rows[place[calls["row"][rows]] >= 0]
+    late = evidence.threads.row(still["tid"])
+    late_place = np.where(late >= 0, place[np.maximum(late, 0)], -1) if len(place) else late
+    waiting = np.flatnonzero(late_place >= 0)
+    groups = evidence.apis.group.take(still["op"][waiting], mode="clip")
+    row = np.concatenate(
+        [
+            place[calls["row"][rows]] * len(CALL_WORDS) + kind[evidence.group_of(rows)],
+            late_place[waiting] * len(CALL_WORDS) + kind[groups],
+        ]
+    )
+    begin = np.concatenate([calls["begin"][rows], still["begin"][waiting]])
+    end = np.concatenate([calls["end"][rows], np.full(len(waiting), now_ns, np.int64)])
+    ns = grid.time(count * len(CALL_WORDS), row, begin, end)
+    return _shares(ns.reshape(count, len(CALL_WORDS), grid.columns))

@@ -1,0 +1,83 @@
+"""Moments of a session worth going to: findings, losses, and what the user has marked."""
+
+from __future__ import annotations
+
+import threading
+from bisect import insort
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probes.source import MARKER, Sample
+
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
+
+FINDING, LOSS, MARKED = "finding", "loss", "marker"
+MOST = 4_000  # more cannot be told apart on any screen
+_AWAY_NS = 15_000_000_000  # a finding that was not told for so long is told anew
+_SILENCE_NS = 2_000_000_000  # no mark for so long: nothing was recorded meanwhile
+_AFTER_NS = 300_000_000  # a frame shows what came before it
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Landmark:
+    """A moment, CLOCK_MONOTONIC: the first frame that tells of it is at or shortly after it."""
+
+    time_ns: int
+    kind: str
+    text: str
+
+
+class Landmarks:
+    """Grows while a session is observed or read; one thread may add what another looks at."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._lock = threading.Lock()
+        self._all: list[Landmark] = []
+        self._told: dict[tuple[str, int], int] = {}
+        self._events: set[int] = set()
+        self._lost: int | None = None
+        self._mark_ns = 0
+
+    def since(self, start_ns: int) -> tuple[Landmark, ...]:
+        """Those at or after a moment, in order."""
+        with self._lock:
+            return tuple(landmark for landmark in self._all if landmark.time_ns >= start_ns)
+
+    def add(self, time_ns: int, kind: str, text: str) -> None:
+        """Add one; the oldest is forgotten when there are too many."""
+        with self._lock:
+            insort(self._all, Landmark(time_ns, kind, text))
+            del self._all[:-MOST]
+
+    def take_mark(self, time_ns: int, data: dict[str, Any]) -> None:
+        """Look whether events were lost before a mark, or nothing was observed for a while."""
+        lost = sum(int(count) for count in data.get("lost", {}).values())
+        if self._lost is not None and lost > self._lost:
+            self.add(time_ns, LOSS, f"{lost - self._lost} events lost")
+        elif self._mark_ns and time_ns - self._mark_ns > _SILENCE_NS:
+            self.add(time_ns, LOSS, f"nothing recorded for {(time_ns - self._mark_ns) / 1e9:.1f} s")
+        self._lost, self._mark_ns = lost, time_ns
+
+    def take_marker(self, sample: Sample) -> None:
+        """Take what the user has marked."""
+        self.add(sample.time_ns, MARKED, str(sample.data.get("text", "")))
+
+    def take_verdict(self, verdict: Verdict) -> None:
+        """Add what is told for the first time, or again after a while; verdicts come in the order of time."""
+        for finding in verdict.report.findings:
+            key = (finding.cause, finding.pid)
+            if verdict.end_ns - self._told.get(key, -_AWAY_NS) >= _AWAY_NS:
+                self.add(verdict.end_ns, FINDING, f"{finding.cause} {finding.title}")
+            self._told[key] = verdict.end_ns
+        for event in verdict.report.events:
+            at = verdict.start_ns + event.time_ns + event.ns
+            if at not in self._events:
+                self._events.add(at)
+                self.add(at + _AFTER_NS, FINDING, f"{event.cause} {event.title}")
+
+
+def marker(time_ns: int, text: str) -> Sample:
+    """A marker of the user's as it is recorded."""
+    return Sample(MARKER, time_ns, {"text": text})

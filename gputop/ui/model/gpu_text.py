@@ -1,0 +1,240 @@
+"""The figures of a GPU as a person reads them, and what each is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gputop import clock_events
+from gputop.format import NS_PER_S, escape_text, format_bytes, format_ns, format_percent, format_watts
+from gputop.frame import GpuRow
+from gputop.ui.model.look import Glyphs, Span
+
+STALE_NS = 2 * NS_PER_S
+NA = "n/a"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something that NVML says of a GPU.
+
+    Attributes:
+        label: What it is called.
+        keys: The fields of the row that it shows.
+        text: The figure in words, ``n/a`` when it is not known.
+    """
+
+    label: str
+    keys: tuple[str, ...]
+    text: Callable[[GpuRow, Glyphs], str]
+
+
+def _value(value: float | None, unit: str) -> str:
+    return NA if value is None else f"{format_percent(value)}{unit}"
+
+
+def percent_text(value: float | None) -> str:
+    """A share: ``38%``, ``0.4%``."""
+    return _value(value, "%")
+
+
+def rate_text(size: int | None) -> str:
+    """A throughput: ``1.5G/s``."""
+    return NA if size is None else f"{format_bytes(size)}/s"
+
+
+def memory_text(gpu: GpuRow) -> str:
+    """Used and total memory: ``61.0G/80.0G``."""
+    if gpu.memory_used_bytes is None and gpu.memory_total_bytes is None:
+        return NA
+    return f"{format_bytes(gpu.memory_used_bytes)}/{format_bytes(gpu.memory_total_bytes)}"
+
+
+def power_text(gpu: GpuRow) -> str:
+    """Power drawn and its limit: ``212/700W``."""
+    if gpu.power_milliwatts is None:
+        return NA
+    if gpu.power_limit_milliwatts is None:
+        return format_watts(gpu.power_milliwatts)
+    return f"{gpu.power_milliwatts / 1000:.0f}/{format_watts(gpu.power_limit_milliwatts)}"
+
+
+def temperature_text(gpu: GpuRow, glyphs: Glyphs) -> str:
+    """Temperature: ``34°C``."""
+    return _value(gpu.temperature_celsius, "C" if glyphs.ascii else "°C")
+
+
+def clock_text(gpu: GpuRow, glyphs: Glyphs) -> str:
+    """Clock of the multiprocessors, with a warning sign while it is held down: ``1755MHz``."""
+    if gpu.sm_clock_mhz is None:
+        return NA
+    sign = glyphs.warning if slowed(gpu) else ""
+    return f"{sign}{gpu.sm_clock_mhz}MHz"
+
+
+def slowed(gpu: GpuRow) -> bool:
+    """Whether heat or the supply holds the clocks down: that is time lost."""
+    return clock_events.held_down(gpu.clock_event_reasons)
+
+
+def held_text(gpu: GpuRow) -> str:
+    """Why the clocks are as they are: ``power limit, temperature``; ``nothing`` holds free clocks."""
+    if gpu.clock_events is None:
+        return NA
+    return escape_text(", ".join(gpu.clock_events)) or "nothing"
+
+
+def both_ways(received: int | None, sent: int | None) -> str:
+    """Throughput to and from the GPU, without its unit: ``1.5G/300M``."""
+    if received is None and sent is None:
+        return NA
+    return f"{format_bytes(received)}/{format_bytes(sent)}"
+
+
+def ecc_text(gpu: GpuRow) -> str:
+    """Errors of memory that were corrected, and those that were not: ``3/0``."""
+    if gpu.ecc_corrected_errors is None and gpu.ecc_uncorrected_errors is None:
+        return NA
+    return f"{_count(gpu.ecc_corrected_errors)}/{_count(gpu.ecc_uncorrected_errors)}"
+
+
+def video_text(gpu: GpuRow) -> str:
+    """What encoder and decoder do: ``20/0``."""
+    if gpu.encoder_percent is None and gpu.decoder_percent is None:
+        return NA
+    return f"{_count(gpu.encoder_percent)}/{_count(gpu.decoder_percent)}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _used_text(gpu: GpuRow, _: Glyphs) -> str:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    share = f" {100 * used / total:.0f}%" if used is not None and total else ""
+    return memory_text(gpu) + share
+
+
+def _clock_of(now: int | None, most: int | None) -> str:
+    if now is None:
+        return NA
+    return f"{now} of {most} MHz" if most is not None else f"{now} MHz"
+
+
+def _link_text(gpu: GpuRow, _: Glyphs) -> str:
+    """Generation and lanes, and what they could be where that is more: ``gen 4/5 x16``."""
+    if gpu.pcie_generation is None or gpu.pcie_width is None:
+        return NA
+    return (
+        f"gen {_of(gpu.pcie_generation, gpu.pcie_generation_max)} x{_of(gpu.pcie_width, gpu.pcie_width_max)}"
+    )
+
+
+def _of(now: int, most: int | None) -> str:
+    return f"{now}/{most}" if most is not None and most != now else str(now)
+
+
+def _percent(label: str, key: str) -> Figure:
+    return Figure(label, (key,), lambda gpu, _: percent_text(getattr(gpu, key)))
+
+
+def _rate(label: str, key: str) -> Figure:
+    return Figure(label, (key,), lambda gpu, _: rate_text(getattr(gpu, key)))
+
+
+def _number(label: str, key: str, form: str = "{}") -> Figure:
+    return Figure(
+        label, (key,), lambda gpu, _: NA if getattr(gpu, key) is None else form.format(getattr(gpu, key))
+    )
+
+
+SECTIONS: tuple[tuple[str, tuple[Figure, ...]], ...] = (
+    (
+        "Activity",
+        (
+            _percent("utilisation", "utilization_percent"),
+            _percent("SMs active", "sm_active_percent"),
+            _percent("SM occupancy", "sm_occupancy_percent"),
+            _percent("tensor cores", "tensor_active_percent"),
+            _percent("DRAM bandwidth", "dram_bandwidth_percent"),
+            _percent("memory busy", "memory_utilization_percent"),
+            _percent("encoder", "encoder_percent"),
+            _percent("decoder", "decoder_percent"),
+        ),
+    ),
+    (
+        "Memory",
+        (
+            Figure("used", ("memory_used_bytes", "memory_total_bytes"), _used_text),
+            _number("ECC corrected", "ecc_corrected_errors"),
+            _number("ECC uncorrected", "ecc_uncorrected_errors"),
+            _number("ECC corr. ever", "ecc_corrected_total"),
+            _number("ECC uncorr. ever", "ecc_uncorrected_total"),
+        ),
+    ),
+    (
+        "Power",
+        (
+            Figure(
+                "power / limit", ("power_milliwatts", "power_limit_milliwatts"), lambda g, _: power_text(g)
+            ),
+            Figure("temperature", ("temperature_celsius",), temperature_text),
+            _percent("fan", "fan_percent"),
+            _number("state", "performance_state", "P{}"),
+            Figure(
+                "SM clock",
+                ("sm_clock_mhz", "sm_clock_max_mhz"),
+                lambda g, _: _clock_of(g.sm_clock_mhz, g.sm_clock_max_mhz),
+            ),
+            Figure(
+                "memory clock",
+                ("memory_clock_mhz", "memory_clock_max_mhz"),
+                lambda g, _: _clock_of(g.memory_clock_mhz, g.memory_clock_max_mhz),
+            ),
+            Figure("clocks held by", ("clock_event_reasons",), lambda g, _: held_text(g)),
+        ),
+    ),
+    (
+        "Links",
+        (
+            _rate("PCIe received", "pcie_rx_bytes_per_second"),
+            _rate("PCIe sent", "pcie_tx_bytes_per_second"),
+            Figure(
+                "PCIe link",
+                ("pcie_generation", "pcie_width", "pcie_generation_max", "pcie_width_max"),
+                _link_text,
+            ),
+            _rate("NVLink received", "nvlink_rx_bytes_per_second"),
+            _rate("NVLink sent", "nvlink_tx_bytes_per_second"),
+        ),
+    ),
+)
+_LABELS = {key: figure.label for _, figures in SECTIONS for figure in figures for key in figure.keys} | {
+    "mig_enabled": "MIG",
+    "mig": "MIG",
+    "processes": "processes",
+    "process_utilization": "use by process",
+    "pci_bus_id": "PCI address",
+}
+
+
+def trouble(gpu: GpuRow, glyphs: Glyphs) -> Span | None:
+    """Why a GPU has no figures at all: it is lost, or NVML does not answer; None when all is well."""
+    if gpu.lost:
+        return f"{glyphs.warning} {escape_text(gpu.lost)}", "alert"
+    if gpu.age_ns >= STALE_NS:
+        return f"? no sample for {format_ns(gpu.age_ns)}", "unknown"
+    return None
+
+
+def reasons(gpu: GpuRow) -> list[str]:
+    """Why figures are not there, a sentence for each reason: ``n/a: fan, encoder: not offered …``."""
+    if gpu.lost:
+        return [f"{NA}: all figures: {escape_text(gpu.lost)}"]
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in gpu.unavailable:
+        label = _LABELS.get(key, escape_text(key))
+        labels = by_reason.setdefault(reason, [])
+        if label not in labels:
+            labels.append(label)
+    return [f"{NA}: {', '.join(labels)}: {escape_text(reason)}" for reason, labels in by_reason.items()]

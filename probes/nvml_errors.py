@@ -1,0 +1,44 @@
+"""NVML's refusals in words, and which of them mean that the GPU is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+NOT_ASKED = "not asked yet"
+NOT_WITH_MIG = "not offered while the GPU is cut into instances (MIG)"
+_LOST = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU has to be reset",
+}
+_REASONS = _LOST | {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not offered by this GPU",
+    pynvml.NVML_ERROR_NO_PERMISSION: "not permitted for this user",
+    pynvml.NVML_ERROR_UNKNOWN: "NVML reports an unknown error",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "not offered by this driver",
+    pynvml.NVML_ERROR_NOT_FOUND: "NVML has no such figure now",
+}
+
+
+class RefusalError(Exception):
+    """A figure is not to be had for a reason that NVML has no code for; the message says it."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a figure is not to be had.
+
+    Args:
+        error: What a question raised.
+    """
+    if isinstance(error, pynvml.NVMLError):
+        code: Any = getattr(error, "value", None)
+        return _REASONS.get(code, str(error))
+    if isinstance(error, AttributeError):
+        return "not known to the installed nvidia-ml-py: pip install -U nvidia-ml-py"
+    return str(error)
+
+
+def is_loss(error: Exception) -> bool:
+    """Whether an error means that the GPU answers nothing any more."""
+    return isinstance(error, pynvml.NVMLError) and getattr(error, "value", None) in _LOST

@@ -1,0 +1,228 @@
+"""Small made-up programs, one for each cause that no recording shows: what docs/causes/ prints of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from probes.schema import Kind, OffFlag
+from probes.source import GPUS, Sample
+from tests import items
+from tests.items import START
+from tests.programs import (
+    COPY_ASYNC,
+    D2H,
+    DEVICE_SYNC,
+    FSYNC,
+    FUTEX,
+    H2D,
+    LAUNCH,
+    MAIN,
+    PREAD,
+    RECVFROM,
+    SYNC,
+    US,
+    Program,
+    started,
+)
+
+WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
+STEPS, STEP_US, BUSY_US = 40, 12_000, 4_000
+FAULT, MUNMAP = 0xFFFF, 11  # no system call; one that changes the address space
+IRQ, FORCED = int(OffFlag.WAKER_IRQ), int(OffFlag.QUEUED)
+Between = Callable[[Program, int], None]
+
+
+def loop(between: Between, *waits: str) -> Program:
+    """Steps that launch, wait 4 ms for the GPU, and do something for up to 8 ms before the next launch."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        for wait in waits or (SYNC,):
+            program.call(wait, begin + 20, begin + BUSY_US)
+        between(program, begin + BUSY_US)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
+def nothing(_program: Program, _at: int) -> None:
+    """The thread computes by itself."""
+
+
+def scalar() -> Program:
+    """``loss.item()`` each step."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(COPY_ASYNC, begin + 20, begin + 30, kind=D2H, bytes=4)
+        program.call(SYNC, begin + 40, begin + 9000)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
+def launches() -> Program:
+    """150 launches of 5 us, one every 15 us, then a short wait."""
+    program, now = started(), 0
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for _ in range(30):
+        for _ in range(150):
+            program.call(LAUNCH, now, now + 5)
+            now += 15
+        program.call(SYNC, now, now + 20)
+        now += 30
+    return program
+
+
+def printed() -> Program:
+    """Every 200 ms a tensor of 200 elements is printed."""
+    program, now = started(), 0
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for _ in range(5):
+        program.call(LAUNCH, now, now + 10)
+        program.call(SYNC, now + 20, now + 20_000)
+        now += 20_030
+        for _ in range(200):
+            program.call(COPY_ASYNC, now, now + 5, kind=D2H, bytes=4)
+            program.call(SYNC, now + 5, now + 15)
+            now += 40
+    program.call(LAUNCH, now, now + 10)
+    return program
+
+
+def loader(does: Between) -> Program:
+    """A worker process prepares the batch; ``does`` is what it does for 7 ms."""
+
+    def waits(program: Program, at: int) -> None:
+        program.off(at + 10, at + 7900, op=0, waker_pid=WORKER, waker_tid=WORKER)
+        does(program, at + 500)
+        program.call(COPY_ASYNC, at + 7950, at + 7980, kind=H2D, bytes=4 << 20)
+
+    program = loop(waits)
+    program.starts(WORKER, maker=MAIN)
+    program.samples.append(items.names(START, {WORKER: "pt_data_worker"}, pid=WORKER))
+    return program
+
+
+def starved(program: Program, at: int) -> None:
+    """It is ready to run, and a video encoder has its CPU."""
+    program.preempted(at, at + 7000, pid=WORKER, queue_cpu=1)
+    stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
+    program.records.append(items.event(Kind.OCCUPANT, START + (at + 7000) * US, **stint))
+    program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))
+
+
+def stays(op: int, **more: int) -> Between:
+    """The main thread, or another one, sleeps for 7 ms in a system call."""
+
+    def between(program: Program, at: int) -> None:
+        program.off(at + 100, at + 7100, op=op, **more)
+
+    return between
+
+
+def throttled(program: Program, at: int) -> None:
+    """The quota runs out in the middle of the host's work."""
+    program.off(at + 500, at + 7500, at + 7490, flags=FORCED | int(OffFlag.THROTTLED))
+
+
+def late() -> Program:
+    """A wait that sleeps is woken after 4 ms, and gets a CPU 3 ms later."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.off(begin + 30, begin + 7000, begin + 4000, op=16, flags=IRQ, queue_cpu=1)
+        program.call(SYNC, begin + 20, begin + 7010)
+        stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 3000 * US}
+        program.records.append(items.event(Kind.OCCUPANT, START + (begin + 7000) * US, **stint))
+        program.call(LAUNCH, begin + 7020, begin + 7030)
+        program.call(SYNC, begin + 7040, begin + STEP_US - 5)
+    program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))
+    return program
+
+
+def locked() -> Program:
+    """Another thread of the process holds the GIL."""
+    program = loop(stays(FUTEX, waker_pid=MAIN, waker_tid=HOLDER))
+    program.thread(HOLDER)
+    program.samples.append(items.names(START, {HOLDER: "logger"}))
+    return program
+
+
+def inside(*calls: str) -> Program:
+    """CUDA calls of 3 ms each between the wait and the next launch."""
+
+    def between(program: Program, at: int) -> None:
+        for number, call in enumerate(calls):
+            program.call(call, at + 100 + number * 3100, at + 3100 + number * 3100, bytes=8 << 20)
+
+    return loop(between)
+
+
+def ranks() -> Program:
+    """Two processes on two GPUs; the second comes 6 ms late to each collective."""
+    program = started()
+    program.starts(OTHER)
+    for pid, wait in ((MAIN, 0), (OTHER, 6000)):
+        program.call("cudaSetDevice", 0, 5, pid=pid, aux=pid // OTHER)
+        program.samples.append(items.names(START, {pid: "python"}, pid=pid))
+        for begin in range(10, STEPS * STEP_US, STEP_US):
+            program.call(LAUNCH, begin, begin + 10, pid=pid)
+            program.call("ncclAllReduce", begin + 100 + wait, begin + 120 + wait, pid=pid, bytes=1 << 20)
+            program.call(SYNC, begin + 130 + wait, begin + STEP_US - 20, pid=pid)
+    return program
+
+
+def hot() -> Program:
+    """Heat holds the clock at 1200 of 1980 MHz in the second half."""
+    program = loop(nothing)
+    program.records.clear()
+    program.starts(MAIN)
+    for begin in range(0, 2_000_000, 10_000):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 9_990)
+    for number in range(1, 9):
+        held = number > 4
+        row = items.gpus(START, 100).data["gpus"][0] | {
+            "sm_clock_mhz": 1200 if held else 1980,
+            "sm_clock_max_mhz": 1980,
+            "clock_event_reasons": 0x40 if held else 0,
+        }
+        program.samples.append(Sample(GPUS, START + number * 249_000 * US, {"gpus": [row]}))
+    return program
+
+
+def shared() -> Program:
+    """Two processes launch on one GPU and wait at the same time."""
+    program = started()
+    program.starts(OTHER)
+    for pid in (MAIN, OTHER):
+        program.samples.append(items.names(START, {pid: "python"}, pid=pid))
+        for begin in range(0, STEPS * STEP_US, STEP_US):
+            program.call(LAUNCH, begin + pid, begin + pid + 10, pid=pid)
+            program.call(SYNC, begin + 100, begin + 11_900, pid=pid)
+    return program
+
+
+STORIES: dict[str, Callable[[], Program]] = {
+    "C01": scalar,
+    "C03": lambda: loop(nothing, DEVICE_SYNC),
+    "C06": launches,
+    "C07": printed,
+    "C09": lambda: loader(starved),
+    "C10": lambda: loader(stays(PREAD, pid=WORKER)),
+    "C11": lambda: loader(stays(FAULT, pid=WORKER)),
+    "C14": lambda: loop(throttled),
+    "C15": late,
+    "C16": locked,
+    "C17": lambda: loop(stays(MUNMAP)),
+    "C18": lambda: loop(stays(FSYNC)),
+    "C19": lambda: loop(stays(RECVFROM, waker_pid=STRANGER, waker_tid=STRANGER)),
+    "C20": lambda: inside("cudaMalloc", "cudaFree"),
+    "C21": lambda: inside("cudaHostAlloc", "cudaFreeHost"),
+    "C22": lambda: inside("cudaGraphInstantiate", "cudaLibraryLoadData"),
+    "C23": ranks,
+    "C24": hot,
+    "C25": shared,
+}

@@ -1,0 +1,200 @@
+"""The lanes of the timeline: what each column says, exactly, and never more than is known."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputop.explain.apiclass import Group
+from gputop.explain.build import examine
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.families import FAMILIES, UNEXPLAINED, family_table
+from gputop.explain.lanes import (
+    ASSUMED,
+    BLOCKED,
+    BUSY,
+    CALL_WORDS,
+    COLUMN_NS,
+    FINDING,
+    GONE,
+    LOST,
+    PROVED,
+    QUEUED,
+    RUNNING,
+    WHOLE,
+    Lanes,
+    _Grid,
+    lanes_of,
+)
+from gputop.explain.waits import Wait
+from gputop.player import ReplayFeed
+from probes import api
+from probes.schema import Kind
+from replay.reader import SessionReader
+from tests import items
+from tests.items import MS, START
+from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, started
+
+COLUMN_US = COLUMN_NS // US
+SYNC_ROW = next(row for row, family in enumerate(FAMILIES) if "C03" in family.causes)
+
+
+def loop(steps: int = 20, step_us: int = 100_000) -> Program:
+    """Steps of 100 ms: half of each the GPU works and the host waits, half the host computes."""
+    program = started()
+    for begin in range(0, steps * step_us, step_us):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + step_us // 2)
+    program.call(LAUNCH, steps * step_us, steps * step_us + 10)
+    return program
+
+
+def lanes(program: Program, dropped: list[int] | None = None) -> Lanes:
+    """The lanes of all of a program's time."""
+    evidence = program.evidence(dropped)
+    report, scene, outcome = examine(evidence, None, (START, evidence.end_ns))
+    return lanes_of(scene, outcome, report, START)
+
+
+def test_a_gpu_is_busy_then_provably_idle_by_cause_column_by_column() -> None:
+    found = lanes(loop())
+    assert (found.first, found.columns) == (START // COLUMN_NS, 40)
+    (gpu,) = found.gpus
+    assert gpu.label == "GPU 0"
+    assert (gpu.shares[BUSY, 0::2] >= WHOLE - 2).all()
+    assert (gpu.shares[PROVED + SYNC_ROW, 1::2] == WHOLE).all()
+    assert not gpu.shares[PROVED + SYNC_ROW, 0::2].any()
+    assert not gpu.shares[ASSUMED:].any()
+
+
+def test_what_is_not_proved_is_told_apart() -> None:
+    (gpu,) = lanes(attached(loop())).gpus
+    assert not gpu.shares[PROVED:ASSUMED].any()
+    assert (gpu.shares[ASSUMED + SYNC_ROW, 1::2] == WHOLE).all()
+
+
+def test_time_between_a_launch_and_nothing_that_waits_stays_unknown() -> None:
+    program = started()
+    for begin in range(0, 1_000_000, 10_000):
+        program.call(LAUNCH, begin, begin + 10)
+    (gpu,) = lanes(program).gpus
+    assert not gpu.shares.any()
+
+
+def test_shares_never_exceed_a_column_and_sum_up_to_the_report() -> None:
+    program = loop(steps=37, step_us=7_000)
+    evidence = program.evidence()
+    report, scene, outcome = examine(evidence, None, (START, evidence.end_ns))
+    (gpu,) = lanes_of(scene, outcome, report, START).gpus
+    assert (gpu.shares.sum(axis=0, dtype=np.int64) <= WHOLE).all()
+    told = int(gpu.shares[PROVED:ASSUMED].sum()) * COLUMN_NS / WHOLE
+    tail = COLUMN_NS  # the last column is not whole, so it is left out
+    assert report.idle.lower - tail - 40 * COLUMN_NS // WHOLE <= told <= report.idle.lower
+
+
+def test_a_thread_runs_waits_for_a_cpu_sleeps_and_ends() -> None:
+    program = loop(steps=2, step_us=500_000)
+    program.thread(11, at=100_000)
+    program.off(200_000, 400_000, queued=300_000, tid=11, pid=MAIN, op=PREAD)
+    program.records.append(items.event(Kind.EXIT, START + 500_000 * US, pid=MAIN, tid=11))
+    found = lanes(program)
+    (worker,) = [lane for lane in found.threads if lane.tid == 11]
+    rows = (
+        (None, 0, 2),
+        (RUNNING, 2, 4),
+        (BLOCKED + Wait.DISK, 4, 6),
+        (QUEUED, 6, 8),
+        (RUNNING, 8, 10),
+        (GONE, 10, found.columns),
+    )
+    for row, first, end in rows:
+        part = worker.states[:, first:end]
+        assert part.sum() == (0 if row is None else WHOLE * (end - first)), row
+        assert row is None or (part[row] == WHOLE).all(), row
+
+
+def test_a_thread_is_in_the_calls_that_it_makes_those_not_returned_too() -> None:
+    program = loop(steps=4, step_us=200_000)
+    program.opened = [{"tid": MAIN, "op": api.OP_OF[SYNC], "call_since": START + 900_000 * US}]
+    program.length_us = 1_200_000
+    (main,) = lanes(program).threads
+    sync = CALL_WORDS.index("sync")
+    assert (main.calls[sync, 0:2] >= WHOLE - 1).all()
+    assert not main.calls[:, 2:4].any()
+    assert (main.calls[sync, 18:24] == WHOLE).all()
+
+
+def test_threads_that_call_cuda_come_first_and_there_are_not_too_many() -> None:
+    program = loop(steps=2)
+    for tid in range(100, 300):
+        program.off(50_000, 60_000, tid=tid, pid=MAIN)
+    found = lanes(program).threads
+    assert len(found) == 64
+    assert found[0].tid == MAIN
+
+
+def test_lost_records_and_the_worst_moments_of_findings_are_marked() -> None:
+    marks = lanes(loop()).marks
+    assert not marks[LOST].any()
+    assert set(np.flatnonzero(marks[FINDING]) % 2) == {1}, "where the gaps begin"
+    # the fourth record is lost: the launch of the second step
+    torn = lanes(loop(), dropped=[3])
+    assert torn.marks[LOST].any()
+    assert not torn.gpus[0].shares[PROVED:ASSUMED, 1].any(), "a gap with a loss in it is not told"
+
+
+def test_every_cause_has_a_family_and_every_group_of_calls_a_row() -> None:
+    table = family_table()
+    assert len(table) == len(CATALOGUE) + 1
+    assert UNEXPLAINED not in table[:-1]
+    assert table[-1] == UNEXPLAINED
+    letters = [family.letter for family in FAMILIES]
+    assert len(set(letters)) == len(letters)
+    assert max(Group) < 32
+
+
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-80, 400), st.integers(0, 300)), min_size=0, max_size=30
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(intervals=INTERVALS, first=st.integers(0, 3), columns=st.integers(0, 5))
+def test_the_time_of_columns_is_that_of_counting_each_millisecond(
+    intervals: list[tuple[int, int, int]], first: int, columns: int
+) -> None:
+    grid = _Grid(first, columns)
+    row, begin, end = (np.array(part, np.int64) for part in zip(*intervals, strict=True)) if intervals else (
+        np.zeros(0, np.int64) for _ in range(3)
+    )  # fmt: skip
+    end = begin + end
+    counted = np.zeros((3, columns), np.int64)
+    for one, low, high in zip(row.tolist(), begin.tolist(), end.tolist(), strict=True):
+        for millisecond in range(low, high):
+            column = millisecond // (COLUMN_NS // MS) - first
+            if 0 <= column < columns:
+                counted[one, column] += 1
+    assert (grid.time(3, row, begin * MS, end * MS) == counted * MS).all()
+
+
+def test_lanes_are_equal_when_they_say_the_same() -> None:
+    assert lanes(loop()) == lanes(loop())
+    assert lanes(loop()) != lanes(loop(steps=19))
+
+
+def test_a_replay_hands_the_lanes_to_the_screen() -> None:
+    reader = SessionReader(Path(__file__).parent.parent / "recordings" / "numpy-sync.msgpack")
+    feed = ReplayFeed(reader, len(reader.marks) - 4, playing=False)
+    feed.start()
+    until = time.monotonic() + 20
+    while feed.explained().report is None and time.monotonic() < until:
+        time.sleep(0.01)
+    found = feed.explained().lanes
+    feed.close()
+    assert found is not None
+    sync = found.gpus[0].shares[PROVED + SYNC_ROW].sum() / WHOLE
+    assert sync > 0.5 * found.columns, "three quarters of the time a tensor is read"

@@ -1,0 +1,143 @@
+"""nvitop, which knows nothing of the simulation, runs on it and shows what gputop's GPU pane shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import skip_or_fail
+from gpu_rows_support import ROOT
+from simgpu_programs.harness import Bench
+
+from gputop.simgpu import build
+
+HALF_BUSY = (
+    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(1 << 30); print('ready', flush=True)\n"
+    "t = time.monotonic()\n"
+    "while True:\n"
+    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
+)
+SETTINGS = {
+    "SIMGPU_DEVICES": "3",
+    "SIMGPU_NVML_FAULT": "ecc:3:1@0,encoder:20@0,mig:2@1,lost:2,throttle:0x4:900@0",
+}
+# both in one process, as it can load one NVML library only: gputop's thread first, then nvitop at once
+_BOTH = """
+import json, sys, time
+from pathlib import Path
+from probes.nvml import NvmlSampler
+from gputop.facts import Facts
+from gputop.frame_json import _gpu
+from gputop.gpus import gpu_rows
+sampler = NvmlSampler(0.1, Path(sys.argv[1]))
+sampler.wait_complete(10)
+from nvitop import Device
+time.sleep(0.3)
+def figures(device):
+    snapshot = device.as_snapshot()
+    return {key: getattr(snapshot, key) for key in device.SNAPSHOT_KEYS} | {
+        "processes": {pid: one.gpu_memory() for pid, one in device.processes().items()},
+        "sm": [one.gpu_sm_utilization() for one in device.processes().values()],
+        "instances": [one.as_snapshot().memory_info for one in device.mig_devices()]}
+theirs = [figures(device) for device in Device.all()]
+sample = sampler.latest()
+ours = [_gpu(row) for row in gpu_rows(sample, {}, sample.time_ns, Facts())]
+print(json.dumps([theirs, ours], default=str))
+sampler.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A machine with one GPU at work, one that is cut and one that is lost."""
+    try:
+        import nvitop  # noqa: F401
+    except ImportError:
+        skip_or_fail("nvitop not found: pip install nvitop")
+    machine = Bench(tmp_path_factory.mktemp("nvitop"))
+    workload = machine.start(HALF_BUSY, SIMGPU_DEVICES="3")
+    assert workload.stdout is not None
+    assert workload.stdout.readline() == "ready\n"
+    time.sleep(0.6)
+    yield machine
+    workload.kill()
+    workload.wait()
+
+
+def run(bench: Bench, *command: str) -> subprocess.CompletedProcess[str]:
+    """A program on the simulated GPUs."""
+    env = bench.env | SETTINGS | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def both(bench: Bench) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    done = run(bench, sys.executable, "-c", _BOTH, str(build.nvml_path()))
+    assert done.returncode == 0, done.stderr
+    theirs, ours = json.loads(done.stdout)
+    return theirs, ours
+
+
+def test_its_screen_comes_without_an_error(bench: Bench) -> None:
+    nvitop = Path(sys.executable).with_name("nvitop")
+    done = run(bench, str(nvitop), "--once")
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("SimGPU 80GB", "1280MiB / 80.00GiB", "/ 700W", "3g.40gb @ GI/CI: 1/0", "GPU is Lost"):
+        assert text in done.stdout
+
+
+PAIRS = (  # nvitop's name, gputop's name, what one of nvitop's is worth
+    ("uuid", "uuid", None),
+    ("bus_id", "pci_bus_id", None),
+    ("memory_used", "memory_used_bytes", 1),
+    ("memory_total", "memory_total_bytes", 1),
+    ("power_limit", "power_limit_milliwatts", 1),
+    ("encoder_utilization", "encoder_percent", 1),
+    ("decoder_utilization", "decoder_percent", 1),
+    ("sm_clock", "sm_clock_mhz", 1),
+    ("memory_clock", "memory_clock_mhz", 1),
+    ("total_volatile_uncorrected_ecc_errors", "ecc_uncorrected_errors", 1),
+    ("pcie_tx_throughput", "pcie_tx_bytes_per_second", 1024),
+)
+
+
+@pytest.mark.parametrize(("their_key", "our_key", "unit"), PAIRS, ids=[pair[1] for pair in PAIRS])
+def test_what_does_not_move_is_the_same(both: Any, their_key: str, our_key: str, unit: int | None) -> None:
+    for their, our in list(zip(*both, strict=True))[:2]:
+        value = their[their_key]
+        if value == "N/A":
+            assert our[our_key] is None
+            assert our["unavailable"][our_key]
+        else:
+            assert our[our_key] == (value if unit is None else int(value) * unit)
+
+
+def test_what_moves_is_about_the_same(both: Any) -> None:
+    their, our = both[0][0], both[1][0]
+    near = {"gpu_utilization": "utilization_percent", "temperature": "temperature_celsius"}
+    for their_key, our_key in (near | {"fan_speed": "fan_percent"}).items():
+        assert our[our_key] == pytest.approx(int(their[their_key]), abs=15)
+    assert our["power_milliwatts"] == pytest.approx(int(their["power_usage"]), rel=0.25)
+    assert 30 <= our["utilization_percent"] <= 70
+
+
+def test_the_same_processes_hold_the_same_memory(both: Any) -> None:
+    their, our = both[0][0], both[1][0]
+    assert {str(one["pid"]): one["memory_bytes"] for one in our["processes"]} == their["processes"]
+    assert our["processes"][0]["sm_percent"] == pytest.approx(their["sm"][0], abs=20)
+
+
+def test_the_same_instances_and_the_same_loss(both: Any) -> None:
+    theirs, ours = both
+    assert [row["mig_enabled"] for row in ours[:2]] == [False, True]
+    assert [row["mig_mode"] for row in theirs[:2]] == ["Disabled", "Enabled"]
+    assert len(theirs[1]["instances"]) == len(ours[1]["mig"]) == 2
+    assert ours[2]["lost"] == "the GPU is lost"
+    assert ours[2]["power_milliwatts"] is None

@@ -1,0 +1,263 @@
+"""Live, held, gone back, recorded on request: the feed of the live screen over a source made by hand."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import items as made
+import pytest
+import test_history as histories
+
+from gputop.explain.survey import Survey
+from gputop.feeds import LiveFeed
+from gputop.frame import Frame
+from gputop.landmarks import MARKED
+from gputop.player import frame_at
+from gputop.recorder import Recorder
+from probes.source import Item
+from replay.format import SessionError
+from replay.history import History
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
+
+TICK = histories.TICK
+
+
+class Source:
+    """Yields what it is given."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = dict(made.HEADER)
+        self.given: queue.Queue[Item | Exception | None] = queue.Queue()
+        self._session = histories.session(1_000)
+
+    def go(self, marks: int) -> None:
+        """That many marks more of the session."""
+        while marks:
+            item = next(self._session)
+            self.given.put(item)
+            marks -= getattr(item, "kind", "") == "mark"
+
+    def items(self) -> Iterator[Item]:
+        """What was given, until it is closed."""
+        while (item := self.given.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def close(self) -> None:
+        """End after what was given."""
+        self.given.put(None)
+
+
+class Live:
+    """A live feed, its source, and every frame that was live."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        self.source = Source()
+        self.history = History(self.source.header, directory=str(directory), **limits)
+        self.recorder = Recorder(self.history)
+        self.feed = LiveFeed(self.source, recorder=self.recorder)
+        self.feed.start()
+        self.time = self.feed.transport
+        self.frames: list[Frame] = []
+
+    def go(self, marks: int) -> None:
+        """Observe that many marks more, one by one."""
+        for _ in range(marks):
+            self.source.go(1)
+            until(lambda: self.feed._frame is not None and self.feed._frame not in self.frames[-1:])
+            assert self.feed._frame is not None
+            self.frames.append(self.feed._frame)
+
+    def shown(self) -> int:
+        """The number of the frame that is shown."""
+        frame = self.feed.latest()
+        return frame.number if frame is not None else 0
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    """A live feed of 24 marks, 6 s."""
+    made_here = Live(tmp_path)
+    made_here.go(24)
+    yield made_here
+    made_here.feed.close()
+
+
+def test_held_the_frame_stays_while_observing_goes_on_and_l_returns(live: Live) -> None:
+    live.time.toggle()
+    live.go(4)
+    assert live.shown() == 24
+    assert not live.time.live
+    assert live.time.end_ns - live.time.position_ns == 4 * TICK
+    live.time.go_live()
+    assert live.shown() == 28
+    assert live.time.live
+
+
+def test_what_is_stepped_back_to_is_what_was_live_then(live: Live) -> None:
+    for number in (23, 22, 21):
+        live.time.step(-1)
+        until(lambda number=number: live.shown() == number)  # type: ignore[misc]
+        assert live.feed.latest() == live.frames[number - 1]
+    live.go(2)
+    live.time.step(1)
+    until(lambda: live.shown() == 22)
+    live.time.seek(live.time.start_ns)
+    until(lambda: live.shown() == 1)
+    live.time.step(-5)
+    live.time.seek(live.time.end_ns)
+    until(lambda: live.shown() == 26)
+    assert live.feed.latest() == live.frames[25]
+    assert not live.time.live
+
+
+def test_played_fast_it_catches_up_and_is_live_again(live: Live) -> None:
+    live.time.seek(live.time.start_ns)
+    live.time.set_speed(64.0)
+    live.time.toggle()
+    until(lambda: live.shown() == 24 and live.time.live)
+    assert live.time.speed == 1.0
+
+
+def test_many_steps_at_once_end_where_they_should(live: Live) -> None:
+    for _ in range(15):
+        live.time.step(-1)
+        live.feed.latest()
+    until(lambda: live.shown() == 9)
+
+
+def test_the_past_is_explained_anew_and_the_moment_held_as_it_was(live: Live) -> None:
+    until(lambda: live.feed.explained().report is not None)
+    live.time.toggle()
+    held = live.feed.explained()
+    live.go(3)
+    assert live.feed.explained() is held
+    live.time.step(-8)
+    until(lambda: live.feed.explained().end_ns == live.frames[15].time_ns)
+
+
+def test_what_the_history_drops_stays_on_the_screen(tmp_path: Path) -> None:
+    live = Live(tmp_path, span_ns=4 * made.SECOND)
+    live.go(12)
+    live.time.step(-1)
+    until(lambda: live.shown() == 11)
+    live.go(30)
+    assert live.shown() == 11
+    assert live.time.position_ns < live.time.start_ns
+    live.time.step(-1)
+    until(lambda: live.shown() == (live.time.start_ns - made.START) // TICK + 1)
+    live.feed.close()
+
+
+def test_without_a_history_space_holds_and_lets_go(tmp_path: Path) -> None:
+    live = Live(tmp_path / "missing")
+    live.go(3)
+    assert any("live history" in problem for problem in live.frames[-1].problems)
+    live.time.toggle()
+    live.go(2)
+    live.time.step(-1)
+    assert live.shown() == 3
+    live.time.toggle()
+    assert live.shown() == 5
+    assert live.time.live
+    live.feed.close()
+
+
+def test_a_source_that_dies_says_so_and_its_past_can_be_looked_at(live: Live) -> None:
+    live.source.given.put(RuntimeError("the ring is gone"))
+    until(lambda: live.feed.failure() is not None)
+    assert live.feed.failure() == "observing stopped: RuntimeError: the ring is gone"
+    live.time.step(-3)
+    until(lambda: live.shown() == 21)
+
+
+def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_path: Path) -> None:
+    live.time.step(-4)
+    until(lambda: live.shown() == 20)
+    live.time.mark("here it stalls")
+    live.time.go_live()
+    live.go(2)
+    file = tmp_path / "run.gputop"
+    assert live.recorder.start(str(file), history=True, overwrite=False) == ""
+    until(lambda: live.recorder.state() is not None and live.recorder.state().bytes > 5_000)  # type: ignore[union-attr]
+    live.go(4)
+    live.recorder.stop()
+    until(lambda: "recorded" in live.recorder.take_notice())
+    assert live.recorder.state() is None
+    live.go(1)
+    reader = SessionReader(file)
+    assert reader.problems == []
+    assert [frame_at(reader, index) for index in (0, 19, 29)] == [live.frames[index] for index in (0, 19, 29)]
+    assert len(reader.marks) == 30
+    survey = Survey(reader)
+    survey.start()
+    until(lambda: bool(survey.landmarks.since(0)))
+    survey.close()
+    found = [mark for mark in survey.landmarks.since(0) if mark.kind == MARKED]
+    assert [(mark.time_ns, mark.text) for mark in found] == [(live.frames[19].time_ns, "here it stalls")]
+
+
+def test_a_recording_without_the_past_begins_now(live: Live, tmp_path: Path) -> None:
+    file = tmp_path / "run.gputop"
+    assert live.recorder.start(str(file), history=False, overwrite=False) == ""
+    live.go(6)
+    live.feed.close()
+    reader = SessionReader(file)
+    assert len(reader.marks) == 6
+    last = frame_at(reader, 5)
+    assert last.processes[0].name == "process10"
+    assert last.processes[0].calls == live.frames[-1].processes[0].calls or last.window_ns < 2 * made.SECOND
+
+
+def test_a_file_that_cannot_be_written_is_a_sentence_and_no_other_file_is_touched(
+    live: Live, tmp_path: Path
+) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    assert "there is no directory" in live.recorder.start("/nowhere/x", history=True, overwrite=False)
+    assert "not a gputop session" in live.recorder.start(str(other), history=True, overwrite=True)
+    assert other.read_text() == "mine"
+    assert live.recorder.state() is None
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SessionError("the disk is full")
+
+    monkeypatch.setattr(SessionWriter, "append_block", full)
+    assert live.recorder.start(str(tmp_path / "a.gputop"), history=True, overwrite=False) == ""
+    until(lambda: live.recorder.state() is None)
+    assert live.feed.failure() == "recording stopped: the disk is full"
+    live.go(2)
+    assert live.shown() == 26
+    monkeypatch.undo()
+    assert live.recorder.start(str(tmp_path / "b.gputop"), history=True, overwrite=False) == ""
+    assert live.feed.failure() is None
+    live.feed.close()
+    assert len(SessionReader(tmp_path / "b.gputop").marks) == 26
+
+
+def test_a_recording_that_is_ended_at_the_very_end_is_complete(live: Live, tmp_path: Path) -> None:
+    file = tmp_path / "run.gputop"
+    assert live.recorder.start(str(file), history=True, overwrite=False) == ""
+    live.recorder.stop()
+    live.feed.close()
+    reader = SessionReader(file)
+    assert reader.problems == []
+    assert len(reader.marks) == 24

@@ -1,0 +1,86 @@
+"""What the simulated NVML offers follows from what the workloads do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpu_rows_support import ask
+from simgpu_programs.harness import Bench, patient
+
+HALF_BUSY = (
+    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(100 << 20); print('ready', flush=True)\n"
+    "t = time.monotonic()\n"
+    "while True:\n"
+    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
+)
+SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def workload(bench: Bench) -> Iterator[int]:
+    process = bench.start(HALF_BUSY)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.7)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) -> None:
+    (row,) = ask(bench.directory, SETTLED, interval_s=0.2)
+    assert 30 <= row["sm_active_percent"] <= 50, "0.8 of a half"
+    assert row["tensor_active_percent"] == pytest.approx(row["sm_active_percent"] / 2, abs=0.2)
+    assert row["dram_bandwidth_percent"] == pytest.approx(row["sm_active_percent"] / 2.4, abs=0.2)
+    assert row["sm_occupancy_percent"] == pytest.approx(row["sm_active_percent"] * 0.625, abs=0.2)
+
+
+def test_a_process_has_its_memory_and_its_share_of_the_gpu(bench: Bench, workload: int) -> None:
+    (row,) = ask(bench.directory, SETTLED)
+    assert row["clients"] == [{"pid": workload, "type": "C", "memory_bytes": 356 << 20, "gpu_instance": None}]
+    assert row["processes"] == [[workload, 356 << 20]]
+    assert row["process_utilization"]["pid"] == [workload]
+    assert 35 <= row["process_utilization"]["sm_percent"][0] <= 65
+
+
+def test_on_a_gpu_that_is_cut_a_process_is_on_the_first_instance(bench: Bench, workload: int) -> None:
+    body = "time.sleep(1.2); print(json.dumps(rows()))"
+    (row,) = ask(bench.directory, body, interval_s=0.2, SIMGPU_NVML_FAULT="mig:2")
+    first, second = row["mig"]
+    assert row["clients"][0]["gpu_instance"] == first["gpu_instance"] == 1
+    assert (first["memory_used_bytes"], second["memory_used_bytes"]) == (356 << 20, 0)
+    assert first["sm_active_percent"] > 20
+    assert second["sm_active_percent"] == 0
+
+
+@patient
+def test_nvlink_carries_what_ranks_send_each_other(bench: Bench) -> None:
+    ranks = (
+        "import ctypes\nfrom nccl import Nccl, FLOAT\n"
+        "c, n = Cuda(), Nccl(); ids = n.unique_id()\n"
+        "def rank(i):\n"
+        "    c.SetDevice(i); comm = n.join(i, 2, ids); s = c.stream()\n"
+        "    end = time.monotonic() + 3\n"
+        "    while time.monotonic() < end:\n"
+        "        n.all_reduce(comm, s, 1 << 20); c.StreamSynchronize(s); time.sleep(0.01)\n"
+        "t = [threading.Thread(target=rank, args=(i,)) for i in range(2)]\n"
+        "[x.start() for x in t]; print('ready', flush=True); [x.join() for x in t]\n"
+    )
+    process = bench.start(ranks, SIMGPU_DEVICES="2")
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.5)
+    rows = ask(bench.directory, SETTLED, interval_s=0.3, SIMGPU_DEVICES="2")
+    process.kill()
+    process.wait()
+    for row in rows:  # 4 MiB each at most every 10 ms; of two ranks a ring sends as much as there is
+        assert 4 << 20 < row["nvlink_tx_bytes_per_second"] < 500 << 20
+        assert row["nvlink_rx_bytes_per_second"] == row["nvlink_tx_bytes_per_second"]

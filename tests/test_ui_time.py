@@ -1,0 +1,205 @@
+"""The keys of time, markers and recording, as a user presses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_frames as fake
+import pytest
+from test_ui_screen import feed_frame, running, text_of
+
+from gputop.landmarks import Landmark
+from gputop.ui.app import GputopApp
+from gputop.ui.canvas import Canvas
+from gputop.ui.feed import RecordingState
+
+S = fake.S
+
+
+class Recorder:
+    """Remembers what was asked of it."""
+
+    def __init__(self, span_s: int = 192) -> None:
+        self.span_ns = span_s * S
+        self.started: list[tuple[str, bool, bool]] = []
+        self.stopped = 0
+        self.refusal = ""
+        self.notice = ""
+
+    def held(self) -> tuple[int, int]:
+        return self.span_ns, 12_300_000 if self.span_ns else 0
+
+    def default_path(self) -> str:
+        return "gputop-now.gputop"
+
+    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+        if not self.refusal:
+            self.started.append((path, history, overwrite))
+        return self.refusal
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def take_notice(self) -> str:
+        notice, self.notice = self.notice, ""
+        return notice
+
+
+def last_line(app: GputopApp) -> str:
+    """The footer, or what stands in its place."""
+    return text_of(app).splitlines()[-1].strip()
+
+
+async def test_the_bar_appears_when_live_is_paused_and_goes_with_l() -> None:
+    async with running(fake.frame(0)) as screen:
+        app, _, pilot = screen
+        assert "paused" not in text_of(app)
+        await pilot.press("space")
+        feed_frame(screen, fake.frame(48))
+        line = text_of(app).splitlines()[-2]
+        assert "paused" in line
+        assert "●" in line
+        await pilot.press("L")
+        assert "paused" not in text_of(app)
+
+
+async def test_curly_brackets_go_from_finding_to_marker_and_say_what_it_is() -> None:
+    async with running(fake.frame(), replay=True) as (app, feed, pilot):
+        transport = feed.transport
+        assert isinstance(transport, fake.FakeTransport)
+        transport.found += [
+            Landmark(100 * S, "finding", "C02 a tensor is read in the loop"),
+            Landmark(500 * S, "finding", "C13 no CPU \x1b[31m"),
+            Landmark(500 * S, "loss", "7 events lost"),
+            Landmark(560 * S, "marker", "here"),
+        ]
+        await pilot.press("right_curly_bracket")
+        assert transport.position_ns == 500 * S
+        assert not transport.playing
+        assert last_line(app) == "finding: C13 no CPU \\x1b[31m"
+        transport.position_ns -= S // 8  # the frame of a landmark is a little older than it
+        await pilot.press("right_curly_bracket")
+        assert transport.position_ns == 560 * S
+        assert last_line(app) == "marker: here"
+        await pilot.press("right_curly_bracket")
+        assert transport.position_ns == 560 * S
+        assert last_line(app) == "no later finding or marker"
+        await pilot.press("left_curly_bracket", "left_curly_bracket")
+        assert transport.position_ns == 100 * S
+        await pilot.press("left_curly_bracket")
+        assert last_line(app) == "no earlier finding or marker"
+        await pilot.press("right_square_bracket", "right_curly_bracket")
+        assert transport.position_ns == 500 * S
+
+
+async def test_home_and_end_are_on_the_bar_but_not_in_a_page() -> None:
+    async with running(fake.frame(), replay=True) as (_, feed, pilot):
+        await pilot.press("end")
+        assert feed.transport.position_ns == 600 * S
+        await pilot.press("home")
+        assert feed.transport.position_ns == 0
+        await pilot.press("question_mark", "end")
+        assert feed.transport.position_ns == 0
+
+
+async def test_home_is_the_first_row_while_live() -> None:
+    async with running(fake.frame(processes=9)) as (app, _, pilot):
+        await pilot.press("j", "j", "home")
+        table = app.presenter.panes.processes
+        assert table.selected == table.rows[0].pid
+
+
+async def test_a_click_on_the_bar_goes_there() -> None:
+    async with running(fake.frame(), replay=True) as (app, feed, pilot):
+        lines = text_of(app).splitlines()
+        left, right = lines[-2].index("─"), lines[-2].rindex("─")
+        for x, seconds in ((left, 0), (right, 600), ((left + right) // 2, 300)):
+            await pilot.click(Canvas, offset=(x, len(lines) - 2))
+            assert feed.transport.position_ns == pytest.approx(seconds * S, abs=5 * S)
+        await pilot.click(Canvas, offset=(left - 3, len(lines) - 2))
+        assert feed.transport.position_ns == pytest.approx(300 * S, abs=5 * S)
+
+
+async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:
+    async with running(fake.frame(), (80, 24), replay=True) as (app, feed, pilot):
+        await pilot.press("J", *"soon", "enter")
+        assert "soon is no time" in last_line(app)
+        await pilot.press("ctrl+u", "2", "5", "percent_sign", "enter")
+        assert feed.transport.position_ns == 150 * S
+        assert "quit" in last_line(app)
+        await pilot.press("J", "5", "escape")
+        assert feed.transport.position_ns == 150 * S
+
+
+async def test_m_marks_the_moment_shown() -> None:
+    async with running(fake.frame(4), (80, 24)) as (app, feed, pilot):
+        feed.recorder = Recorder()
+        await pilot.press("m", *"slow here", "enter")
+        assert last_line(app) == "marked"
+        assert [(mark.kind, mark.time_ns, mark.data) for mark in feed.marked] == [
+            ("marker", fake.frame(4).time_ns, {"text": "slow here"})
+        ]
+    async with running(fake.frame(4), (80, 24), replay=True) as (app, feed, pilot):
+        await pilot.press("m", *"slow", "enter")
+        assert "until gputop ends" in last_line(app)
+        assert isinstance(feed.transport, fake.FakeTransport)
+        assert [mark.text for mark in feed.transport.found] == ["slow"]
+
+
+async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> None:
+    async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
+        feed.recorder = recorder = Recorder()
+        await pilot.press("R")
+        assert last_line(app).startswith("record: include the last 03:12 (11.7M)? y")
+        await pilot.press("x", "enter")
+        assert "type y or n" in last_line(app)
+        await pilot.press("n", "y", "enter")
+        assert last_line(app).startswith("record to gputop-now.gputop")
+        await pilot.press("ctrl+u", "enter")
+        assert "type the name" in last_line(app)
+        app.presenter.prompt_paste(str(tmp_path / "a.gputop"))
+        await pilot.press("enter")
+        assert recorder.started == [(str(tmp_path / "a.gputop"), True, False)]
+        feed.state = RecordingState("a.gputop", 1, 1.0)
+        await pilot.press("R")
+        assert recorder.stopped == 1
+        recorder.notice = "recorded a.gputop, 1.5M"
+        app.poll()
+        assert last_line(app) == "recorded a.gputop, 1.5M"
+
+
+@pytest.mark.parametrize(("answer", "started"), [("y", True), ("n", False)])
+async def test_no_file_is_replaced_without_a_yes(tmp_path: Path, answer: str, *, started: bool) -> None:
+    (tmp_path / "old.gputop").write_text("old")
+    async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
+        feed.recorder = recorder = Recorder(span_s=0)
+        await pilot.press("R", "ctrl+u")
+        app.presenter.prompt_paste(str(tmp_path / "old.gputop"))
+        await pilot.press("enter")
+        assert "exists: replace it? n" in last_line(app)
+        await pilot.press(answer, "enter")
+        assert recorder.started == ([(str(tmp_path / "old.gputop"), False, True)] if started else [])
+        assert ("record to" in last_line(app)) is not started
+
+
+async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:
+    async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
+        feed.recorder = recorder = Recorder(span_s=0)
+        recorder.refusal = "there is no directory /nowhere for the recording"
+        await pilot.press("R", "enter")
+        assert "no directory /nowhere" in last_line(app)
+        await pilot.press("escape")
+        assert "quit" in last_line(app)
+
+
+async def test_a_replay_has_nothing_to_record() -> None:
+    async with running(fake.frame(), replay=True) as (app, _, pilot):
+        await pilot.press("R")
+        assert app.presenter.prompt is None
+
+
+async def test_keys_that_come_fast_are_all_taken() -> None:
+    async with running(fake.frame(), replay=True) as (app, feed, _):
+        for _press in range(50):
+            app.action_act("step_back")
+        assert feed.transport.position_ns == 432 * S - 50 * S // 4
