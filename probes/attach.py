@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import attach_perf, bpfcall, elf, libraries, minimal
+from probes import attach_perf, bpfcall, elf, libraries, minimal, timers
 from probes.loader import ProbeError, Programs
 
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
@@ -141,6 +141,15 @@ class Attachments:
         """
         with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
             self._attach_at(program, str(path), [offset], [cookie], on_return=False)
+
+    def start_timers(self, program: int, hertz: int, cpus: int) -> None:
+        """Runs a program, by file descriptor, so many times a second on each busy CPU.
+
+        Raises:
+            OSError: The kernel refuses.
+        """
+        for event in timers.start(program, hertz, cpus):
+            self._keep(event)
 
     def _attach_at(
         self, program: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool

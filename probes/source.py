@@ -37,6 +37,7 @@ NAMES = "names"  # thread names by tid
 OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
 FRAMES = "frames"  # Python stacks that CALL records name
+PLACES = "places"  # where threads were between two calls: looks at them, some times a second
 FILES = "files"  # what the file descriptors are on which threads block
 APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence

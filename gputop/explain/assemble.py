@@ -21,6 +21,7 @@ from gputop.explain.evidence import (
     Table,
     Threads,
 )
+from gputop.explain.looks import no_places
 from gputop.explain.ranges import Ints, Mask
 from gputop.explain.waits import wait_table
 from gputop.switches import OpenThreads
@@ -64,6 +65,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         slices=_disjoint(off_cpu, start),
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
+        places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
         open_calls=open_calls,
         lost=lost,
         lost_events=max(gatherer.counted_lost, gatherer.losses.records),

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chain import State
+from gputop.explain.places import hot_line
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Link
 from gputop.explain.scene import Scene
@@ -62,6 +63,8 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
         text = f"{name} was inside {api}"
         line = usual_line(scene, scene.leaves.call[alike])
         text += f" at {line.text()}" if line is not None else ""
+    elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
+        text += f", most often at {hot.text()}"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was ready to run and had no CPU"
         shares = scene.occupants(claim.leaves)

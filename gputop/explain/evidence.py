@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.apiclass import ApiTable, Role
+from gputop.explain.looks import places_of
 from gputop.explain.losses import LossFinder
 from gputop.explain.ranges import Ints
 from gputop.facts import Facts, lost_before
 from gputop.switches import OpenThreads
 from probes import api
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, GPUS, MARK, OPEN, Item, Sample
+from probes.source import APIS, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
@@ -137,6 +138,7 @@ class Evidence:
         calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
         inner: Calls inside a group of collectives that give a stream work.
         slices: Stays off the CPU by (thread, begin), the ones open at the end included.
+        places: Where threads were on a CPU between two calls, at some moments.
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
         waits: The kind of wait for each system call number.
@@ -153,6 +155,7 @@ class Evidence:
     slices: Columns
     stints: Table
     moves: Table
+    places: Table
     open_calls: Table
     lost: tuple[Ints, Ints]
     lost_events: int
@@ -295,6 +298,7 @@ class Tick:
     slices: list[Columns] = field(default_factory=list)
     stints: list[Table] = field(default_factory=list)
     moves: list[Table] = field(default_factory=list)
+    places: list[Table] = field(default_factory=list)
 
 
 class Gatherer:
@@ -327,6 +331,8 @@ class Gatherer:
             self.open = OpenThreads.from_sample(item.data)
         elif item.kind == GPUS:
             self.gpus.append(item)
+        elif item.kind == PLACES:
+            self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == APIS:
             self.apis = ApiTable(item.data.get("rows", ()))
         self.facts.take(item)

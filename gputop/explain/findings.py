@@ -13,11 +13,13 @@ from gputop.explain.chain import State
 from gputop.explain.chaintext import chain, usual_api, usual_line
 from gputop.explain.evidence import Column
 from gputop.explain.owners import owners
+from gputop.explain.places import hot_line
 from gputop.explain.possible import possible
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
 from gputop.explain.scene import Scene
 from gputop.format import format_ns
+from gputop.lines import Line
 
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
 LEAST_GAPS = 3  # fewer do not repeat
@@ -146,8 +148,14 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
         lower // claim.steps.count if claim.steps is not None and claim.steps.count else None,
-        usual_line(scene, _blamed(cause, claim)),
+        _line(cause, claim),
     )
+
+
+def _line(cause: Cause, claim: Claim) -> Line | None:
+    """The line to look at: of the call that is blamed, or of the work that keeps it from being made."""
+    hot = hot_line(claim.scene, np.flatnonzero(claim.leaves)) if cause.culprit == "closer" else None
+    return hot.line if hot is not None else usual_line(claim.scene, _blamed(cause, claim))
 
 
 def _blamed(cause: Cause, claim: Claim) -> Ints:

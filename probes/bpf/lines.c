@@ -32,15 +32,9 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 	return s;
 }
 
-/* The identifier of the calling thread's Python stack, or why there is none. */
-static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp)
-{
 #ifdef TASK_FSBASE
-	struct scratch *s = scratches.lookup(&tid);
-	if (!s)
-		s = new_scratch(pid, tid);
-	if (!s)
-		return NO_PYTHON;
+static __always_inline u64 stack_of(struct scratch *s, u64 sp)
+{
 	u32 row = s->python.row, one = 1;
 	struct interpreter *o = interpreters.lookup(&row);
 	if (!o)
@@ -66,6 +60,27 @@ static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp)
 		return NO_ROOM;
 	told.update(&id, &one);
 	return id;
+}
+#endif
+
+/* The identifier of the calling thread's Python stack, or why there is none. */
+static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp, u64 looks)
+{
+#ifdef TASK_FSBASE
+	struct scratch *s = scratches.lookup(&tid);
+	if (!s)
+		s = new_scratch(pid, tid);
+	if (!s)
+		return NO_PYTHON;
+	if (s->busy)
+		return NOT_READ;
+	s->busy = 1;
+	s->serial = s->python.serial ^ looks;
+	asm volatile("" ::: "memory");
+	u64 id = stack_of(s, sp);
+	asm volatile("" ::: "memory");
+	s->busy = 0;
+	return id;
 #else
 	return NO_PYTHON;
 #endif
@@ -80,8 +95,25 @@ int on_line(struct pt_regs *ctx)
 	if (!t)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
-	f->stack = python_stack(id >> 32, tid, REG_SP);
+	f->stack = python_stack(id >> 32, tid, REG_SP, 0);
 	f->start = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A timer of each CPU: the line that a watched thread is at, unless it is in a call, which has its own. What is
+ * interrupted is the thread itself, so its stack stands still. */
+int on_timer(void *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id;
+	struct thread *t = OTHERS(THREADS_FD, &tid);
+	if (!t || t->depth || is_stopped())
+		return 0;
+	struct line_record r = {.kind = LINE_RECORD, .pid = id >> 32, .tid = tid};
+	r.time = bpf_ktime_get_ns();
+	r.stack = python_stack(r.pid, tid, 0, LOOKS);
+	if (r.stack >= FIRST_STACK)
+		stacks.ringbuf_output(&r, sizeof(r), 1 /* BPF_RB_NO_WAKEUP */);
 	return 0;
 }
 
@@ -105,9 +137,21 @@ int on_python(struct pt_regs *ctx)
 	p.code_type = REG_IP + o->code_type;
 	u64 state = user_u64(base + p.slot);
 	if (state && user_u64(state + o->thread_id) == base)
-		pythons.update(&pid, &p);
+		pythons.insert(&pid, &p); /* or user space was faster: threads may have its serial already */
 #endif
 	return 0;
+}
+
+static __always_inline void forget(u64 serial, u64 code)
+{
+	struct code_key key = {serial, code};
+	if (!seen.lookup(&key))
+		return;
+	seen.delete(&key);
+	u32 slot = generation_slot(serial, code);
+	u64 *generation = generations.lookup(&slot);
+	if (generation)
+		__sync_fetch_and_add(generation, 1);
 }
 
 /* The code type's deallocator: the address may be another code object's soon. */
@@ -119,14 +163,8 @@ int on_code_free(struct pt_regs *ctx)
 	struct python *p = pythons.lookup(&pid);
 	if (!p)
 		return 0;
-	struct code_key key = {p->serial, REG_0};
-	if (!seen.lookup(&key))
-		return 0;
-	seen.delete(&key);
-	u32 slot = generation_slot(key.serial, key.code);
-	u64 *generation = generations.lookup(&slot);
-	if (generation)
-		__sync_fetch_and_add(generation, 1);
+	forget(p->serial, REG_0);
+	forget(p->serial ^ LOOKS, REG_0);
 	return 0;
 }
 

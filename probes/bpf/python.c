@@ -18,6 +18,9 @@
 #define BYTES_DATA 32
 #define OBJECT_TYPE 8
 #define GENERATIONS 4096
+/* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
+ * kept apart, under this bit of the serial: it must not be what a call is told by. */
+#define LOOKS (1ULL << 63)
 
 struct window {
 	u64 base;
@@ -27,8 +30,10 @@ struct window {
 
 struct scratch {
 	struct python python;
+	u64 serial; /* the process's, or that with another bit: see LOOKS */
 	u64 address;
 	u64 hash;
+	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
 	struct stack_record stack;
 	union {
 		struct window windows[2]; /* the interpreter's stack, and the C stack */
@@ -96,7 +101,7 @@ static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u6
 static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 frame, u64 sp)
 {
 	s->address = frame;
-	s->hash = s->python.serial;
+	s->hash = s->serial;
 	s->stack.count = 0;
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
 #pragma clang loop unroll(disable)
@@ -114,7 +119,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 			instruction = (u32)instruction;
 		else if (*(f + (o->owner & 127)) == OWNED_BY_C)
 			continue;
-		u32 slot = generation_slot(s->python.serial, code);
+		u32 slot = generation_slot(s->serial, code);
 		u64 *generation = generations.lookup(&slot);
 		if (!generation)
 			return false;
@@ -154,9 +159,11 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 		return false;
 	if (*(u64 *)(c->object + OBJECT_TYPE) != s->python.code_type)
 		return false;
+	if (!*(u64 *)c->object)
+		return false; /* no references: it is being freed, in the frame that had the last one */
 	c->kind = CODE_RECORD;
 	c->pid = s->stack.pid;
-	c->serial = s->python.serial;
+	c->serial = s->serial;
 	c->code = f->code;
 	c->generation = f->generation;
 	c->row = s->python.row;
@@ -194,7 +201,7 @@ static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o,
 		if (i >= s->stack.count)
 			break;
 		struct py_frame *f = &s->stack.frames[i];
-		struct code_key key = {s->python.serial, f->code};
+		struct code_key key = {s->serial, f->code};
 		u64 *generation = seen.lookup(&key);
 		if (generation && *generation == f->generation)
 			continue;
@@ -202,7 +209,7 @@ static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o,
 			return false;
 	}
 	s->stack.kind = STACK_RECORD;
-	s->stack.serial = s->python.serial;
+	s->stack.serial = s->serial;
 	s->stack.row = s->python.row;
 	s->stack.id = id;
 	u64 size = s->stack.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);

@@ -17,7 +17,7 @@ MAX_INTERPRETERS = 128
 MAX_FRAMES = 32  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
-STACK_RECORD, CODE_RECORD = 1, 2
+STACK_RECORD, CODE_RECORD, LINE_RECORD = 1, 2, 3
 NO_FRAME = 0xFFFFFFFF
 
 # what a CALL record has in place of a stack
@@ -125,6 +125,16 @@ CODE: tuple[Field, ...] = (
 )
 
 
+LINE: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "LINE_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("tid", "u32", "<u4", ""),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+    Field("stack", "u64", "<u8", "where the thread was between two calls"),
+)
+
+
 def _dtype(rows: tuple[Field, ...], *more: tuple[str, str]) -> np.dtype[np.void]:
     return np.dtype([*((field.name, field.dtype) for field in rows), *more])
 
@@ -133,6 +143,7 @@ INTERPRETER_DTYPE = _dtype(INTERPRETER)
 PROCESS_DTYPE = _dtype(PROCESS)
 FRAME_DTYPE = _dtype(FRAME)
 STACK_DTYPE = _dtype(STACK)
+LINE_DTYPE = _dtype(LINE)
 CODE_DTYPE = _dtype(
     CODE, ("file", f"V{FILE_BYTES}"), ("name", f"V{NAME_BYTES}"), ("object", f"V{OBJECT_BYTES}")
 )
@@ -159,6 +170,7 @@ def c_header() -> str:
         "TABLE_BYTES": TABLE_BYTES,
         "STACK_RECORD": STACK_RECORD,
         "CODE_RECORD": CODE_RECORD,
+        "LINE_RECORD": LINE_RECORD,
         "NO_FRAME": f"{NO_FRAME}U",
         "NO_PYTHON": NO_PYTHON,
         "NOT_READ": NOT_READ,
@@ -172,6 +184,7 @@ def c_header() -> str:
     lines += c_struct("python", PROCESS)
     lines += c_struct("py_frame", FRAME)
     lines += c_struct("stack_record", STACK, "struct py_frame frames[MAX_FRAMES];")
+    lines += c_struct("line_record", LINE)
     texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
     lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")
     return "\n".join(lines) + "\n"

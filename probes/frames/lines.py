@@ -17,15 +17,16 @@ from probes import bpfcall, elf, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
-from probes.frames.layout import MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
+from probes.frames.layout import LINE_DTYPE, LINE_RECORD, MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
 from probes.frames.programs import LinePrograms
 from probes.frames.resolver import Resolver, Stack
 from probes.frames.stackring import StackRing
-from probes.loader import ProbeError, Programs
+from probes.loader import ProbeError, Programs, max_cpus
 from probes.mmap_events import Mapped
-from probes.source import FRAMES, PROBLEM, Sample
+from probes.source import FRAMES, PLACES, PROBLEM, Sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
+_PLACES_A_SAMPLE = 2000
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 _SWEEP_NS = 2_000_000_000
@@ -82,6 +83,8 @@ class Lines:
             loaded = loaded or programs.load(self._others)
             self._attachments.attach_tracepoints(loaded.tracepoints)
             programs.join(self._others, loaded)
+            if loaded.timer is not None:
+                self._attachments.start_timers(loaded.timer, programs.TIMER_HZ, max_cpus())
         except (ProbeError, OSError) as error:
             text = f"lines of Python are unknown: {error}"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
@@ -218,13 +221,15 @@ class Lines:
         if self._ring is None:
             return
         batch: list[Stack] = []
-        for stack in self._resolver.take(self._ring.read()):
+        places: list[bytes] = []
+        for stack in self._resolver.take(_without_places(self._ring.read(), places)):
             batch.append(stack)
             if len(batch) == STACKS_A_SAMPLE:
                 yield _sample(batch, now_ns)
                 batch = []
         if batch:
             yield _sample(batch, now_ns)
+        yield from _places(places, now_ns)
         if now_ns > self._swept_ns + _SWEEP_NS:
             self._swept_ns = now_ns
             self._sweep()
@@ -258,3 +263,20 @@ def _sample(stacks: list[Stack], now_ns: int) -> Sample:
         "frames": [[list(frame) for frame in stack.frames] for stack in stacks],
     }
     return Sample(FRAMES, now_ns, data)
+
+
+def _without_places(records: Iterator[bytes], places: list[bytes]) -> Iterator[bytes]:
+    """The other records; what says where a thread was is put aside."""
+    for record in records:
+        if int.from_bytes(record[:4], "little") == LINE_RECORD:
+            places.append(record)
+        else:
+            yield record
+
+
+def _places(records: list[bytes], now_ns: int) -> Iterator[Sample]:
+    size = LINE_DTYPE.itemsize
+    rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
+    for start in range(0, len(rows), _PLACES_A_SAMPLE):
+        part = rows[start : start + _PLACES_A_SAMPLE]
+        yield Sample(PLACES, now_ns, {name: part[name].tolist() for name in ("time", "tid", "stack")})

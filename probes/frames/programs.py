@@ -11,6 +11,7 @@ from typing import Any
 from probes import bpfcall, btf, loader
 from probes.frames import layout
 
+TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
 SOURCES = ("base.h", "reads.h", "python.c", "lines.c")
 UPROBES = ("on_python", "on_code_free", "on_line")
 MAPS = ("stacks", "interpreters", "pythons", "seen")
@@ -32,6 +33,7 @@ class LinePrograms:
     uprobes: Mapping[str, int]
     tracepoints: Mapping[str, int]
     maps: Mapping[str, int]
+    timer: int | None
 
 
 def source_text(options: loader.Options, kernel: btf.Layout, maps: Mapping[str, int], *, as_old: bool) -> str:
@@ -67,7 +69,16 @@ def load(programs: loader.Programs) -> LinePrograms:
     """
     text = source_text(programs.options, btf.read_layout(), programs.maps, as_old=not programs.multi)
     compiled = loader.compile_text(text, UPROBES, TRACEPOINTS, MAPS, multi=programs.multi)
-    return LinePrograms(*compiled)
+    return LinePrograms(*compiled, _timer(compiled[0]))
+
+
+def _timer(module: Any) -> int | None:
+    """The program of the timers; None where the kernel takes no such program that makes entries of maps."""
+    try:
+        program: int = module.load_func(b"on_timer", module.PERF_EVENT).fd
+    except Exception:  # bcc raises plain Exception
+        return None
+    return program
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:

@@ -1,0 +1,63 @@
+"""Timers that run a BPF program: a perf event of each CPU's clock."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import struct
+
+_NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+_SOFTWARE, _CPU_CLOCK, _ATTRIBUTE_BYTES = 1, 0, 64
+_DISABLED, _EXCLUDE_IDLE, _FREQUENCY = 1, 1 << 7, 1 << 10  # bits of perf_event_attr's flags
+_CLOSE_ON_EXEC = 8
+_ENABLE, _SET_BPF = 0x2400, 0x40042408  # PERF_EVENT_IOC_
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def start(program: int, hertz: int, cpus: int) -> list[int]:
+    """Runs a program so many times a second on each CPU that is not idle.
+
+    Args:
+        program: File descriptor of a program for perf events.
+        hertz: How often.
+        cpus: One more than the highest CPU number.
+
+    Returns:
+        File descriptors; closing them ends it.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    events: list[int] = []
+    try:
+        for cpu in range(cpus):
+            event = _open(hertz, cpu)
+            if event is None:
+                continue
+            events.append(event)
+            fcntl.ioctl(event, _SET_BPF, program)
+            fcntl.ioctl(event, _ENABLE, 0)
+    except OSError:
+        for event in events:
+            os.close(event)
+        raise
+    return events
+
+
+def _open(hertz: int, cpu: int) -> int | None:
+    """The event of all processes on a CPU, None while it is offline. Raises OSError."""
+    flags = _DISABLED | _EXCLUDE_IDLE | _FREQUENCY
+    attribute = struct.pack("<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _CPU_CLOCK, hertz, 0, 0, flags, 0, 0)
+    buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
+    number = _NR_PERF_EVENT_OPEN[platform.machine()]
+    event: int = _libc.syscall(number, buffer, -1, cpu, -1, _CLOSE_ON_EXEC)
+    if event >= 0:
+        return event
+    code = ctypes.get_errno()
+    if code == errno.ENODEV:
+        return None
+    raise OSError(code, os.strerror(code))
