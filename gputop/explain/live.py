@@ -84,7 +84,7 @@ class LiveExplainer:
         if len(self._items) > MOST_WAITING:
             self._failure = "the explanation stopped: more events come than it can take in"
             self._closed = True
-        if isinstance(item, Sample) and item.kind == MARK:
+        if _is_mark(item):
             self._wake.set()
 
     @property
@@ -121,12 +121,13 @@ class LiveExplainer:
             self._items.clear()
 
     def _take(self) -> None:
-        closed = False
+        """Takes in what waits. At a mark it may explain, before anything that came later is known to it."""
         while self._items and not self._closed:
-            closed |= self._window.feed(self._items.popleft())
-        if not closed or self._closed:
-            return
-        if self._pace.due:
+            if self._window.feed(self._items.popleft()):
+                self._at_mark()
+
+    def _at_mark(self) -> None:
+        if self._pace.due and not any(map(_is_mark, list(self._items))):  # else the newest mark is enough
             self._verdict = self._pace.explain(self._window)
             self._told(self._verdict)
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
@@ -134,6 +135,10 @@ class LiveExplainer:
             cpu = time.thread_time()
             self._checkpoints.append((self._window.end_ns, self._window.compact()))
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
+
+
+def _is_mark(item: Item) -> bool:
+    return isinstance(item, Sample) and item.kind == MARK
 
 
 class ReplayExplainer:
