@@ -122,7 +122,7 @@ def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Pat
         writer = SessionWriter(tmp_path / "session.msgpack", source.header)
         feed = _Verdicts(source, writer)
         feed.start()
-        time.sleep(14)
+        time.sleep(12.5)
         feed.close()
     assert feed.failure() is None
     reader = SessionReader(tmp_path / "session.msgpack")

@@ -24,6 +24,7 @@ def compile_cu(major: int, directory: Path) -> Path:
     return output
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("major", [12, 13])
 def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
     program = compile_cu(major, tmp_path)

@@ -137,6 +137,8 @@ class ApiTable:
         size = len(rows)
         self.role: npt.NDArray[np.uint8] = np.zeros(max(size, 1), np.uint8)
         self.group: npt.NDArray[np.uint8] = np.zeros(max(size, 1), np.uint8)
+        self._stems = [stem(name) for name in self.names]
+        self._masks: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         for row, (name, group) in enumerate(zip(self.names, groups, strict=True)):
             self.role[row] = role(name, group)
             self.group[row] = GROUPS.get(group, Group.OTHER)
@@ -147,10 +149,12 @@ class ApiTable:
 
     def ops(self, *stems: str) -> list[int]:
         """The rows of these functions, in every layer."""
-        return [row for row, name in enumerate(self.names) if stem(name) in stems]
+        return [row for row, own in enumerate(self._stems) if own in stems]
 
     def is_op(self, column: npt.NDArray[np.uint16], *stems: str) -> npt.NDArray[np.bool_]:
         """Which calls are calls of these functions."""
-        chosen = np.zeros(max(len(self.names), 1), np.bool_)
-        chosen[self.ops(*stems)] = True
+        chosen = self._masks.get(stems)
+        if chosen is None:
+            chosen = self._masks[stems] = np.zeros(max(len(self.names), 1), np.bool_)
+            chosen[self.ops(*stems)] = True
         return chosen.take(column, mode="clip")

@@ -107,12 +107,18 @@ def _disjoint(slices: Columns, start_ns: int) -> Columns:
 def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
     """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
     tids = np.array(still.tid, np.int64)
+    asked = since > 0
+    if not asked.any():
+        return np.zeros(len(tids), np.bool_)
+    order = np.argsort(tids)
+    latest = np.zeros(len(tids), np.int64)  # by ascending thread id
+    for part in parts:
+        recent = np.flatnonzero(part["end"] > since[asked].min())
+        recent = recent[np.isin(part["tid"][recent], tids[asked])]
+        np.maximum.at(latest, np.searchsorted(tids[order], part["tid"][recent]), part["end"][recent])
     result = np.zeros(len(tids), np.bool_)
-    for part in parts if len(tids) else ():
-        recent = np.flatnonzero(part["end"] > since.min())
-        for tid, end in zip(part["tid"][recent].tolist(), part["end"][recent].tolist(), strict=True):
-            result |= (tids == tid) & (end > since)
-    return result
+    result[order] = latest > since[order]
+    return result & asked
 
 
 def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:

@@ -293,12 +293,18 @@ class Tick:
     """What came between two marks, already as columns."""
 
     mark_ns: int = 0
+    rows: int = 0  # of all tables, once it is closed
     calls: list[Columns] = field(default_factory=list)
     inner: list[Columns] = field(default_factory=list)
     slices: list[Columns] = field(default_factory=list)
     stints: list[Table] = field(default_factory=list)
     moves: list[Table] = field(default_factory=list)
     places: list[Table] = field(default_factory=list)
+
+    def close(self, mark_ns: int) -> None:
+        """Ends it with a mark."""
+        columns, tables = (*self.calls, *self.inner, *self.slices), (*self.stints, *self.moves)
+        self.mark_ns, self.rows = mark_ns, sum(map(len, columns)) + sum(map(len, tables))
 
 
 class Gatherer:
@@ -343,7 +349,7 @@ class Gatherer:
         lost = mark.data.get("lost", {})
         counted = sum(int(number) for number in lost.values())
         self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
-        self.ticks[-1].mark_ns = mark.time_ns
+        self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
     def _records(self, records: Records) -> None:

@@ -62,7 +62,7 @@ class Window:
     @property
     def carried_rows(self) -> int:
         """Rows kept of what was dropped."""
-        return _rows(self._gatherer.ticks[0]) if self._folded_ns else 0
+        return self._gatherer.ticks[0].rows if self._folded_ns else 0
 
     def feed(self, item: Item) -> bool:
         """Takes one item in; True when it closed a tick."""
@@ -107,7 +107,7 @@ class Window:
         old = sum(tick.mark_ns <= end - WINDOW_NS - SLACK_NS for tick in ticks[:-1])
         if ticks[0].mark_ns <= end - WINDOW_NS - SLACK_NS - FOLD_NS:
             self._fold(old)
-        elif sum(_rows(tick) for tick in ticks) > MOST_ROWS and len(ticks) > 3:
+        elif sum(tick.rows for tick in ticks) > MOST_ROWS and len(ticks) > 3:
             self._fold(len(ticks) // 2)
 
     def _fold(self, count: int) -> None:
@@ -119,7 +119,8 @@ class Window:
         lives = [table[table["at"] <= boundary] for table in gatherer.lives]
         part.lives = lives
         calls, inner, slices = carried(assemble(part, self._base_ns(boundary)))
-        tick = Tick(boundary, [calls], [inner], [slices])
+        tick = Tick(calls=[calls], inner=[inner], slices=[slices])
+        tick.close(boundary)
         gatherer.ticks[:count] = [tick]
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
@@ -134,11 +135,6 @@ class Window:
         self._gatherer.gpus = kept if listing and listing[0] in kept else [*listing, *kept]
         while len(self._lost) > 1 and self._lost[1][0] <= boundary:
             self._lost.popleft()
-
-
-def _rows(tick: Tick) -> int:
-    columns = sum(len(part) for part in (*tick.calls, *tick.inner, *tick.slices))
-    return columns + sum(len(part) for part in (*tick.stints, *tick.moves))
 
 
 def _living(lives: Table, boundary: int) -> Table:

@@ -188,7 +188,6 @@ def test_without_bcc_the_distribution_s_command_is_named(tmp_path: Path) -> None
     assert "install" in missing(found)
 
 
-@pytest.mark.alone
 def test_no_process_of_a_check_stays_behind() -> None:
     marker = {"GPUTOP_TEST_MARKER": str(os.getpid()), "GPUTOP_ATTACH": "perf"}
     check("--simgpu", env=marker)

@@ -135,7 +135,7 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
     small_library: Path,
 ) -> None:
     with holder(small_library) as (process, helper, held):
-        assert held_by(helper).links == held.links, "the helper holds every link, too"
+        wait_until(lambda: held_by(helper).links == held.links, "the helper to hold every link, too")
         process.kill()
         process.wait(timeout=1)  # it does not wait for the kernel to detach
         wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S)
