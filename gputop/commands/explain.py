@@ -23,6 +23,7 @@ FOUND = 3  # exit status when something is lost
 _WIDTH = 100
 _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
+_ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -56,10 +57,13 @@ def evidence_of(file: str) -> Evidence:
                     "explain: record it as root"
                 )
             gatherer = Gatherer(reader.header)
+            joined = 0
             for item in reader.items_between(-1, len(reader.marks)):
-                gatherer.feed(item)
+                if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
+                    gatherer.join(joined)
+                    joined += 1
             evidence = assemble(gatherer, consume=True)
-            give_back()
+            give_back()  # the pieces between what is kept: no large array can be made of them
             return evidence
     finally:
         reader.close()

@@ -23,7 +23,7 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Returns what is free now: many small pieces, out of which no large array can be made."""
+    """Returns what is free now to the kernel."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
