@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# where Python's own modules and installed packages lie: the line that a person can change is further out.
-# The bindings of the demo's workloads count as such a package.
-_LIBRARY = re.compile(
-    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen |/gputop/demo/(cuda|torchlike)\.py$"
-)
+from probes.source_files import is_library
+
 _MOST_STACKS = 1 << 20
 
 
@@ -64,6 +60,6 @@ class Stacks:
         """The innermost line that is no library's, else the innermost one."""
         frames = self.frames(stack)
         for frame in frames:
-            if not _LIBRARY.search(frame.file):
+            if not is_library(frame.file):
                 return frame
         return frames[0] if frames else None

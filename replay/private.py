@@ -16,6 +16,7 @@ import numpy as np
 
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import FILES, FRAMES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
+from probes.source_files import without_folders
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
@@ -56,10 +57,10 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_source_folders(stack: Any) -> list[Any]:
-    """The frames of a stack with the last part of each file's path."""
+    """The frames of a stack without the folders that say whose they are."""
     frames = stack if isinstance(stack, list | tuple) else ()
     return [
-        [str(frame[0]).rpartition("/")[2], *frame[1:]]
+        [without_folders(str(frame[0])), *frame[1:]]
         for frame in frames
         if isinstance(frame, list | tuple) and frame
     ]

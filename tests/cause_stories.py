@@ -126,6 +126,19 @@ def throttled(program: Program, at: int) -> None:
     program.off(at + 500, at + 7500, at + 7490, flags=FORCED | int(OffFlag.THROTTLED))
 
 
+def preempted() -> Program:
+    """Somebody else's process takes the CPU in the middle of the host's work."""
+
+    def between(program: Program, at: int) -> None:
+        program.off(at + 500, at + 7500, at + 500, flags=FORCED, queue_cpu=1)
+        stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
+        program.records.append(items.event(Kind.OCCUPANT, START + (at + 7500) * US, **stint))
+
+    program = loop(between)
+    program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))
+    return program
+
+
 def late() -> Program:
     """A wait that sleeps is woken after 4 ms, and gets a CPU 3 ms later."""
     program = started()
@@ -213,6 +226,7 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C09": lambda: loader(starved),
     "C10": lambda: loader(stays(PREAD, pid=WORKER)),
     "C11": lambda: loader(stays(FAULT, pid=WORKER)),
+    "C13": preempted,
     "C14": lambda: loop(throttled),
     "C15": late,
     "C16": locked,

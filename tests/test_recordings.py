@@ -95,8 +95,8 @@ def test_the_storm_is_told_with_what_it_cost() -> None:
     (storm,) = report.storms
     assert storm.switches_per_second >= 500
     assert 0 < storm.gpu_ns <= report.idle.lower
-    # the healthy loop was preempted often, too, but ran so far ahead that the GPU did not notice
-    assert [storm.gpu_ns for storm in explain(evidence("healthy")).storms] == [0]
+    # the healthy loop may be preempted often, too, but runs so far ahead that the GPU does not notice
+    assert not any(storm.gpu_ns for storm in explain(evidence("healthy")).storms)
 
 
 def test_a_recording_compared_with_itself_has_not_changed() -> None:

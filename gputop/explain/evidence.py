@@ -268,8 +268,12 @@ def slices_of(records: Records) -> Columns:
 def _stints_of(records: Records, cpu: str) -> Table:
     rows = records.view(ALIASED)
     table = np.zeros(len(rows), STINT_COLUMNS)
-    table["cpu"], table["tid"], table["pid"] = rows[cpu], rows["tid"], rows["pid"]
-    table["end"] = rows["t_end"]
+    table["cpu"], table["tid"], table["pid"], table["end"] = (
+        rows[cpu],
+        rows["tid"],
+        rows["pid"],
+        rows["t_end"],
+    )
     table["begin"] = table["end"] - rows["duration"].astype(np.int64)
     return table
 
@@ -277,12 +281,8 @@ def _stints_of(records: Records, cpu: str) -> Table:
 def _lives_of(records: Records) -> Table:
     rows = records.view(ALIASED)
     table = np.zeros(len(rows), LIFE_COLUMNS)
-    table["at"], table["tid"], table["pid"], table["kind"] = (
-        rows["t_end"],
-        rows["tid"],
-        rows["pid"],
-        rows["kind"],
-    )
+    for name, own in (("at", "t_end"), ("tid", "tid"), ("pid", "pid"), ("kind", "kind")):
+        table[name] = rows[own]
     table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
     table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
     return table
