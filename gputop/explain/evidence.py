@@ -17,6 +17,7 @@ from gputop.explain.apiclass import ApiTable, Role
 from gputop.explain.looks import places_of
 from gputop.explain.losses import LossFinder
 from gputop.explain.ranges import Ints
+from gputop.explain.tick import Tick
 from gputop.facts import Facts, lost_before
 from gputop.switches import OpenThreads
 from probes import api
@@ -286,25 +287,6 @@ def _lives_of(records: Records) -> Table:
     table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
     table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
     return table
-
-
-@dataclass(slots=True)
-class Tick:
-    """What came between two marks, already as columns."""
-
-    mark_ns: int = 0
-    rows: int = 0  # of all tables, once it is closed
-    calls: list[Columns] = field(default_factory=list)
-    inner: list[Columns] = field(default_factory=list)
-    slices: list[Columns] = field(default_factory=list)
-    stints: list[Table] = field(default_factory=list)
-    moves: list[Table] = field(default_factory=list)
-    places: list[Table] = field(default_factory=list)
-
-    def close(self, mark_ns: int) -> None:
-        """Ends it with a mark."""
-        columns, tables = (*self.calls, *self.inner, *self.slices), (*self.stints, *self.moves)
-        self.mark_ns, self.rows = mark_ns, sum(map(len, columns)) + sum(map(len, tables))
 
 
 class Gatherer:

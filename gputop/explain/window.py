@@ -13,9 +13,10 @@ import numpy as np
 from gputop.explain.assemble import assemble, group_ends
 from gputop.explain.build import examine
 from gputop.explain.carry import carried
-from gputop.explain.evidence import Evidence, Gatherer, Table, Tick
+from gputop.explain.evidence import Evidence, Gatherer, Table
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.explain.report import Report
+from gputop.explain.tick import Tick
 from gputop.switches import OpenThreads
 from probes.schema import Kind
 from probes.source import Item
