@@ -23,5 +23,5 @@ if [ $# -gt 0 ]; then
 fi
 status=0
 run -m alone || status=$?
-run -m "not alone" --numprocesses=2 --dist=worksteal -q || status=$?
+run -m "not alone" --numprocesses=2 --dist=loadgroup -q || status=$?
 exit "$status"

@@ -22,7 +22,12 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 EFFECTIVE = "print(next(line for line in open('/proc/self/status') if line.startswith('CapEff')).split()[1])"
 CAPABILITIES = {"dac_read_search": 2, "perfmon": 38, "bpf": 39}
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
+    pytest.mark.xdist_group(
+        "nobody"
+    ),  # one after the other: who looks at all of nobody's processes sees these
+]
 
 
 def counted(found: dict[str, Any]) -> dict[str, int]:

@@ -36,7 +36,12 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.bench.tmux import Terminal
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
+    pytest.mark.xdist_group(
+        "nobody"
+    ),  # one after the other: who looks at all of nobody's processes sees these
+]
 
 # computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read
 SLEEPER = """

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gputop.explain.memory import give_back
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
@@ -130,6 +131,7 @@ class LiveExplainer:
         if self._pace.due and not any(map(_is_mark, list(self._items))):  # else the newest mark is enough
             self._verdict = self._pace.explain(self._window)
             self._told(self._verdict)
+            give_back()  # what an explanation takes for a moment, some 40 MB
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
         if self._window.end_ns - newest >= self._spacing_ns:
             cpu = time.thread_time()
