@@ -148,7 +148,8 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     assert process["calls"] == []
     (thread,) = process["threads"]
     assert 200 <= voluntary <= thread["voluntary_switches"] <= voluntary + 5
-    assert involuntary <= thread["involuntary_switches"] <= involuntary + 5
+    # it may be preempted once more between the last reading and its own
+    assert involuntary - 2 <= thread["involuntary_switches"] <= involuntary + 5
     # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
     assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
     total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
