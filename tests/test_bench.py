@@ -15,7 +15,7 @@ from tests.conftest import skip_or_fail
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TIMEOUT_S = 120
-_LONG = ("explain", "slowdown", "explanation", "crowd", "hour")
+_LONG = ("explain", "slowdown", "explanation", "crowd", "hour", "reader", "recorder", "lines")
 
 
 @pytest.mark.ebpf
@@ -23,11 +23,11 @@ _LONG = ("explain", "slowdown", "explanation", "crowd", "hour")
 def test_costs_stay_within_twice_their_bounds() -> None:
     if shutil.which("tmux") is None:
         skip_or_fail("tmux not found: apt-get install tmux")
-    # what takes its time is left to `make bench`: ten million events, and running a demo over and over
+    # what takes its time is left to `make bench`
     wanted = [word for name in GROUPS if name not in _LONG for word in ("--only", name)]
     command = [sys.executable, "-m", "tests.bench", "--json", "--slack", "2", *wanted]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     assert done.returncode in (0, 1), done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert len(rows) >= 9
+    assert len(rows) >= 8
     assert [row for row in rows if row["verdict"] not in ("ok", "-")] == []

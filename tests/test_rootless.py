@@ -115,7 +115,6 @@ def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(hom
     assert parent["user"] == "root"
 
 
-@pytest.mark.alone
 def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
     """Switches are provoked 500 times a second by a rival that yields."""
     rival = RIVALS.replace("    pass", "    os.sched_yield()")
@@ -132,7 +131,6 @@ def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
 # -- the figures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> None:
     file, truth = home / "run.gputop", home / "truth"
     # by way of sh: whether nobody could run this interpreter itself is not the question
@@ -157,7 +155,6 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     assert lived_ns + 800_000_000 - 250_000_000 <= total <= 1.01 * stats["duration_ns"]
 
 
-@pytest.mark.alone
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
     with started(home, RIVALS) as pid, witness(pid) as readings:
         found = frame(home, "--pid", str(pid), "--duration", "3")
@@ -232,7 +229,6 @@ def test_a_private_recording_does_not_hold_the_command_line(home: Path) -> None:
     assert "secret" not in problems[0]
 
 
-@pytest.mark.alone
 def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
     with started(home, CALLER, "0") as pid, Terminal(home) as terminal:
         env = [f"{name}={environment(home)[name]}" for name in ("HOME", "LD_LIBRARY_PATH", "SIMGPU_STATE")]
