@@ -20,6 +20,7 @@ from test_ebpf_interpreters import interpreter
 from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
+from tests.conftest import skip_or_fail
 
 pytestmark = pytest.mark.ebpf
 
@@ -187,7 +188,7 @@ outer()
 def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:
-        pytest.skip("py-spy is not installed")
+        skip_or_fail("py-spy not found: pip install py-spy")
     source = tmp_path / "blocked.py"
     source.write_text(_BLOCKED)
     workshop = Workshop(tmp_path, lines="costly")
