@@ -67,8 +67,8 @@ assert libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 """
 WITHOUT_BCC = """
-import sys, probes.loader
-probes.loader.BCC_FOLDERS = ()
+import sys, probes.compiler
+probes.compiler.BCC_FOLDERS = ()
 from gputop.cli import run
 sys.exit(run(sys.argv[1:]))
 """
