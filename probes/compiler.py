@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 # where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
-BCC_FOLDERS: tuple[str, ...] = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
+BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
 FLAGS = ("-Wno-macro-redefined",)
 NO_BCC = 2  # exit status
 OUTSIDE = 1 << 30  # from here on the numbers of maps that the text does not make itself
@@ -40,7 +40,7 @@ class NoBccError(Exception):
 
 def bcc_packages() -> list[Path]:
     """Folders in which bcc's Python package is, as far as distributions have one."""
-    more = sorted(map(str, Path("/usr/lib").glob("python3.*/site-packages"))) if BCC_FOLDERS else []
+    more = sorted(map(str, Path("/usr/lib").glob("python3.*/site-packages")))
     folders = (Path(folder) / "bcc" for folder in (*BCC_FOLDERS, *more))
     return [folder for folder in folders if (folder / "__init__.py").exists()]
 
