@@ -55,10 +55,11 @@ class ProgramType(IntEnum):
 
 
 class RefusedError(OSError):
-    """The kernel does not take a program; ``log`` is the end of what its verifier said."""
+    """The kernel does not take ``program``; ``log`` is the end of what its verifier said."""
 
-    def __init__(self, refusal: OSError, log: Sequence[str]) -> None:
+    def __init__(self, program: str, refusal: OSError, log: Sequence[str]) -> None:
         super().__init__(refusal.errno, refusal.strerror)
+        self.program = program
         self.log = tuple(log)
 
 
@@ -93,7 +94,7 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
             return _bpf(_PROG_LOAD, _packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
         except OSError:
             said = log.value.decode(errors="replace").splitlines()
-            raise RefusedError(error, said[-_LOG_LINES:]) from error
+            raise RefusedError(name, error, said[-_LOG_LINES:]) from error
 
 
 def _name(text: str) -> bytes:

@@ -231,11 +231,13 @@ class Programs:
         options: What they were compiled for.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
         tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
+        layout: This kernel's structures.
     """
 
     options: Options
     multi: bool
     tells: Mapping[str, bool]
+    layout: btf.Layout
     module: Module
     uprobes: dict[str, int]
     tracepoints: dict[str, int]
@@ -263,7 +265,7 @@ def load(options: Options) -> Programs:
     }
     numbers = (options.own_pid,)
     loaded = load_text(text, UPROBES, TRACEPOINTS, names, multi=multi, numbers=numbers)
-    return Programs(options, multi, tells, *loaded)
+    return Programs(options, multi, tells, layout, *loaded)
 
 
 Loaded = tuple[Module, dict[str, int], dict[str, int], dict[str, int]]
@@ -310,5 +312,6 @@ def load_text(
         points = {point: module.load(name, kinds.RAW_TRACEPOINT) for point, name in tracepoints.items()}
     except bpfcall.RefusedError as error:
         module.close()
-        raise ProbeError(f"the kernel did not take the probes: {error.strerror}", error.log) from error
+        said = f"the kernel did not take the probes: {error.program}: {error.strerror}"
+        raise ProbeError(said, error.log) from error
     return module, functions, points, {name: module.maps[name] for name in maps}

@@ -2,7 +2,8 @@
  *
  * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by marks
  * that probes/frames/programs.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD, and that probes/module.py
- * changes into their file descriptors. What becomes of processes is told by the same tracepoints once more: forks, execs and exits are rare.
+ * changes into their file descriptors. What becomes of processes is told by the same tracepoints once more: forks,
+ * execs and exits are rare.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
 

@@ -1,4 +1,4 @@
-"""The BPF programs that look for lines: a text of their own, since compiling it takes half a second."""
+"""The BPF programs that look for lines: a text of their own, since loading it takes a quarter of a second."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def load(programs: loader.Programs) -> LinePrograms:
         loader.ProbeError: As ``loader.load``.
     """
     others = [name for name in OTHERS if name in programs.maps]
-    text = source_text(programs.options, btf.read_layout(), others, as_old=not programs.multi)
+    text = source_text(programs.options, programs.layout, others, as_old=not programs.multi)
     loaded = loader.load_text(
         text,
         UPROBES,

@@ -149,7 +149,7 @@ def test_on_a_full_disk_they_are_compiled_and_nothing_is_left(tmp_path: Path) ->
 
 def test_why_a_program_is_refused_is_told_with_the_end_of_what_the_verifier_says() -> None:
     text = "int probe(struct pt_regs *context) { return *((u64 *)context + 500); }"
-    with pytest.raises(loader.ProbeError, match="the kernel did not take the probes") as refusal:
+    with pytest.raises(loader.ProbeError, match="take the probes: probe: Permission denied") as refusal:
         loader.load_text(text, ("probe",), {}, (), multi=False)
     assert any("invalid bpf_context access" in line for line in refusal.value.log)
 
