@@ -27,13 +27,17 @@ STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 
 @dataclass(frozen=True, slots=True)
 class LinePrograms:
-    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive."""
+    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive.
+
+    ``timer`` and ``leave`` are None where the kernel takes no such program that makes entries of maps.
+    """
 
     module: Any
     uprobes: Mapping[str, int]
     tracepoints: Mapping[str, int]
     maps: Mapping[str, int]
     timer: int | None
+    leave: int | None
 
 
 def source_text(options: loader.Options, kernel: btf.Layout, maps: Mapping[str, int], *, as_old: bool) -> str:
@@ -69,24 +73,28 @@ def load(programs: loader.Programs) -> LinePrograms:
     """
     text = source_text(programs.options, btf.read_layout(), programs.maps, as_old=not programs.multi)
     compiled = loader.compile_text(text, UPROBES, TRACEPOINTS, MAPS, multi=programs.multi)
-    return LinePrograms(*compiled, _timer(compiled[0]))
+    module = compiled[0]
+    timer = _program(module, "on_timer", module.PERF_EVENT)
+    # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
+    leave = None if timer is None else _program(module, "on_leave", module.RAW_TRACEPOINT)
+    return LinePrograms(*compiled, timer, leave)
 
 
-def _timer(module: Any) -> int | None:
-    """The program of the timers; None where the kernel takes no such program that makes entries of maps."""
+def _program(module: Any, name: str, kind: int) -> int | None:
+    """None where the kernel does not take it."""
     try:
-        program: int = module.load_func(b"on_timer", module.PERF_EVENT).fd
+        program: int = module.load_func(name.encode(), kind).fd
     except Exception:  # bcc raises plain Exception
         return None
     return program
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:
-    """From now on calls are looked at for their lines.
+    """From now on calls, and threads that go to sleep, are looked at for their lines.
 
     Raises:
         OSError: The kernel refuses.
     """
-    bpfcall.update(
-        programs.maps["line_programs"], struct.pack("<I", 0), struct.pack("<I", lines.uprobes["on_line"])
-    )
+    for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
+        if program is not None:
+            bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))
