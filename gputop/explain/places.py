@@ -11,6 +11,7 @@ from gputop.explain.chain import DEPTH, State
 from gputop.explain.evidence import Column, Evidence
 from gputop.explain.ranges import Ints
 from gputop.lines import Line
+from probes.source_files import is_library
 
 if TYPE_CHECKING:
     from gputop.explain.scene import Scene
@@ -81,7 +82,7 @@ def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
 
 
 def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:
-    """The line where threads were blocked for most of the time of these leaves.
+    """The line where threads were blocked for most of the time of these leaves; none within libraries only.
 
     Args:
         scene: Everything.
@@ -97,4 +98,5 @@ def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:
         item = np.where((link >= 0) & (links.thread[here] == threads), links.slice[here], item)
         link = np.where(link >= 0, links.above[here], -1)
     known = item >= 0
-    return longest(scene.evidence, scene.evidence.slices["stack"][item[known]], scene.ns[rows[known]])
+    line = longest(scene.evidence, scene.evidence.slices["stack"][item[known]], scene.ns[rows[known]])
+    return None if line is None or is_library(line.file) else line
