@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 
 RUNTIME = ctypes.CDLL(os.environ.get("TEST_CUDART", "libcudart.so.12"))
-BLOCKED = defaultdict(lambda: [0, 0])  # what -> times, ns
+BLOCKED = defaultdict(lambda: [0, 0, 0])  # what -> times, ns, wall time
 READ, WRITE = os.pipe()
 BATCHES = queue.Queue()
 HELD = threading.Lock()
@@ -52,6 +52,7 @@ class Blocked:
         (wall, busy), (began, before) = spent(), self.before
         BLOCKED[self.what][0] += 1
         BLOCKED[self.what][1] += (wall - began) - (busy - before)
+        BLOCKED[self.what][2] += wall - began
 
 
 def feed(rounds):
