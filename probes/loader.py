@@ -210,7 +210,7 @@ def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = 
 
 
 UPROBES = ("on_entry", "on_return")
-MAPS = ("events", "threads", "procs", "cpus", "line_programs")
+MAPS = ("events", "threads", "procs", "cpus", "line_programs", "leave_programs")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",

@@ -118,6 +118,25 @@ int on_timer(void *ctx)
 	return 0;
 }
 
+/* The stack pointer of the program that is in the kernel now. */
+static __always_inline u64 user_sp(struct pt_regs *ctx)
+{
+	return REG_SP;
+}
+
+/* The end of on_switch: where a thread is that goes to sleep between two calls. Most are in a system call, but a
+ * page that is missing makes them sleep anywhere, as a timer meets them. Who is preempted goes on as it was. */
+int on_leave(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, pid = id >> 32;
+	struct thread *t = OTHERS(THREADS_FD, &tid);
+	if (!t || !pythons.lookup(&pid))
+		return 0;
+	t->off_stack = python_stack(pid, tid, user_sp(task_registers(get_current_task_btf())), LOOKS);
+	return 0;
+}
+
 /* Py_RunMain: the interpreter is made and knows its main thread, whose first line is to come. */
 int on_python(struct pt_regs *ctx)
 {
