@@ -11,13 +11,14 @@
 #define MAX_WALK 64     /* frames that are looked at: a call from C into Python has one more */
 #define OWNED_BY_C 3    /* such a frame: FRAME_OWNED_BY_CSTACK */
 #define STACK_SPAN (8ULL << 20)
-#define TABLE_PARTS 8
 #define STRING_LENGTH 16
 #define STRING_STATE 32
 #define BYTES_SIZE 16
 #define BYTES_DATA 32
 #define OBJECT_TYPE 8
 #define GENERATIONS 4096
+#define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor LOOKS */
+#define FULL_NS 1000000000ULL
 /* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
  * kept apart, under this bit of the serial: it must not be what a call is told by. */
 #define LOOKS (1ULL << 63)
@@ -54,6 +55,7 @@ BPF_ARRAY(empty_scratch, struct scratch, 1);
 BPF_TABLE("hash", struct code_key, u64, seen, MAX_CODES); /* -> generation */
 BPF_TABLE("lru_hash", u64, u32, told, 32768);             /* stacks */
 BPF_ARRAY(generations, u64, GENERATIONS);
+BPF_ARRAY(full, u64, 1); /* when `seen` had no room: for a while no code is sent in vain */
 
 static __always_inline u64 mix(u64 hash, u64 value)
 {
@@ -127,12 +129,14 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		to->code = code;
 		to->instruction = instruction;
 		to->generation = *generation;
-		s->hash = mix(mix(s->hash, code ^ *generation << 48), instruction);
+		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
 		s->stack.count = count + 1;
 	}
 	return s->stack.count > 0;
 }
 
+/* A string's characters, of a long one the last: the name of a file is at its end. Those of a subclass of str lie
+ * somewhere else, behind a pointer. */
 static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *length, u32 *state, u8 *to, u32 room)
 {
 	u8 head[STRING_STATE + 8];
@@ -140,14 +144,18 @@ static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *le
 		return false;
 	*length = *(u64 *)(head + STRING_LENGTH);
 	*state = *(u32 *)(head + STRING_STATE);
-	u32 kind = *state >> 2 & 7, ascii = *state >> 6 & 1;
-	u64 size = (u64)*length * kind;
-	if (size > room)
+	u32 kind = *state >> 2 & 7, compact = *state >> 5 & 1, ascii = *state >> 6 & 1;
+	u64 size = (u64)*length * kind, from = string + (compact && ascii ? o->ascii : o->compact);
+	if (!compact && bpf_probe_read_user(&from, 8, (void *)from))
+		return false;
+	if (size > room) {
+		from += size - room;
 		size = room;
+	}
 	asm volatile("" : "+r"(size));
 	if (size > room)
 		return false;
-	return !bpf_probe_read_user(to, size, (void *)(string + (ascii ? o->ascii : o->compact)));
+	return !bpf_probe_read_user(to, size, (void *)from);
 }
 
 /* Sends a code object that this address has not had before. */
@@ -205,8 +213,14 @@ static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o,
 		u64 *generation = seen.lookup(&key);
 		if (generation && *generation == f->generation)
 			continue;
-		if (!tell_code(s, o, f) || seen.update(&key, &f->generation))
+		u32 zero = 0;
+		u64 *since = full.lookup(&zero), now = bpf_ktime_get_ns();
+		if (!since || now - *since < FULL_NS || !tell_code(s, o, f))
 			return false;
+		if (seen.update(&key, &f->generation)) {
+			*since = now;
+			return false;
+		}
 	}
 	s->stack.kind = STACK_RECORD;
 	s->stack.serial = s->serial;

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import bpfcall, elf, procfs
+from probes import bpfcall, elf, libraries, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
@@ -123,51 +123,59 @@ class Lines:
         return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
-        """Looks at processes that have mapped an interpreter just now."""
+        """Looks at processes that have just mapped an interpreter, or CUDA: their program may be one."""
         for mapping in mappings:
-            if interpreter.may_be(mapping.path.rpartition("/")[2]) and self._wanted(mapping.pid):
+            name = libraries.file_name(mapping.path)
+            if (interpreter.may_be(name) or libraries.classify(name)) and self._wanted(mapping.pid):
                 self.look_at(mapping.pid)
 
     def look_at(self, pid: int) -> None:
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
         if self._programs is None:
             return
-        until = self._waiting.pop(pid, time.monotonic() + _PATIENCE_S)
+        now = time.monotonic()
+        until = self._waiting.pop(pid, now + _PATIENCE_S)
         if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
             return
+        why = ""  # unless that changes meanwhile
         for mapping in late.candidates(pid):
             row = self._reach(pid, mapping)
             if isinstance(row, str):
                 self._problem(pid, row)
-            if not isinstance(row, int) or not self._holds(row, mapping):
+                return
+            if row is None and interpreter.may_be(libraries.file_name(mapping.path)):
+                why = f"{mapping.path} does not show where its structures are: its symbols are stripped"
+            if row is None or not self._holds(row, mapping):
                 continue
             try:
                 self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
+                return
             except late.NotYetError:
-                if time.monotonic() < until:
-                    self._waiting[pid] = until
+                why = "it does not come to an end with its start"
             except late.NoSlotError:
-                self._problem(pid, "where its threads keep their state is not found")
+                why = "where its threads keep their state is not found"
             except OSError as error:
                 if error.errno in (errno.EPERM, errno.EACCES):
                     self._problem(pid, "its memory is closed to us")
-            return
+                return
+            break
+        if why and now < until:
+            self._waiting[pid] = until
+        elif why:
+            self._problem(pid, why)
 
     def _holds(self, row: int, mapping: late.FileMapping) -> bool:
         """Whether this mapping of the file is the one with the code."""
-        place = self._rows[row].run_main_offset
+        place = self._rows[row].free_offset
         return mapping.offset <= place < mapping.offset + mapping.end - mapping.start
 
     def _reach(self, pid: int, mapping: late.FileMapping) -> int | str | None:
-        if mapping.file in self._files:
-            return self._files[mapping.file]
-        for path in (Path(mapping.path), Path(f"/proc/{pid}/root{mapping.path}")):
-            with contextlib.suppress(OSError):
-                identity = _identity(path)
-                if identity[1] == mapping.file[1]:  # overlayfs shows another device
-                    self._files[mapping.file] = self._file(path, mapping.path, identity)
-                    return self._files[mapping.file]
-        return None
+        if mapping.file not in self._files:
+            found = mapping.reach(pid)
+            if found is None:
+                return None
+            self._files[mapping.file] = self._file(found[0], mapping.path, found[1])
+        return self._files[mapping.file]
 
     def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
         """Probes a file that was not seen before: its row, or why there is none."""
@@ -188,13 +196,20 @@ class Lines:
         row = len(self._rows)
         if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
-        content = row_bytes(found.layout, found.runtime - found.run_main, found.code_type - found.run_main)
+        content = row_bytes(
+            found.layout,
+            runtime=found.runtime,
+            code_type=found.code_type,
+            run_main=found.run_main,
+            code_free=found.code_free,
+        )
         bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
         self._rows.append(found)
         uprobes = self._programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
         self._attachments.attach_one(uprobes["on_code_free"], found.path, found.free_offset, row)
-        self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
+        if found.run_main_offset:
+            self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
         return row
 
     def _configure(self, pid: int, row: int, place: late.Place) -> None:
