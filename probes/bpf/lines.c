@@ -33,6 +33,13 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 }
 
 #ifdef TASK_FSBASE
+/* What the interpreter keeps of the thread with this FS base. */
+static __always_inline u64 state_of(struct python *p, u64 base)
+{
+	u64 value = user_u64(base + p->slot);
+	return p->inner && value ? user_u64(value + p->inner) : value;
+}
+
 static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 {
 	u32 row = s->python.row, one = 1;
@@ -40,7 +47,7 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 	if (!o)
 		return NO_PYTHON;
 	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
-	u64 state = user_u64(base + s->python.slot);
+	u64 state = state_of(&s->python, base);
 	if (!state)
 		return NO_PYTHON; /* a thread that Python does not know */
 	u8 *head = s->u.windows[0].data;
@@ -128,12 +135,16 @@ static __always_inline void know(u32 pid, u32 row, struct interpreter *o, u64 bi
 	if (pid == OWN_PID || (!WATCH_ALL && !OTHERS(PROCS_FD, &pid)))
 		return;
 	bpf_probe_read_user(&key, sizeof(key), (void *)(bias + o->runtime + o->key));
-	if (key >= TLS_KEYS)
+	if (key >= TLS_MOST_KEYS)
 		return;
 	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
 	struct python p = {.serial = bpf_ktime_get_ns(), .slot = TLS_SLOTS + 16 * key, .row = row};
 	p.code_type = bias + o->code_type;
-	u64 state = user_u64(base + p.slot);
+	if (key >= TLS_KEYS) {
+		p.slot = TLS_BLOCKS + 8 * (key / TLS_KEYS);
+		p.inner = 8 + 16 * (key % TLS_KEYS);
+	}
+	u64 state = state_of(&p, base);
 	if (state && user_u64(state + o->thread_id) == base)
 		pythons.insert(&pid, &p); /* or user space was faster: threads may have its serial already */
 #endif

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from probes import libraries
 from probes.frames.interpreter import Interpreter, may_be
-from probes.frames.layout import TLS_KEYS, TLS_SLOTS, Layout
+from probes.frames.layout import Layout, slot_of
 from probes.mmap_events import Mapped
 
 _SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
@@ -24,7 +24,7 @@ class NotYetError(Exception):
 
 
 class NoSlotError(Exception):
-    """Where threads keep their state is not found: other threads than glibc's, or a late key."""
+    """Where threads keep their state is not found: other threads than glibc's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,14 @@ class Place:
 
     slot: int
     code_type: int
+    inner: int = 0
 
 
-def candidates(pid: int) -> Iterator[FileMapping]:
+def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
     """The executable mappings of a process that may be its interpreter; none when it has ended.
 
-    They have an interpreter's name. Where none has, a program that uses CUDA may have one inside.
+    They have an interpreter's name. Where none has, the program may have one inside, if it uses CUDA or was
+    ``chosen``: those of all processes are not read.
     """
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
@@ -61,7 +63,7 @@ def candidates(pid: int) -> Iterator[FileMapping]:
         return
     mappings = [found for line in lines if (found := _mapping(line)) is not None]
     names = [libraries.file_name(mapping.path) for mapping in mappings]
-    if not any(map(may_be, names)) and any(libraries.classify(name) for name in names):
+    if not any(map(may_be, names)) and (chosen or any(map(libraries.classify, names))):
         with contextlib.suppress(OSError):
             program = os.readlink(f"/proc/{pid}/exe")
             yield from (mapping for mapping in mappings if mapping.path == program)
@@ -96,24 +98,31 @@ def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
         states = list(_states(memory, _number(memory, runtime + layout.interpreters), layout))
         if not states:
             raise NotYetError
-        slots: set[int] = set()
+        guess = slot_of(key)
+        slots: set[tuple[int, int]] = set()
         for state in states:
             thread = _number(memory, state + layout.thread_id)
             if not thread:
                 continue
-            guess = TLS_SLOTS + 16 * key
-            if key < TLS_KEYS and _number(memory, thread + guess) == state:
+            if _kept(memory, thread, guess) == state:
                 slots.add(guess)
-            else:
-                block = os.pread(memory, _SCAN_BYTES, thread)
-                place = block.find(struct.pack("<Q", state))
-                if place >= 0:
-                    slots.add(place)
+            elif (place := os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))) >= 0:
+                slots.add((place, 0))
         if len(slots) != 1:
             raise NoSlotError
-        return Place(slots.pop(), bias + interpreter.code_type)
+        slot, inner = slots.pop()
+        return Place(slot, bias + interpreter.code_type, inner)
     finally:
         os.close(memory)
+
+
+def _kept(memory: int, thread: int, slot: tuple[int, int]) -> int:
+    """What a thread keeps in a slot; 0 where it has none."""
+    try:
+        value = _number(memory, thread + slot[0])
+        return _number(memory, value + slot[1]) if slot[1] and value else value
+    except NotYetError:
+        return 0
 
 
 def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:

@@ -25,10 +25,19 @@ NO_FRAME = 0xFFFFFFFF
 NOT_ASKED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
 FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
 
-# glibc keeps the first 32 thread-specific values inside the thread's own block, 16 bytes each, the value
-# behind a sequence number (offset of _thread_db_pthread_specific, less the first block)
+# glibc keeps thread-specific values in blocks of 32, 16 bytes each, the value behind a sequence number. The
+# first block lies within what belongs to the thread itself. Pointers to all blocks follow it, at 1296: it is
+# the offset of _thread_db_pthread_specific
 TLS_SLOTS = 0x310 + 8
 TLS_KEYS = 32
+TLS_BLOCKS = 0x510
+TLS_MOST_KEYS = 1024
+
+
+def slot_of(key: int) -> tuple[int, int]:
+    """Where a thread keeps the value of a key: ``slot`` and ``inner`` of ``PROCESS``."""
+    inner = 8 + 16 * (key % TLS_KEYS)
+    return (TLS_SLOTS - 8 + inner, 0) if key < TLS_KEYS else (TLS_BLOCKS + 8 * (key // TLS_KEYS), inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ PROCESS: tuple[Field, ...] = (
     Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on"),
     Field("code_type", "u64", "<u8", "address of PyCode_Type"),
     Field("row", "u32", "<u4", "of its interpreter"),
-    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("inner", "u32", "<u4", "if not 0: the slot points to a block, this is the place in it"),
 )
 FRAME: tuple[Field, ...] = (
     Field("code", "u64", "<u8", "address of the code object"),
@@ -209,6 +218,8 @@ def c_header() -> str:
         "FIRST_STACK": f"{FIRST_STACK}ULL",
         "TLS_SLOTS": TLS_SLOTS,
         "TLS_KEYS": TLS_KEYS,
+        "TLS_BLOCKS": TLS_BLOCKS,
+        "TLS_MOST_KEYS": TLS_MOST_KEYS,
     }
     lines = [f"#define {name} {value}" for name, value in defines.items()]
     lines += c_struct("interpreter", INTERPRETER)

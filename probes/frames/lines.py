@@ -28,6 +28,7 @@ from probes.source import FRAMES, PLACES, PROBLEM, Sample
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PLACES_A_SAMPLE = 2000
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 _SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
@@ -66,7 +67,7 @@ class Lines:
         self._begun = False
         self._rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
-        self._waiting: dict[int, float] = {}  # processes to look at again, until then
+        self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
         self._told: set[tuple[int, str]] = set()
         self._resolver = Resolver(self._rows)
         self._swept_ns = 0
@@ -116,7 +117,8 @@ class Lines:
             for path in self._pythons:
                 with contextlib.suppress(OSError):
                     self._file(path, str(path), _identity(path))
-            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), time.monotonic() + _PATIENCE_S)
+            until = time.monotonic() + _PATIENCE_S
+            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), (until, ""))
         for pid in list(self._waiting):
             self.look_at(pid)
         self._ready.set()
@@ -134,35 +136,39 @@ class Lines:
         if self._programs is None:
             return
         now = time.monotonic()
-        until = self._waiting.pop(pid, now + _PATIENCE_S)
+        until, before = self._waiting.pop(pid, (now + _PATIENCE_S, ""))
         if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
             return
-        why = ""  # unless that changes meanwhile
-        for mapping in late.candidates(pid):
+        why, again = self._find(pid)
+        if again and now < until:
+            self._waiting[pid] = until, why
+        elif why:
+            self._problem(pid, why)
+        elif before and now > until - _PATIENCE_S + _AT_LEAST_S:
+            self._problem(pid, before)  # it has ended meanwhile
+
+    def _find(self, pid: int) -> tuple[str, bool]:
+        """Why the interpreter of a process is not known now, if there is one, and whether that may change."""
+        why = ""
+        for mapping in late.candidates(pid, chosen=not self._others.options.watch_all):
             row = self._reach(pid, mapping)
             if isinstance(row, str):
-                self._problem(pid, row)
-                return
+                return row, False
             if row is None and interpreter.may_be(libraries.file_name(mapping.path)):
                 why = f"{mapping.path} does not show where its structures are: its symbols are stripped"
             if row is None or not self._holds(row, mapping):
                 continue
             try:
                 self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
-                return
             except late.NotYetError:
-                why = "it does not come to an end with its start"
+                return "its start does not come to an end", True
             except late.NoSlotError:
-                why = "where its threads keep their state is not found"
+                return "where its threads keep their state is not found", True
             except OSError as error:
-                if error.errno in (errno.EPERM, errno.EACCES):
-                    self._problem(pid, "its memory is closed to us")
-                return
-            break
-        if why and now < until:
-            self._waiting[pid] = until
-        elif why:
-            self._problem(pid, why)
+                closed = error.errno in (errno.EPERM, errno.EACCES)
+                return "its memory is closed to us" if closed else "", False
+            return "", False
+        return why, bool(why)
 
     def _holds(self, row: int, mapping: late.FileMapping) -> bool:
         """Whether this mapping of the file is the one with the code."""
@@ -216,7 +222,8 @@ class Lines:
         assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
-        content["slot"], content["code_type"], content["row"] = place.slot, place.code_type, row
+        content["slot"], content["inner"] = place.slot, place.inner
+        content["code_type"], content["row"] = place.code_type, row
         pythons = self._programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
             bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
