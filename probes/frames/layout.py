@@ -14,10 +14,10 @@ import numpy as np
 from probes.schema import Field, c_struct
 
 MAX_INTERPRETERS = 128
-MAX_FRAMES = 32  # kept of a stack, the innermost ones
+MAX_FRAMES = 64  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
-TABLE_PARTS = 64  # of a table of lines: some ten thousand lines of one function
+TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
 STACK_RECORD, CODE_RECORD, LINE_RECORD = 1, 2, 3
 NO_FRAME = 0xFFFFFFFF
 
