@@ -16,7 +16,7 @@ from probes.frames.layout import LAYOUTS
 HIDDEN = "no interpreter's symbols are in it: they are stripped"
 GONE = "the file is gone, or closed to us"
 FIX = (
-    f"lines need CPython 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} on x86-64, with the GIL and exported symbols, as "
+    f"use CPython 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} on x86-64, with the GIL and its symbols exported, as "
     "distributions and conda have it; of others: py-spy dump --pid PID"
 )
 FIX_GONE = "start its processes again, or run gputop as root"
