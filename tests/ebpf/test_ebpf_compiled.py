@@ -84,7 +84,7 @@ def test_a_second_start_loads_the_same_programs_and_no_compiler(tmp_path: Path) 
     for name, said in first["said"].items():
         assert facts(said)["prog_tag"]
         assert facts(said) == facts(second["said"][name])
-        knows_pid = name in ("on_entry", "on_python")
+        knows_pid = name in ("on_entry", "on_python", "on_code_free")
         assert (facts(said) == facts(other["said"][name])) == (not knows_pid), name
 
 

@@ -143,10 +143,10 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
 def test_between_two_calls_the_thread_is_met_where_it_computes(minor: int, tmp_path: Path) -> None:
     source = PROGRAMS / "hot_line.py"
     (hot,) = [row for row, text in enumerate(source.read_text().splitlines(), 1) if text.endswith("# hot")]
-    run = Workshop(tmp_path, lines="costly").record(python(minor), str(source), "1.5")
+    run = Workshop(tmp_path, lines="costly").record(python(minor), str(source), "1")
     lines = met(run.path)
     found = Counter(lines[0] for lines in lines if lines[0][0] == str(source))
-    assert found.total() >= 10, "49 times a second of CPU time, on a machine that may be busy"
+    assert found.total() >= 20, "49 times a second of CPU time"
     assert {name for _, _, name in found} <= {"compute", "<module>"}
     assert found[str(source), hot, "compute"] >= 0.8 * found.total()
 
