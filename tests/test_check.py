@@ -19,7 +19,7 @@ from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
 from gputop.checks.distribution import read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
 from gputop.checks.libraries import SelfHit
-from probes import bpfcall, btf, loader
+from probes import bpfcall, btf, compiler
 from probes.rights import Rights
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,7 +217,7 @@ def test_bcc_that_is_not_there_is_missing_with_this_distribution_s_command(
 ) -> None:
     (tmp_path / "os-release").write_text(release)
     monkeypatch.delitem(sys.modules, "bcc", raising=False)
-    monkeypatch.setattr(loader, "BCC_FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(compiler, "BCC_FOLDERS", (str(tmp_path),))
     monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
     section = bcc.bcc_section(bcc.read_bcc(), read_distribution(tmp_path / "os-release"))
     assert section.blocks

@@ -1,8 +1,9 @@
 /* Lines of calls: a text of its own, compiled after the other one and only where lines are asked for.
  *
- * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by their
- * file descriptors, which probes/loader.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD. What becomes of
- * processes is told by the same tracepoints once more: forks, execs and exits are rare.
+ * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by marks
+ * that probes/frames/programs.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD, and that probes/module.py
+ * changes into their file descriptors. What becomes of processes is told by the same tracepoints once more: forks,
+ * execs and exits are rare.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
 
