@@ -109,15 +109,19 @@ def _process_text(process: ProcessTotals) -> list[str]:
 
 
 def _lines_text(process: ProcessTotals) -> list[str]:
+    unknown = (
+        f"  {process.unknown_lines:>9}{'':8}  of lines that are not known: no Python, or see gputop check"
+    )
+    rest = [unknown] if process.unknown_lines else []
     if not process.lines and not process.waits:
-        return []
+        return rest
     waits = (LineRow(row.line, OFF_CPU, row.count, row.sum_ns) for row in process.waits)
     rows = sorted((*process.lines, *waits), key=lambda row: -row.sum_ns)
     shown = [
         f"  {row.count:>9}{format_ns(row.sum_ns):>8}  {row.api:<26} {escape_text(row.line.text())}"
         for row in rows[:_LINES_SHOWN]
     ]
-    return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown]
+    return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown, *rest]
 
 
 def _call_text(call: CallRow) -> str:

@@ -70,7 +70,7 @@ def kernel_problem(release: str) -> str:
     if is_release(release, OLDEST_KERNEL):
         return ""
     oldest = ".".join(map(str, OLDEST_KERNEL))
-    return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
+    return f"Linux {oldest} or later is needed for live tracing, this is {release}"
 
 
 def is_release(release: str, oldest: tuple[int, int]) -> bool:

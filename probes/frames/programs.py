@@ -81,8 +81,8 @@ def load(programs: loader.Programs) -> LinePrograms:
     )
     timer = _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT)
     # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
-    raw = bpfcall.ProgramType.RAW_TRACEPOINT
-    return LinePrograms(*loaded, timer, _program(loaded[0], "on_leave", raw) if timer is not None else None)
+    leave = None if timer is None else _program(loaded[0], "on_leave", bpfcall.ProgramType.RAW_TRACEPOINT)
+    return LinePrograms(*loaded, timer, leave)
 
 
 def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None:

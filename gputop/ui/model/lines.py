@@ -57,8 +57,7 @@ def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
 
 
 def _place(use: LineUse, context: Context, width: int) -> Span:
-    text = f"{use.line.file.rpartition('/')[2]}:{use.line.line}"
-    return escape_text(text, ascii_only=context.glyphs.ascii), ""
+    return escape_text(use.line.place, ascii_only=context.glyphs.ascii), ""
 
 
 def _function(use: LineUse, context: Context, width: int) -> Span:
@@ -130,7 +129,8 @@ class SourcePage:
     @property
     def place(self) -> int:
         """Where the line is among ``lines``."""
-        return self.line.line - self._first if self.line and self._source and self._source.lines else 0
+        known = self.line and self._source and self._source.lines
+        return max(self.line.line - self._first, 0) if self.line and known else 0
 
     def _row_of(self, frame: Frame | None) -> ProcessRow | None:
         return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
