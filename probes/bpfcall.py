@@ -1,4 +1,4 @@
-"""The few commands of bpf(2) that bcc does not offer: links, raw tracepoints, batch reads."""
+"""The commands of bpf(2) that gputop needs: maps, programs, links, batch reads."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import ctypes
 import errno
 import os
 import platform
+import struct
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 2, 3, 5
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 0, 1, 2, 3, 5
 _RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 17, 24, 28
-_PERF_EVENT, _UPROBE_MULTI, _UPROBE_MULTI_RETURN = 41, 48, 1
-_PROG_TYPE_KPROBE = 2
-_MAP_LOOKUP = 1
+_PERF_EVENT, UPROBE_MULTI, _UPROBE_MULTI_RETURN = 41, 48, 1  # enum bpf_attach_type, linux/bpf.h
 _RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
+_NAME_BYTES = 16
+_LOG_BYTES = 1 << 24
+_LOG_LINES = 40  # the last ones tell what is wrong
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,6 +38,67 @@ def _bpf(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
 
 def _attribute(*words: int) -> ctypes.Array[ctypes.c_uint64]:
     return (ctypes.c_uint64 * 16)(*words)
+
+
+def _packed(form: str, *values: int | bytes) -> ctypes.Array[ctypes.c_uint64]:
+    attribute = _attribute()
+    struct.pack_into(form, attribute, 0, *values)
+    return attribute
+
+
+class ProgramType(IntEnum):
+    """What a program is attached to (linux/bpf.h)."""
+
+    KPROBE = 2  # uprobes, too
+    PERF_EVENT = 7
+    RAW_TRACEPOINT = 17
+
+
+class RefusedError(OSError):
+    """The kernel does not take ``program``; ``log`` is the end of what its verifier said."""
+
+    def __init__(self, program: str, refusal: OSError, log: Sequence[str]) -> None:
+        super().__init__(refusal.errno, refusal.strerror)
+        self.program = program
+        self.log = tuple(log)
+
+
+def create_map(name: str, kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int) -> int:
+    """Makes a map and returns its descriptor. Raises OSError: EPERM without rights, ENOMEM."""
+    facts = (kind, key_bytes, value_bytes, entries, flags, 0, 0, _name(name))
+    return _bpf(_MAP_CREATE, _packed("<7I16s", *facts))
+
+
+def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0) -> int:
+    """Loads a program and returns its descriptor.
+
+    Args:
+        name: What the kernel shows it as; it keeps 15 characters.
+        kind: What it is attached to.
+        code: Its instructions.
+        attach_type: What such a program expects, if that must be said.
+
+    Raises:
+        RefusedError: EPERM without rights; with the verifier's reasons, if it has any.
+    """
+    license_text = ctypes.create_string_buffer(b"GPL")
+    instructions = ctypes.create_string_buffer(code, len(code))
+    what = (kind, len(code) // 8, ctypes.addressof(instructions), ctypes.addressof(license_text))
+    how = (0, 0, _name(name), 0, attach_type)
+    form = "<IIQQ IIQ II16sII"
+    try:
+        return _bpf(_PROG_LOAD, _packed(form, *what, 0, 0, 0, *how))
+    except OSError as error:
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        try:  # once more, and it says why
+            return _bpf(_PROG_LOAD, _packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
+        except OSError:
+            said = log.value.decode(errors="replace").splitlines()
+            raise RefusedError(name, error, said[-_LOG_LINES:]) from error
+
+
+def _name(text: str) -> bytes:
+    return text.encode()[: _NAME_BYTES - 1]
 
 
 def attach_uprobes(
@@ -56,7 +120,7 @@ def attach_uprobes(
         _LINK_CREATE,
         _attribute(
             program,  # prog_fd, target_fd = 0
-            _UPROBE_MULTI,  # attach_type, flags = 0
+            UPROBE_MULTI,  # attach_type, flags = 0
             ctypes.addressof(name),
             ctypes.addressof(where),
             0,
@@ -75,12 +139,12 @@ def has_uprobe_multi() -> bool | None:
     code = (ctypes.c_uint64 * 2)(*_RETURN_0)
     license_text, folder = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(b"/")
     where = (ctypes.c_uint64 * 1)()
-    load = [_PROG_TYPE_KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
+    load = [ProgramType.KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
     try:
-        program = _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, _UPROBE_MULTI << 32))
+        program = _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, UPROBE_MULTI << 32))
     except OSError as error:
         return _knows(error)
-    link = [program, _UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
+    link = [program, UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
     try:
         os.close(_bpf(_LINK_CREATE, _attribute(*link)))
     except OSError as error:

@@ -16,6 +16,7 @@ import numpy as np
 from probes import attach_perf, bpfcall, loader
 
 SOURCE = Path(__file__).resolve().parent / "bpf" / "hits.c"
+_FEWEST = 1024
 _COUNT = np.dtype([("hits", "<u8")])
 
 
@@ -31,18 +32,16 @@ class HitCounter:
     """
 
     def __init__(self, rows: int, *, multi: bool) -> None:
-        bcc = loader.import_bcc()
-        os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
-        head = f"#include <linux/types.h>\n#define HITS_ROWS {max(rows, 1)}\n"
+        places = max(_FEWEST, 1 << max(rows - 1, 0).bit_length())  # few texts, so that they are kept
+        text = f"#include <linux/types.h>\n#define HITS_ROWS {places}\n{SOURCE.read_text()}"
+        self._module, programs, _, maps = loader.load_text(text, ("on_hit",), {}, ("hits",), multi=multi)
+        self._program = programs["on_hit"]
         try:
-            self._module = bcc.BPF(text=(head + SOURCE.read_text()).encode(), cflags=["-Wno-macro-redefined"])
-            self._program = self._module.load_func(
-                b"on_hit", bcc.BPF.KPROBE, attach_type=loader.UPROBE_MULTI if multi else -1
-            ).fd
             self._pmu = None if multi else attach_perf.read_pmu()
-        except Exception as error:  # bcc raises plain Exception
-            raise loader.ProbeError(f"the kernel did not take the counting probe: {error}") from error
-        self._reader = bpfcall.BatchReader(self._module[b"hits"].map_fd, 4, _COUNT)
+        except (OSError, ValueError) as error:
+            raise loader.ProbeError(f"the kernel does not tell of its uprobes: {error}") from error
+        self._rows = rows
+        self._reader = bpfcall.BatchReader(maps["hits"], 4, _COUNT)
         self._links: list[int] = []
         self._detacher = None if multi else attach_perf.Detacher()
 
@@ -62,7 +61,7 @@ class HitCounter:
 
     def read(self) -> list[int]:
         """Hits by row, since each was attached."""
-        return [int(count) for count in self._reader.read()["hits"]]
+        return [int(count) for count in self._reader.read()["hits"][: self._rows]]
 
     def close(self) -> None:
         """Detaches all: in parallel, as each link waits for the kernel; perf events after we have gone."""
@@ -72,6 +71,7 @@ class HitCounter:
         if links:
             with ThreadPoolExecutor(max_workers=len(links)) as pool:
                 list(pool.map(_close, links))
+        self._module.close()
 
 
 def _close(link: int) -> None:

@@ -96,7 +96,7 @@ class LiveSource:
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Loads the programs, attaches them, starts NVML: about 0.6 s. See ``ready`` for what comes after."""
+        """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
         self._start_nvml()
         try:
             self._start_probes()
@@ -334,7 +334,7 @@ class LiveSource:
         if not self._detached:
             self._detached = True
             if self._loading is not None:
-                self._loading.join()  # the compiler must not be at work when this process ends
+                self._loading.join()  # what it attaches is to be closed
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()

@@ -1,30 +1,21 @@
-"""Loads the BPF programs through bcc, which is looked for where distributions put it."""
+"""The text of the BPF programs, and what comes of loading it."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
-import sys
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from probes import bpfcall, btf, registers, schema
-from probes.compiler_memory import return_memory
+from probes.compiled import CompileError, compiled
 from probes.frames.layout import NO_PYTHON
+from probes.module import Module, late
 
-_HERE = Path(__file__).resolve().parent
-SHIM = _HERE / "shim"
+_BPF = Path(__file__).resolve().parent / "bpf"
 SOURCES = ("base.h", "reads.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
-
-# where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
-BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
-UPROBE_MULTI = 48  # enum bpf_attach_type, linux/bpf.h
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
@@ -37,45 +28,15 @@ ATTACH_VARIABLE = "GPUTOP_ATTACH"
 
 
 class ProbeError(Exception):
-    """Live tracing cannot start; the message says why and what to do."""
+    """Live tracing cannot start; the message says why and what to do.
 
-
-def import_bcc() -> ModuleType:
-    """The distribution's bcc module, also for an interpreter that is not the distribution's.
-
-    PyPI's ``bcc`` is an unrelated package, so a module without ``BPF`` does not count.
-
-    Raises:
-        ProbeError: Not installed, or its library cannot be loaded.
+    Attributes:
+        log: What the compiler or the kernel's verifier said.
     """
-    loaded = sys.modules.get("bcc")
-    if loaded is not None and hasattr(loaded, "BPF"):
-        return loaded
-    reason = "it is not installed"
-    for folder in (*BCC_FOLDERS, *sorted(map(str, Path("/usr/lib").glob("python3.*/site-packages")))):
-        init = Path(folder) / "bcc" / "__init__.py"
-        if not init.exists():
-            continue
-        spec = importlib.util.spec_from_file_location(
-            "bcc", init, submodule_search_locations=[str(init.parent)]
-        )
-        if spec is None or spec.loader is None:
-            continue
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["bcc"] = module
-        try:
-            with warnings.catch_warnings():  # bcc's own sources, compiled by a newer Python
-                warnings.simplefilter("ignore")
-                spec.loader.exec_module(module)
-        except (ImportError, OSError) as error:
-            del sys.modules["bcc"]
-            reason = f"{init.parent} does not load: {error}"
-            continue
-        return module
-    raise ProbeError(
-        f"live tracing needs bcc, and {reason}: apt-get install python3-bpfcc "
-        "(the package named bcc on PyPI is something else)"
-    )
+
+    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +70,7 @@ def kernel_problem(release: str) -> str:
     if is_release(release, OLDEST_KERNEL):
         return ""
     oldest = ".".join(map(str, OLDEST_KERNEL))
-    return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
+    return f"Linux {oldest} or later is needed for live tracing, this is {release}"
 
 
 def is_release(release: str, oldest: tuple[int, int]) -> bool:
@@ -151,7 +112,7 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         "THREAD_INFO_CPU": offsets["thread_info.cpu"],
         "SIGNAL_LIVE": offsets["signal_struct.live"],
         "WATCH_ALL": int(options.watch_all),
-        "OWN_PID": options.own_pid,
+        "OWN_PID": late(0),  # so that the text is the same at each start
         "RING_PAGES": options.ring_bytes // os.sysconf("SC_PAGE_SIZE"),
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
@@ -243,13 +204,13 @@ def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = 
             *defines,
             schema.c_header(),
             declarations,
-            *((_HERE / "bpf" / source).read_text() for source in sources),
+            *((_BPF / source).read_text() for source in sources),
         ]
     )
 
 
 UPROBES = ("on_entry", "on_return")
-MAPS = ("events", "threads", "procs", "cpus", "line_programs")
+MAPS = ("events", "threads", "procs", "cpus", "line_programs", "leave_programs")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",
@@ -264,25 +225,27 @@ TRACEPOINTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive.
+    """Loaded programs and maps, by file descriptor; ``module`` closes them.
 
     Attributes:
         options: What they were compiled for.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
         tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
+        layout: This kernel's structures.
     """
 
     options: Options
     multi: bool
     tells: Mapping[str, bool]
-    module: Any
+    layout: btf.Layout
+    module: Module
     uprobes: dict[str, int]
     tracepoints: dict[str, int]
     maps: dict[str, int]
 
 
 def load(options: Options) -> Programs:
-    """Compiles and loads everything; attaches nothing.
+    """Loads everything, compiled before or now; attaches nothing.
 
     Raises:
         ProbeError: The kernel is too old or refuses a program, bcc is missing, or rights are missing.
@@ -300,16 +263,25 @@ def load(options: Options) -> Programs:
         "interrupts": bool(_interrupt_defines(layout)),
         "throttling": bool(_throttle_defines(layout)),
     }
-    return Programs(options, multi, tells, *compile_text(text, UPROBES, TRACEPOINTS, names, multi=multi))
+    numbers = (options.own_pid,)
+    loaded = load_text(text, UPROBES, TRACEPOINTS, names, multi=multi, numbers=numbers)
+    return Programs(options, multi, tells, layout, *loaded)
 
 
-Compiled = tuple[Any, dict[str, int], dict[str, int], dict[str, int]]
+Loaded = tuple[Module, dict[str, int], dict[str, int], dict[str, int]]
 
 
-def compile_text(
-    text: str, uprobes: Iterable[str], tracepoints: Mapping[str, str], maps: Iterable[str], *, multi: bool
-) -> Compiled:
-    """Compiles a text and loads its programs.
+def load_text(
+    text: str,
+    uprobes: Iterable[str],
+    tracepoints: Mapping[str, str],
+    maps: Iterable[str],
+    *,
+    multi: bool,
+    numbers: Sequence[int] = (),
+    others: Sequence[int] = (),
+) -> Loaded:
+    """Loads the programs of a text, which is compiled if it has not been before.
 
     Args:
         text: The complete text.
@@ -317,29 +289,29 @@ def compile_text(
         tracepoints: Raw tracepoints with the names of their programs.
         maps: Names of the maps that are wanted.
         multi: The uprobe programs are for multi-uprobe links.
+        numbers: What the text calls ``module.late``.
+        others: Maps of other texts, which this one calls ``module.outside``.
 
     Returns:
-        bcc's module, which keeps all alive, and file descriptors: uprobe programs by name, tracepoint
-        programs by tracepoint, maps by name.
+        The module, and file descriptors: uprobe programs by name, tracepoint programs by tracepoint, maps
+        by name.
 
     Raises:
         ProbeError: The kernel refuses a program, bcc is missing, or rights are missing.
     """
-    bcc = import_bcc()
-    os.environ["BCC_KERNEL_SOURCE"] = str(SHIM)
-    attach_type = UPROBE_MULTI if multi else -1
     try:
-        module = bcc.BPF(text=text.encode(), cflags=["-Wno-macro-redefined"])
-        functions = {
-            name: module.load_func(name.encode(), bcc.BPF.KPROBE, attach_type=attach_type).fd
-            for name in uprobes
-        }
-        points = {
-            point: module.load_func(name.encode(), bcc.BPF.RAW_TRACEPOINT).fd
-            for point, name in tracepoints.items()
-        }
-        return module, functions, points, {name: module[name.encode()].map_fd for name in maps}
-    except Exception as error:  # bcc raises plain Exception
-        raise ProbeError(f"the kernel did not take the probes: {error}") from error
-    finally:
-        return_memory()
+        module = Module(compiled(text), numbers, others)
+    except CompileError as error:
+        raise ProbeError(str(error), error.log) from error
+    except OSError as error:
+        raise ProbeError(f"the kernel did not make the maps of the probes: {error.strerror}") from error
+    kinds = bpfcall.ProgramType
+    attach_type = bpfcall.UPROBE_MULTI if multi else 0
+    try:
+        functions = {name: module.load(name, kinds.KPROBE, attach_type) for name in uprobes}
+        points = {point: module.load(name, kinds.RAW_TRACEPOINT) for point, name in tracepoints.items()}
+    except bpfcall.RefusedError as error:
+        module.close()
+        said = f"the kernel did not take the probes: {error.program}: {error.strerror}"
+        raise ProbeError(said, error.log) from error
+    return module, functions, points, {name: module.maps[name] for name in maps}

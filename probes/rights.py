@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import loader
+from probes import compiler
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39  # linux/capability.h
 _ALL_USERS = 4294967295  # uid_map of the initial user namespace: 0 0 4294967295
@@ -102,11 +102,7 @@ def _readable(path: Path) -> bool:
 
 def bcc_folder() -> str:
     """Where the distribution's bcc lies, without importing it; "" when there is none."""
-    more = sorted(map(str, Path("/usr/lib").glob("python3.*/site-packages"))) if loader.BCC_FOLDERS else []
-    for folder in (*loader.BCC_FOLDERS, *more):
-        if (Path(folder) / "bcc" / "__init__.py").exists():
-            return str(Path(folder) / "bcc")
-    return ""
+    return next(map(str, compiler.bcc_packages()), "")
 
 
 def _lockdown(text: str) -> str:

@@ -37,7 +37,7 @@ def skip_or_fail(reason: str) -> None:
 @cache
 def missing_for_ebpf() -> str:
     """Why gputop's probes cannot be loaded here; empty when they can."""
-    from probes.loader import ProbeError, import_bcc
+    from probes.compiler import NoBccError, import_bcc
 
     if os.geteuid() != 0:
         return "real eBPF needs root: run the tests with sudo"
@@ -45,7 +45,7 @@ def missing_for_ebpf() -> str:
         return "cc not found: apt-get install gcc libc6-dev"
     try:
         import_bcc()
-    except ProbeError as error:
+    except NoBccError as error:
         return str(error)
     return ""
 

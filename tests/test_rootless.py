@@ -66,12 +66,6 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 """
-WITHOUT_BCC = """
-import sys, probes.loader
-probes.loader.BCC_FOLDERS = ()
-from gputop.cli import run
-sys.exit(run(sys.argv[1:]))
-"""
 
 
 # -- what is seen, and what is said --------------------------------------------------------------
@@ -277,7 +271,7 @@ def test_what_stands_in_the_way_is_named_and_the_rest_is_shown(
 
 @pytest.mark.ebpf
 def test_without_bcc_the_package_is_named_and_the_command_runs(home: Path) -> None:
-    program = (sys.executable, "-c", WITHOUT_BCC)
+    program = (*mounted(f"mount --bind {home} /usr/lib/python3/dist-packages/bcc"), *GPUTOP)
     words = ("record", "-o", str(home / "x"), "--", "sh", "-c", "exit 3")
     done = run(*words, program=program, env=environment(home))
     assert done.returncode == 3

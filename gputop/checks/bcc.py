@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Section, missing, note, ok
-from probes import loader
+from probes import compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ def mapped_library(prefix: str) -> str:
 
 
 def read_bcc() -> Bcc:
-    """Imports bcc as live tracing does, and says where it came from."""
+    """Imports bcc as the compiler of the probes does, and says where it came from."""
     unrelated = find_unrelated()
     try:
-        module = loader.import_bcc()
-    except loader.ProbeError as error:
+        module = compiler.import_bcc()
+    except compiler.NoBccError as error:
         return Bcc("", "", "", str(error), unrelated)
     path = str(Path(module.__file__ or "").parent)
     return Bcc(path, str(getattr(module, "__version__", "")), mapped_library("libbcc.so"), "", unrelated)

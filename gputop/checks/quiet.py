@@ -1,4 +1,4 @@
-"""Holds back what bcc's compiler and the kernel's verifier write to standard error."""
+"""Holds back what libraries that are tried write to standard error."""
 
 from __future__ import annotations
 

@@ -27,16 +27,22 @@ class Trial:
 
     Attributes:
         tried: False when it was clear before that it cannot work.
-        loaded_ms: How long compiling and loading took; None when it failed.
+        loaded_ms: How long loading took, and compiling if it was needed; None when it failed.
+        cached: The programs had been compiled at an earlier start.
+        cache: Where compiled programs are kept, or ``""``.
+        cache_problem: Why they are not kept, or ``""``.
         tracepoints: Scheduler tracepoints attached.
         refusals: Libraries that the kernel or gputop refused, a sentence each.
         error: Why the programs are not loaded or attached, or ``""``.
-        log: What bcc and the kernel's verifier said meanwhile.
+        log: What bcc, the kernel's verifier and libraries said meanwhile.
         libc: The self-hit in the C library, tried where there is no other library.
     """
 
     tried: bool
     loaded_ms: float | None = None
+    cached: bool = False
+    cache: str = ""
+    cache_problem: str = ""
     tracepoints: int = 0
     refusals: tuple[str, ...] = ()
     error: str = ""
@@ -64,8 +70,8 @@ def try_tracing(found: Sequence[Library], seconds: float) -> tuple[Trial, list[L
         try:
             trial, libraries = _try(found, seconds)
         except loader.ProbeError as error:
-            trial, libraries = Trial(True, error=str(error)), list(found)
-    return replace(trial, log=tuple(log())), libraries
+            trial, libraries = Trial(True, error=str(error), log=error.log), list(found)
+    return replace(trial, log=(*trial.log, *log())), libraries
 
 
 def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
@@ -73,6 +79,7 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
     # nobody is watched: the probes are accepted and attached as always, and make no records
     programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
     loaded_ms = round((time.monotonic() - started) * _MS, 1)
+    compiled = programs.module.compiled
     attachments = attach.Attachments(programs)
     try:
         attachments.attach_scheduler()
@@ -85,6 +92,9 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
         Trial(
             tried=True,
             loaded_ms=loaded_ms,
+            cached=compiled.cached,
+            cache=compiled.folder,
+            cache_problem=compiled.problem,
             tracepoints=len(programs.tracepoints),
             refusals=tuple(attachments.refusals),
             libc=libc,
@@ -177,11 +187,26 @@ def _libc_fact(hit: SelfHit) -> Fact:
     return missing(f"a probe on the C library's {hit.symbol} does not count: {why}", "root on the host")
 
 
+def _loading_facts(trial: Trial) -> list[Fact]:
+    took = f"{trial.loaded_ms:.0f} ms"
+    if trial.cached:
+        return [ok(f"probes load in {took}; an earlier start compiled them into {trial.cache}")]
+    done = f"probes compile and load in {took}"
+    if not trial.cache_problem:
+        return [ok(f"{done}; the next start takes them from {trial.cache}")]
+    problem = f"each start compiles the probes, which takes a second: {trial.cache_problem}"
+    fix = f"a folder {trial.cache} that only this user can write" if trial.cache else "set HOME"
+    return [ok(done), note(problem, fix)]
+
+
 def tracing_section(trial: Trial) -> Section:
     """The lines about loading and attaching."""
     data = {
         "tried": trial.tried,
         "loaded_ms": trial.loaded_ms,
+        "cached": trial.cached,
+        "cache": trial.cache,
+        "cache_problem": trial.cache_problem,
         "tracepoints": trial.tracepoints,
         "refusals": list(trial.refusals),
         "error": trial.error,
@@ -192,7 +217,7 @@ def tracing_section(trial: Trial) -> Section:
     if trial.error:
         return Section("tracing", (missing(trial.error, "gputop check -v shows the log"),), data, trial.log)
     facts = [
-        ok(f"probes compile and load in {trial.loaded_ms:.0f} ms"),
+        *_loading_facts(trial),
         ok(f"{trial.tracepoints} scheduler tracepoints attach"),
     ]
     facts += [missing(text, "gputop goes on without this file", blocks=False) for text in trial.refusals]

@@ -101,6 +101,7 @@ def _link_json(link: Link) -> dict[str, Any]:
         "text": link.text,
         "ns": link.ns,
         "events": link.events,
+        "line": line_json(link.line),
     }
 
 

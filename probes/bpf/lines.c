@@ -1,8 +1,9 @@
 /* Lines of calls: a text of its own, compiled after the other one and only where lines are asked for.
  *
- * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by their
- * file descriptors, which probes/loader.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD. What becomes of
- * processes is told by the same tracepoints once more: forks, execs and exits are rare.
+ * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by marks
+ * that probes/frames/programs.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD, and that probes/module.py
+ * changes into their file descriptors. What becomes of processes is told by the same tracepoints once more: forks,
+ * execs and exits are rare.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
 
@@ -124,6 +125,25 @@ int on_timer(void *ctx)
 	r.stack = python_stack(r.pid, tid, 0, LOOKS);
 	if (r.stack >= FIRST_STACK)
 		stacks.ringbuf_output(&r, sizeof(r), 1 /* BPF_RB_NO_WAKEUP */);
+	return 0;
+}
+
+/* The stack pointer of the program that is in the kernel now. */
+static __always_inline u64 user_sp(struct pt_regs *ctx)
+{
+	return REG_SP;
+}
+
+/* The end of on_switch: where a thread is that goes to sleep between two calls. Most are in a system call, but a
+ * page that is missing makes them sleep anywhere, as a timer meets them. Who is preempted goes on as it was. */
+int on_leave(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, pid = id >> 32;
+	struct thread *t = OTHERS(THREADS_FD, &tid);
+	if (!t || !pythons.lookup(&pid))
+		return 0;
+	t->off_stack = python_stack(pid, tid, user_sp(task_registers(get_current_task_btf())), LOOKS);
 	return 0;
 }
 

@@ -75,7 +75,7 @@ class Lines:
         self._ready = threading.Event()
 
     def load(self, loaded: LinePrograms | None = None) -> None:
-        """Compiles and loads the programs, half a second; tells why if the kernel does not take them.
+        """Loads the programs, a quarter of a second; tells why if the kernel does not take them.
 
         Args:
             loaded: Programs that are loaded already.

@@ -1,20 +1,21 @@
-"""The BPF programs that look for lines: a text of their own, since compiling it takes half a second."""
+"""The BPF programs that look for lines: a text of their own, since loading it takes a quarter of a second."""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from probes import bpfcall, btf, loader
 from probes.frames import layout
+from probes.module import Module, outside
 
 TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
 SOURCES = ("base.h", "reads.h", "python.c", "lines.c")
 UPROBES = ("on_python", "on_code_free", "on_line")
 MAPS = ("stacks", "interpreters", "pythons", "seen")
+OTHERS = ("procs", "threads", "stopped")  # maps of the other programs, as far as they have them
 TRACEPOINTS = {
     "sched_process_fork": "on_python_fork",
     "sched_process_exec": "on_python_exec",
@@ -27,22 +28,26 @@ STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 
 @dataclass(frozen=True, slots=True)
 class LinePrograms:
-    """Loaded programs and maps, by file descriptor; ``module`` keeps them alive."""
+    """Loaded programs and maps, by file descriptor; ``module`` closes them.
 
-    module: Any
+    ``timer`` and ``leave`` are None where the kernel takes no such program that makes entries of maps.
+    """
+
+    module: Module
     uprobes: Mapping[str, int]
     tracepoints: Mapping[str, int]
     maps: Mapping[str, int]
     timer: int | None
+    leave: int | None
 
 
-def source_text(options: loader.Options, kernel: btf.Layout, maps: Mapping[str, int], *, as_old: bool) -> str:
+def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool) -> str:
     """The complete program text.
 
     Args:
         options: What the other programs were compiled for.
         kernel: This kernel's structures.
-        maps: The other programs' maps, by file descriptor.
+        others: Names of the other programs' maps.
         as_old: As in ``loader.source_text``.
 
     Raises:
@@ -52,41 +57,48 @@ def source_text(options: loader.Options, kernel: btf.Layout, maps: Mapping[str, 
         *loader.defines(options, kernel, as_old=as_old),
         f"#define MAX_CODES {MAX_CODES}",
         f"#define STACK_PAGES {STACK_BYTES // os.sysconf('SC_PAGE_SIZE')}",
-        *(
-            f"#define {name.upper()}_FD {maps[name]}"
-            for name in ("procs", "threads", "stopped")
-            if name in maps
-        ),
+        *(f"#define {name.upper()}_FD {outside(place)}" for place, name in enumerate(others)),
     ]
     return loader.text_of(SOURCES, defines, layout.c_header())
 
 
 def load(programs: loader.Programs) -> LinePrograms:
-    """Compiles and loads the programs beside the others; attaches nothing.
+    """Loads the programs beside the others; attaches nothing.
 
     Raises:
         loader.ProbeError: As ``loader.load``.
     """
-    text = source_text(programs.options, btf.read_layout(), programs.maps, as_old=not programs.multi)
-    compiled = loader.compile_text(text, UPROBES, TRACEPOINTS, MAPS, multi=programs.multi)
-    return LinePrograms(*compiled, _timer(compiled[0]))
+    others = [name for name in OTHERS if name in programs.maps]
+    text = source_text(programs.options, programs.layout, others, as_old=not programs.multi)
+    loaded = loader.load_text(
+        text,
+        UPROBES,
+        TRACEPOINTS,
+        MAPS,
+        multi=programs.multi,
+        numbers=(programs.options.own_pid,),
+        others=[programs.maps[name] for name in others],
+    )
+    timer = _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT)
+    # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
+    leave = None if timer is None else _program(loaded[0], "on_leave", bpfcall.ProgramType.RAW_TRACEPOINT)
+    return LinePrograms(*loaded, timer, leave)
 
 
-def _timer(module: Any) -> int | None:
-    """The program of the timers; None where the kernel takes no such program that makes entries of maps."""
+def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None:
+    """None where the kernel does not take it."""
     try:
-        program: int = module.load_func(b"on_timer", module.PERF_EVENT).fd
-    except Exception:  # bcc raises plain Exception
+        return module.load(name, kind)
+    except bpfcall.RefusedError:
         return None
-    return program
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:
-    """From now on calls are looked at for their lines.
+    """From now on calls, and threads that go to sleep, are looked at for their lines.
 
     Raises:
         OSError: The kernel refuses.
     """
-    bpfcall.update(
-        programs.maps["line_programs"], struct.pack("<I", 0), struct.pack("<I", lines.uprobes["on_line"])
-    )
+    for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
+        if program is not None:
+            bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))

@@ -41,13 +41,8 @@ class Empty:
     """A pair of programs that do nothing."""
 
     def __init__(self, library: libraries.Target) -> None:
-        bcc = loader.import_bcc()
-        os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
-        self._module = bcc.BPF(text=_EMPTY, cflags=["-Wno-macro-redefined"])
-        self._programs = [
-            self._module.load_func(name, bcc.BPF.KPROBE, attach_type=loader.UPROBE_MULTI).fd
-            for name in ("on_entry", "on_return")
-        ]
+        _, programs, _, _ = loader.load_text(_EMPTY, loader.UPROBES, {}, (), multi=True)
+        self._programs = [programs[name] for name in loader.UPROBES]
         probes, _ = libraries.probes_of(library)
         self._path = str(library.path)
         self._offsets = [probe.offset for probe in probes]

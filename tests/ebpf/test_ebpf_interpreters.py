@@ -13,19 +13,19 @@ from recording import TIMEOUT_S
 pytestmark = pytest.mark.ebpf
 
 ROOT = Path(__file__).resolve().parents[2]
-# numpy is another wheel for each Python and has no part in this, as the layout of records that it describes
+# numpy is another wheel for each Python and has no part in this
 LOAD = """
-import os, sys
+import sys
+from pathlib import Path
 from unittest.mock import MagicMock
-for name in ("numpy", "numpy.typing", "probes.schema"):
+for name in ("numpy", "numpy.typing"):
     sys.modules[name] = MagicMock()
-from probes import loader
-bcc = loader.import_bcc()
-os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
-program = bcc.BPF(text=b"BPF_ARRAY(counts, u64, 1); int probe(void *context) { return 0; }")
-assert program.load_func(b"probe", bcc.BPF.KPROBE).fd >= 0
-assert program[b"counts"].map_fd >= 0
-print(sys.version_info.minor, bcc.__file__)
+from probes import bpfcall, compiled, compiler, module
+text = "BPF_ARRAY(counts, u64, 1); int probe(void *context) { u32 row = 0; return !counts.lookup(&row); }"
+made = compiled.compiled(text, Path(sys.argv[1]))
+assert not made.cached
+assert module.Module(made).load("probe", bpfcall.ProgramType.KPROBE) >= 0
+print(sys.version_info.minor, compiler.import_bcc().__file__)
 """
 
 
@@ -45,7 +45,7 @@ def test_the_distributions_bcc_works_under_each_python(minor: int, tmp_path: Pat
         pytest.skip(f"no Python 3.{minor} on this machine")
     subprocess.run([python, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     done = subprocess.run(
-        [str(tmp_path / "env/bin/python"), "-c", LOAD],
+        [str(tmp_path / "env/bin/python"), "-c", LOAD, str(tmp_path / "cache")],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

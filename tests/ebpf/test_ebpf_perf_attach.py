@@ -75,14 +75,13 @@ def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
 def test_the_programs_compile_for_arm64() -> None:
     """Loaded they cannot be here: what is shown is that no macro and no register is missing."""
     script = """
-import json, os, platform
+import json, platform
 platform.machine = lambda: "aarch64"
-from probes import loader
-bcc = loader.import_bcc()
-os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
+from probes import compiled, compiler, loader
 text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).encode()
-module = bcc.BPF(text=text, cflags=["-D__aarch64__", "-U__x86_64__", "-Wno-macro-redefined"])
-print(json.dumps([len(module.dump_func(name)) for name in (b"on_entry", b"on_return", b"on_switch")]))
+flags = ("-D__aarch64__", "-U__x86_64__", *compiler.FLAGS)
+programs = compiler.compile_text(text, str(compiled.SHIM), flags)["programs"]
+print(json.dumps([len(programs[name]) for name in ("on_entry", "on_return", "on_switch")]))
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert min(json.loads(result.stdout)) > 1000

@@ -32,12 +32,9 @@ def launches(driver: Driver) -> float:
 @contextmanager
 def empty_pair(library: libraries.Target) -> Iterator[None]:
     """A perf event at entry and return of the launch, with a program that does nothing."""
-    bcc = loader.import_bcc()
-    os.environ["BCC_KERNEL_SOURCE"] = str(loader.SHIM)
-    module = bcc.BPF(text=EMPTY.encode(), cflags=["-Wno-macro-redefined"])
-    program = module.load_func(b"nothing", bcc.BPF.KPROBE).fd
+    _, programs, _, _ = loader.load_text(EMPTY, ("nothing",), {}, (), multi=False)
     (where,) = [p.offset for p in libraries.probes_of(library)[0] if p.symbol == "cudaLaunchKernel"]
-    links = []
+    program, links = programs["nothing"], []
     for on_return in (True, False):
         pmu = attach_perf.read_pmu()
         links += attach_perf.attach(pmu, program, str(library.path), [where], [0], on_return=on_return)

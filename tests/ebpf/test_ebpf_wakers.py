@@ -77,4 +77,4 @@ def test_the_programs_load_also_where_the_kernel_tells_neither_interrupts_nor_th
     monkeypatch.setattr(btf, "OPTIONAL", {})
     programs = loader.load(loader.Options(False, 1 << 20, os.getpid()))
     assert programs.tells == {"interrupts": False, "throttling": False}
-    programs.module.cleanup()
+    programs.module.close()
