@@ -110,7 +110,7 @@ def _process_text(process: ProcessTotals) -> list[str]:
 
 def _lines_text(process: ProcessTotals) -> list[str]:
     unknown = (
-        f"  {process.unknown_lines:>9}{'':8}  of lines that are not known: no Python, or see gputop check"
+        f"  {process.unknown_lines:>9}{'':8}  of unknown lines: no Python made them, or see gputop check"
     )
     rest = [unknown] if process.unknown_lines else []
     if not process.lines and not process.waits:

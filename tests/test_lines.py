@@ -9,13 +9,16 @@ from pathlib import Path
 import fake_frames as fake
 import numpy as np
 import pytest
-from fake_reports import explained, finding
+from fake_reports import explained, finding, report
 
+from gputop.explain.output import report_to_text
 from gputop.facts import Facts
-from gputop.frame import Frame, LineRow, WaitRow
+from gputop.frame import Frame, LineRow, Lost, WaitRow
 from gputop.lines import Line
 from gputop.linesums import LineWindow, line_rows, wait_rows
 from gputop.source import MOST_BYTES, read_source
+from gputop.stats import ProcessTotals, Stats
+from gputop.stats_output import stats_to_text
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
@@ -199,6 +202,35 @@ def test_calls_of_unknown_lines_are_told() -> None:
     made = presenter(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
     made.set_focus("lines")
     assert "31 calls, and the line of none is known" in text(made)
+
+
+def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:
+    rows = (LineRow(READ, "cudaMemcpyAsync", 800, S),)
+    process = fake.process(0, lines=rows, unknown_lines=31)
+    made = presenter(replace(frame(), processes=(process,)))
+    made.set_focus("lines")
+    assert "and 31 calls of unknown lines" in text(made)
+    totals = ProcessTotals(5, "train", "", False, (), (), rows, 31)
+    said = stats_to_text(Stats(0, S, Lost(0), 0, (totals,), ()), None)
+    assert [line.split()[:4] for line in said.splitlines() if "unknown" in line] == [
+        ["31", "of", "unknown", "lines:"]
+    ]
+
+
+def test_a_line_without_a_number_says_so() -> None:
+    unnumbered = replace(READ, line=0)
+    made = presenter(frame(LineRow(unnumbered, "cudaFree", 1, 1)))
+    made.set_focus("lines")
+    assert "train.py:?" in text(made)
+    assert unnumbered.text() == "train.py:? in mask()"
+
+
+def test_no_report_sends_control_characters_to_the_terminal() -> None:
+    hostile = "a\x1b[2J\x9b\x07\nb"
+    told = finding(advice=(hostile,), evidence=(hostile,), ruled_out=(hostile,), title=hostile)
+    said = report_to_text(report(told, verdict=hostile, notes=(hostile,)))
+    assert "\\x1b" in said
+    assert all(character.isprintable() for character in said.replace("\n", ""))
 
 
 def test_a_hostile_name_is_shown_escaped() -> None:

@@ -231,6 +231,8 @@ class Lines:
     def _problem(self, pid: int, why: str) -> None:
         if (pid, why) in self._told or not self._wanted(pid):
             return
+        if self._others.options.watch_all and next(libraries.mappings((pid,)), None) is None:
+            return  # one of all the programs of the machine that make no CUDA call; told when it maps CUDA
         self._told.add((pid, why))
         facts = procfs.process_facts(pid)
         text = f"Python lines of process {pid} ({facts['name'] if facts else '?'}) are unknown: {why}"

@@ -1,0 +1,149 @@
+"""Which interpreters gputop can read lines of, and what `gputop check` says of the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gputop.checks import python
+from gputop.checks.fact import NOTE, OK
+from probes import elf
+from probes.frames import interpreter, late
+from probes.frames.layout import LAYOUTS
+
+FREE_THREADED = 16  # place in what 3.13 says of itself
+
+
+def library(minor: int) -> Path:
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    found = sorted(versions.glob(f"3.{minor}.*/lib/libpython3.{minor}.so.1.0"))
+    if not found:
+        pytest.skip(f"no libpython3.{minor} on this machine")
+    return found[0]
+
+
+def problem(path: Path, shown: str = "") -> str:
+    read = interpreter.read(path, shown)
+    assert read is not None
+    return read.problem
+
+
+@contextmanager
+def running(program: Path, **env: str) -> Iterator[int]:
+    """A process of this program, which waits for its input."""
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, env=os.environ | env)
+    try:
+        yield process.pid
+    finally:
+        process.communicate(timeout=10)
+
+
+def found(pid: int) -> tuple[str, str]:
+    """(status, text) of the one line that check has for a process."""
+    (fact,) = python.python_section(python.find([pid], {})).facts
+    assert bool(fact.fix) == (fact.status == NOTE), "what is not known has a next step"
+    return fact.status, fact.text
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("minor", sorted(LAYOUTS))
+def test_the_offsets_are_those_that_the_file_itself_tells(minor: int) -> None:
+    """Where it does, from 3.13 on; the table was compiled from the headers."""
+    read = interpreter.read(library(minor))
+    assert read is not None
+    assert read.layout == LAYOUTS[minor]
+    assert read.problem == ""
+
+
+def test_an_old_version_is_named(tmp_path: Path) -> None:
+    assert problem(library(9)) == "CPython 3.9 is not known: 3.10 to 3.13 are"
+
+
+def test_a_build_without_the_gil_is_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "libpython3.13t.so.1.0"
+    shutil.copy(library(13), copy)
+    image = elf.Image(copy.read_bytes())
+    start = image.file_offset(image.objects(["_PyRuntime"])["_PyRuntime"].address)
+    assert start is not None
+    with copy.open("r+b") as file:
+        file.seek(start + FREE_THREADED)
+        file.write(b"\1")
+    assert "without the GIL" in problem(copy)
+
+
+def test_pypy_is_none_of_ours() -> None:
+    assert "PyPy" in problem(Path("/bin/true"), "/opt/pypy/bin/pypy3.10")
+    assert interpreter.may_be("libpypy3.10-c.so")
+
+
+def test_what_is_no_interpreter_and_what_is_damaged(tmp_path: Path) -> None:
+    assert interpreter.read(Path("/bin/true")) is None
+    damaged = tmp_path / "python3"
+    damaged.write_bytes(Path("/bin/true").read_bytes()[:200])
+    with pytest.raises(elf.ElfError):
+        interpreter.read(damaged)
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+def test_this_process() -> None:
+    (one,) = python.find([os.getpid()], {})
+    assert one.found.version == sys.version_info[:2]
+    assert one.pids == (), "gputop itself is no process of interest"
+
+
+def test_a_program_that_is_only_called_like_one(tmp_path: Path) -> None:
+    copy = tmp_path / "python3.12"
+    shutil.copy("/bin/cat", copy)
+    with running(copy) as pid:
+        status, text = found(pid)
+    assert status == NOTE
+    assert text == f"{copy} (in process {pid}): lines are not known: {python.HIDDEN}"
+
+
+def test_a_chosen_program_that_has_another_name() -> None:
+    with running(Path("/bin/cat")) as pid:
+        assert list(late.candidates(pid)) == []
+        assert [Path(one.path).name for one in late.candidates(pid, chosen=True)] == ["cat"]
+        assert python.find([pid], {}) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the file of a mapping is root's to open")
+def test_an_interpreter_whose_file_is_gone_is_read_all_the_same(tmp_path: Path) -> None:
+    copy = tmp_path / "libpython3.12.so.1.0"
+    shutil.copy(library(12), copy)
+    with running(Path("/bin/cat"), LD_PRELOAD=str(copy)) as pid:
+        while not any(late.candidates(pid)):
+            time.sleep(0.01)
+        copy.unlink()
+        status, text = found(pid)
+    assert status == OK
+    assert str(copy) in text
+
+
+def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "python3"
+    shutil.copy("/bin/cat", copy)
+    monkeypatch.setattr(late.FileMapping, "reach", lambda self, pid: None)
+    with running(copy) as pid:
+        status, text = found(pid)
+    assert (status, python.GONE in text) == (NOTE, True)
+
+
+def test_many_processes_are_counted() -> None:
+    one = interpreter.Interpreter(Path("python3"), "python3", (3, 12))
+    (fact,) = python.python_section([python.Python(one, (5, 7, 9, 11, 13))]).facts
+    assert (
+        fact.text == "python3 (CPython 3.12, in process 5, 7, 9 and 2 more): lines of costly calls are known"
+    )
