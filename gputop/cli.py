@@ -340,6 +340,14 @@ def _silence_output() -> None:
 def _unexpected(error: Exception) -> int:
     if os.environ.get("GPUTOP_TRACEBACK"):
         raise error
+    ours = ("gputop", "probes", "replay")
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
+        # started from a checkout by a Python that nobody set up
+        sys.stderr.write(
+            f"gputop: {sys.executable} has no package {error.name}, which gputop needs: "
+            "start it by `make run`, or `make install` it\n"
+        )
+        return FAILURE
     sys.stderr.write(
         f"gputop: this should not have happened: {type(error).__name__}: {error} "
         "(GPUTOP_TRACEBACK=1 shows where; please report it)\n"

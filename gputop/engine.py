@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gputop import gpu_of, gpus, rows
+from gputop.callers import Callers
 from gputop.calltable import CallWindow
 from gputop.counters import Counters, add_up
 from gputop.facts import Facts, lost_before
@@ -31,30 +31,6 @@ _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ti
 
 
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
-
-
-class _Callers:
-    """The threads that made a call in this tick, with one look-up a call and no sorting.
-
-    Thread ids lie below PID_MAX_LIMIT of the kernel; larger ones, of a hostile file, count as the last.
-    """
-
-    def __init__(self) -> None:
-        self._known = np.zeros(1 << 22, np.bool_)  # pages appear when used
-        self._tids: list[int] = []
-
-    def add(self, tids: npt.NDArray[np.uint32]) -> None:
-        known = self._known.take(tids, mode="clip")
-        if not known.all():
-            fresh = np.unique(np.minimum(tids[~known], len(self._known) - 1))
-            self._known[fresh] = True
-            self._tids += fresh.tolist()
-
-    def take(self) -> frozenset[int]:
-        """The threads, and a fresh start."""
-        tids, self._tids = self._tids, []
-        self._known[tids] = False
-        return frozenset(tids)
 
 
 @dataclass(slots=True)
@@ -95,7 +71,7 @@ class Engine:
         self._calls = CallWindow()
         self._lines = LineWindow()
         self._occupancy = OccupancyWindow()
-        self._callers = _Callers()
+        self._callers = Callers()
         self._ticks: deque[Tick] = deque()
         self._now = _OpenTick(SwitchTick(self._start_ns))
         self._open = OpenThreads()
@@ -150,6 +126,7 @@ class Engine:
             others = join(now.others)
             now.switches.add(others)
             self._occupancy.add(others)
+            self._lines.add_waits(others)
         now.switches.close(mark_ns, self._open, self._alive)
         # keep the ticks whose end lies within the window before this mark, this one included
         keep = 1 + sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
@@ -192,6 +169,7 @@ class Engine:
             gpus.devices(self._gpus),
             self._counted,
             self._lines.sums(),
+            self._lines.waits(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})

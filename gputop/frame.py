@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gputop.lines import Line
 
+OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
 HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
 
 
@@ -71,6 +72,15 @@ class LineRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitRow:
+    """The times that a line kept CUDA threads (all threads when none calls CUDA) blocked between calls."""
+
+    line: Line
+    count: int
+    sum_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One watched process within the window."""
 
@@ -100,6 +110,8 @@ class ProcessRow:
     container: str = ""  # kind and id of that container
     lines: tuple[LineRow, ...] = ()  # of calls whose line is looked for (--lines), most time first
     unknown_lines: int = 0  # such calls whose line is not known
+    waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
+    unknown_waits: int = 0  # such times whose line is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class Line:
-    """A line of source: file, number and the function it is in."""
+    """A line of source: file, number (0 when it is not known) and the function it is in."""
 
     file: str
     line: int
@@ -21,7 +21,12 @@ class Line:
 
     def text(self) -> str:
         """As a person reads it: ``train.py:42 in mask()``."""
-        return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}()"
+        return f"{self.place} in {self.function}()"
+
+    @property
+    def place(self) -> str:
+        """File and number: ``train.py:42``; ``train.py:?`` of a function that is too long for its table."""
+        return f"{self.file.rpartition('/')[2]}:{self.line or '?'}"
 
     def to_json(self) -> dict[str, Any]:
         """As in docs/json.md."""

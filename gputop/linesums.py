@@ -1,18 +1,21 @@
-"""Adds up calls by the line of Python that makes them: over a recording, or over the last ticks."""
+"""Adds up calls, and waits between them, by their line of Python: over a recording, or the last ticks."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gputop.facts import Facts
-from gputop.frame import LineRow
+from gputop.frame import LineRow, WaitRow
 from gputop.lines import Line
 from probes.frames.layout import NOT_ASKED
-from probes.schema import CallFlag, Records, select
+from probes.schema import ALIASED, CallFlag, Kind, Records, select
 
-Origin = tuple[int, int, int]  # pid, function, stack
+Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
 
 
@@ -22,12 +25,27 @@ def sums_of(calls: Records) -> Sums:
     if not asked.any():
         return {}
     calls = select(calls, asked)
+    numbers = calls["pid"].astype(np.uint64) << 12 | calls["op"].astype(np.uint64) << 2
+    return _by_origin(calls, "op", numbers, calls["duration"].astype(np.float64))
+
+
+def waits_of(records: Records) -> Sums:
+    """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
+    asked = (records["kind"] == np.uint8(Kind.OFFCPU)) & (records["stack"] != NOT_ASKED)
+    if not asked.any():
+        return {}
+    slices = select(records, asked).view(ALIASED)
+    blocked = slices["duration"].astype(np.float64) - slices["runnable"]
+    return _by_origin(slices, "tid", slices["tid"].astype(np.uint64) << 2, np.maximum(blocked, 0))
+
+
+def _by_origin(rows: Records, second: str, numbers: npt.NDArray[Any], ns: npt.NDArray[Any]) -> Sums:
+    """Sums by process, a second column and stack; ``numbers`` tell those two apart, from the third bit on."""
     # one number for three: stacks are hashes of 62 bits, and what stands for none is less than four
-    numbers = calls["stack"] ^ (calls["pid"].astype(np.uint64) << 12 | calls["op"].astype(np.uint64) << 2)
-    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    _, first, which = np.unique(rows["stack"] ^ numbers, return_index=True, return_inverse=True)
     counts = np.bincount(which.reshape(-1)).tolist()
-    times = np.bincount(which.reshape(-1), weights=calls["duration"].astype(np.float64)).tolist()
-    origins = zip(*(calls[name][first].tolist() for name in ("pid", "op", "stack")), strict=True)
+    times = np.bincount(which.reshape(-1), weights=ns).tolist()
+    origins = zip(*(rows[name][first].tolist() for name in ("pid", second, "stack")), strict=True)
     return {origin: (count, int(ns)) for origin, count, ns in zip(origins, counts, times, strict=True)}
 
 
@@ -55,27 +73,63 @@ def line_rows(sums: Sums, facts: Facts) -> tuple[dict[int, list[LineRow]], dict[
     return rows, unknown
 
 
+def wait_rows(
+    sums: Sums, callers: Collection[int], facts: Facts
+) -> tuple[dict[int, list[WaitRow]], dict[int, int]]:
+    """(pid -> a row for each line, most time first; pid -> waits at unknown lines).
+
+    Of a process with threads among ``callers`` only these count: others wait for work all the time.
+    """
+    feeding = {pid for pid, tid, _ in sums if tid in callers}
+    found: dict[tuple[int, Line], tuple[int, int]] = {}
+    unknown: dict[int, int] = {}
+    for (pid, tid, stack), (count, ns) in sums.items():
+        if pid in feeding and tid not in callers:
+            continue
+        line = facts.stacks.line(stack)
+        if line is None:
+            unknown[pid] = unknown.get(pid, 0) + count
+            continue
+        before = found.get((pid, line), (0, 0))
+        found[pid, line] = before[0] + count, before[1] + ns
+    rows: dict[int, list[WaitRow]] = {}
+    for (pid, line), (count, ns) in sorted(found.items(), key=lambda one: (-one[1][1], one[0])):
+        rows.setdefault(pid, []).append(WaitRow(line, count, ns))
+    return rows, unknown
+
+
 class LineWindow:
     """The sums of the last ticks."""
 
     def __init__(self) -> None:
-        self._ticks: deque[Sums] = deque()
-        self._now: Sums = {}
+        self._ticks: deque[tuple[Sums, Sums]] = deque()  # calls, waits
+        self._now: tuple[Sums, Sums] = ({}, {})
 
     def add(self, calls: Records) -> None:
         """Counts CALL records into the tick that is open."""
-        add(self._now, sums_of(calls))
+        add(self._now[0], sums_of(calls))
+
+    def add_waits(self, records: Records) -> None:
+        """Counts the waits among these records into the tick that is open."""
+        add(self._now[1], waits_of(records))
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
         self._ticks.append(self._now)
-        self._now = {}
+        self._now = ({}, {})
         while len(self._ticks) > keep:
             self._ticks.popleft()
 
     def sums(self) -> Sums:
-        """Over the ticks that are kept."""
+        """Of calls, over the ticks that are kept."""
+        return self._sums(0)
+
+    def waits(self) -> Sums:
+        """The same of waits."""
+        return self._sums(1)
+
+    def _sums(self, which: int) -> Sums:
         sums: Sums = {}
         for tick in self._ticks:
-            add(sums, tick)
+            add(sums, tick[which])
         return sums

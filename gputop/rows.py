@@ -14,7 +14,7 @@ from gputop.counters import add_up, settled
 from gputop.facts import Facts
 from gputop.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.gpu_of import Attribution, Device
-from gputop.linesums import Sums, line_rows
+from gputop.linesums import Sums, line_rows, wait_rows
 from gputop.switches import OpenThreads, ThreadTick
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Window:
     devices: list[Device]
     counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
     lines: Sums = field(default_factory=dict)
+    line_waits: Sums = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -49,6 +50,10 @@ class Window:
         for tick in self.ticks:
             add_up(sums, tick.threads)
         return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
+
+    def callers(self) -> frozenset[int]:
+        """The threads that made a call."""
+        return frozenset().union(*(tick.callers for tick in self.ticks))
 
     def waits(self) -> dict[int, Waits]:
         """tid -> who had its CPU while it was queued."""
@@ -116,7 +121,7 @@ def _states(window: Window) -> dict[int, str]:
 def _thread_rows(window: Window, facts: Facts) -> dict[int, list[ThreadRow]]:
     """pid -> its threads by number, the main thread first."""
     states, waits = _states(window), window.waits()
-    callers = frozenset().union(*(tick.callers for tick in window.ticks))
+    callers = window.callers()
     found: dict[int, list[ThreadRow]] = defaultdict(list)
     for tid, thread in sorted(window.threads().items()):
         found[thread.pid].append(
@@ -158,13 +163,20 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
     lines, nameless = line_rows(window.lines, facts)
+    waits, unplaced = wait_rows(window.line_waits, window.callers(), facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
     )
     return tuple(
-        replace(row, lines=tuple(lines.get(row.pid, ())), unknown_lines=nameless.get(row.pid, 0))
-        if row.pid in lines or row.pid in nameless
+        replace(
+            row,
+            lines=tuple(lines.get(row.pid, ())),
+            unknown_lines=nameless.get(row.pid, 0),
+            waits=tuple(waits.get(row.pid, ())),
+            unknown_waits=unplaced.get(row.pid, 0),
+        )
+        if any(row.pid in found for found in (lines, nameless, waits, unplaced))
         else row
         for row in rows
     )

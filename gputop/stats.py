@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gputop.callers import Callers
 from gputop.callrows import call_rows
 from gputop.calltable import CallTable, Totals
 from gputop.counters import Counters, add_up, settled
 from gputop.facts import Facts, lost_before
-from gputop.frame import CallRow, LineRow, Lost
-from gputop.linesums import Sums, add, line_rows, sums_of
+from gputop.frame import CallRow, LineRow, Lost, WaitRow
+from gputop.linesums import Sums, add, line_rows, sums_of, wait_rows, waits_of
 from gputop.switches import OpenThreads, ThreadTick, slice_sums
 from probes.schema import LOSS_KINDS, Kind, Records, select
 from probes.source import COUNTERS, MARK, OPEN, Item, Sample
@@ -32,7 +33,10 @@ class ThreadTotals:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTotals:
-    """One process over the recording; ``unknown_lines`` counts calls whose line was looked for in vain."""
+    """One process over the recording.
+
+    ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain.
+    """
 
     pid: int
     name: str
@@ -42,6 +46,8 @@ class ProcessTotals:
     threads: tuple[ThreadTotals, ...]
     lines: tuple[LineRow, ...]
     unknown_lines: int
+    waits: tuple[WaitRow, ...] = ()
+    unknown_waits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     facts, threads, table, totals = Facts(), _Threads(), CallTable(), Totals.zeros(0)
     still_open = OpenThreads()
     lines: Sums = {}
+    waits: Sums = {}
+    callers = Callers()
     mark: Sample | None = None
     events = 0
     for item in items:
@@ -116,6 +124,8 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
             calls = select(item, item["kind"] == Kind.CALL)
             table.add(calls, totals)
             add(lines, sums_of(calls))
+            add(waits, waits_of(item))
+            callers.add(calls["tid"])
             threads.add(item)
         elif item.kind == MARK:
             mark = item
@@ -129,6 +139,8 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     end_ns = mark.time_ns if mark is not None else start_ns
     threads.finish(start_ns, end_ns, still_open)
     totals.grow(table.rows)
+    rows = _processes(facts, table, totals, threads, lines)
+    waited, unplaced = wait_rows(waits, callers.take(), facts)
     before = lost_before(header)
     counted = mark.data.get("lost", {}) if mark is not None else {}
     lost = {kind: int(count) - before.get(kind, 0) for kind, count in counted.items()}
@@ -141,7 +153,10 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
             tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
         ),
         events=events,
-        processes=_processes(facts, table, totals, threads, lines),
+        processes=tuple(
+            replace(row, waits=tuple(waited.get(row.pid, ())), unknown_waits=unplaced.get(row.pid, 0))
+            for row in rows
+        ),
         problems=facts.problems(None),
         calls_observed=header.get("calls_observed") is not False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
-from gputop.frame import CallRow
+from gputop.frame import OFF_CPU, CallRow, LineRow
 from gputop.histogram import METHOD
 from gputop.stats import ProcessTotals, Stats
 
@@ -67,6 +67,8 @@ def _process_json(process: ProcessTotals) -> dict[str, Any]:
             for row in process.lines
         ],
         "unknown_lines": process.unknown_lines,
+        "waits": [{**row.line.to_json(), "count": row.count, "sum_ns": row.sum_ns} for row in process.waits],
+        "unknown_waits": process.unknown_waits,
     }
 
 
@@ -107,13 +109,19 @@ def _process_text(process: ProcessTotals) -> list[str]:
 
 
 def _lines_text(process: ProcessTotals) -> list[str]:
-    if not process.lines:
-        return []
+    unknown = (
+        f"  {process.unknown_lines:>9}{'':8}  of lines that are not known: no Python, or see gputop check"
+    )
+    rest = [unknown] if process.unknown_lines else []
+    if not process.lines and not process.waits:
+        return rest
+    waits = (LineRow(row.line, OFF_CPU, row.count, row.sum_ns) for row in process.waits)
+    rows = sorted((*process.lines, *waits), key=lambda row: -row.sum_ns)
     shown = [
         f"  {row.count:>9}{format_ns(row.sum_ns):>8}  {row.api:<26} {escape_text(row.line.text())}"
-        for row in process.lines[:_LINES_SHOWN]
+        for row in rows[:_LINES_SHOWN]
     ]
-    return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown]
+    return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown, *rest]
 
 
 def _call_text(call: CallRow) -> str:

@@ -16,7 +16,7 @@ from gputop.format import (
 )
 from gputop.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
-from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain
+from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
 from gputop.ui.model.table import Column, Context
 
 T = TypeVar("T")
@@ -29,11 +29,12 @@ def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) ->
 
     Args:
         frame: Any frame.
-        width: The columns no line may exceed; ``None`` for as many as it takes.
+        width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
+            sentences go on in the next line: they may end in a command to type.
         ascii_only: Whether to write ASCII only.
     """
     glyphs = ASCII if ascii_only else UNICODE
-    blocks = [_top(frame, glyphs), _gpus(frame, glyphs), _processes(frame, glyphs)]
+    blocks = [_top(frame, glyphs, width), _gpus(frame, glyphs, width), _processes(frame, glyphs, width)]
     if frame.storms:
         traced = frame.calls_observed
         blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
@@ -47,7 +48,15 @@ def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) ->
     return "".join(line.rstrip() + "\n" for line in cut)
 
 
-def _top(frame: Frame, glyphs: Glyphs) -> list[str]:
+def _sentence(text: str, width: int | None, head: str = "") -> list[str]:
+    """A sentence in as many lines as it takes; those after the first stand below its first word."""
+    if width is None:
+        return [head + text]
+    lines = wrap(text, max(width - width_of(head), 1))
+    return [(head if row == 0 else " " * width_of(head)) + line for row, line in enumerate(lines)]
+
+
+def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
     clock = format_clock(frame.wall_ns, frame.utc_offset_s, millis=True)
     facts = [
         f"gputop {clock}",
@@ -57,7 +66,8 @@ def _top(frame: Frame, glyphs: Glyphs) -> list[str]:
         f"{header.calls_text(frame)} calls/s",
         f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
     ]
-    problems = [f"{glyphs.warning} {escape_text(text, ascii_only=glyphs.ascii)}" for text in frame.problems]
+    told = [escape_text(text, ascii_only=glyphs.ascii) for text in frame.problems]
+    problems = [line for text in told for line in _sentence(text, width, f"{glyphs.warning} ")]
     return ["  ".join(facts), *problems]
 
 
@@ -79,10 +89,10 @@ def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> 
     return out
 
 
-def _gpus(frame: Frame, glyphs: Glyphs) -> list[str]:
+def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
     """A line a GPU with the columns that some GPU has, then what they lack, instances and processes."""
     if not frame.gpus:
-        return [gpus.no_gpu_sentence(frame)]
+        return _sentence(gpus.no_gpu_sentence(frame), width)
     columns = [column for column in gpus.COLUMNS if gpus.offered(column, frame.gpus, glyphs)]
     heads = [("GPU", True), ("NAME", False), ("UTIL", True), *((column.title, True) for column in columns)]
     rows = []
@@ -113,9 +123,9 @@ def _listed(
     return _table([(column.title, column.right) for column in shown], cells)
 
 
-def _processes(frame: Frame, glyphs: Glyphs) -> list[str]:
+def _processes(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
     if not frame.processes:
-        return list(processes.waiting(frame))
+        return [line for text in processes.waiting(frame) for line in _sentence(text, width)]
     context = processes.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
     return _listed(processes.COLUMNS, frame.processes, context, rank)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from itertools import zip_longest
 
 _MOST_AT_ONCE = 253  # SCM_MAX_FD
-_PAUSE_S = 0.005  # in which a gputop that wants to attach can take its turn
+_PAUSE_S = 0.005  # in which who waits can take the turn, or the place in the queue
 
 
 def receive(channel: socket.socket) -> list[int]:
@@ -50,7 +50,8 @@ def close(links: list[int], turn: int, queue: int) -> None:
         links: Descriptors.
         turn: File that whoever attaches or detaches has locked meanwhile.
         queue: File that the one of all detachers has locked who waits for his turn: so a gputop
-            that attaches waits for one link to close at most, however many detachers there are.
+            that attaches waits for one link to close at most, however many detachers there are. They take
+            it in turns: who has few links is done soon beside those who have hundreds.
     """
     for link in links:
         fcntl.flock(queue, fcntl.LOCK_EX)
@@ -59,6 +60,7 @@ def close(links: list[int], turn: int, queue: int) -> None:
         fcntl.flock(turn, fcntl.LOCK_UN)
         time.sleep(_PAUSE_S)
         fcntl.flock(queue, fcntl.LOCK_UN)
+        time.sleep(_PAUSE_S)  # who takes it again at once goes before others who have waited
 
 
 def main(channel_fd: int, turn: str, queue: str, *cells: str) -> None:

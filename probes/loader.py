@@ -70,7 +70,7 @@ def kernel_problem(release: str) -> str:
     if is_release(release, OLDEST_KERNEL):
         return ""
     oldest = ".".join(map(str, OLDEST_KERNEL))
-    return f"Linux {oldest} or later is needed for live tracing, this is {release}; replay and stats work"
+    return f"Linux {oldest} or later is needed for live tracing, this is {release}"
 
 
 def is_release(release: str, oldest: tuple[int, int]) -> bool:
@@ -210,7 +210,7 @@ def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = 
 
 
 UPROBES = ("on_entry", "on_return")
-MAPS = ("events", "threads", "procs", "cpus", "line_programs")
+MAPS = ("events", "threads", "procs", "cpus", "line_programs", "leave_programs")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",

@@ -101,7 +101,11 @@ FIELDS: tuple[Field, ...] = (
     Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
     Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
     Field(
-        "stack", "u64", "<u8", "CALL: which Python stack made it, or why that is unknown (frames/layout.py)"
+        "stack",
+        "u64",
+        "<u8",
+        "CALL: which Python stack made it, OFFCPU: which one blocked between two calls, "
+        "or why that is unknown (frames/layout.py)",
     ),
 )
 
@@ -217,6 +221,7 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("min_flt", "u32", "<u4", "the kernel's count of minor faults at the last switch, lower half"),
     Field("faults", "u32", "<u4", "minor faults between the last two switches"),
     Field("off_since", "u64", "<u8", "left its CPU; 0 while it runs"),
+    Field("off_stack", "u64", "<u8", "as in the record"),
     Field("queued_since", "u64", "<u8", "0 while it is in no run queue"),
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
     Field("group", "u64", "<u8", "THROTTLED: its group's run queue on that CPU"),

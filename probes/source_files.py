@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Python's own modules and installed packages; the bindings of the demo's workloads count as such a package.
+# Python's own modules and installed packages; what stands for PyTorch in the demo's workloads is one, too.
 _LIBRARY: Final = re.compile(
-    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen |/gputop/demo/(cuda|torchlike)\.py$"
+    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen "
+    r"|/gputop/demo/(cuda|torchlike|loaderlike|workers)\.py$"
 )
 
 

@@ -94,7 +94,7 @@ def complete(path: Path) -> bool:
 
 def wait_for_size(path: Path, size: int) -> None:
     """Waits until a file has grown to so many bytes."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not path.exists() or path.stat().st_size < size:
         assert time.monotonic() < deadline, "nothing is recorded"
         time.sleep(0.05)
@@ -113,7 +113,7 @@ def on_terminal(*words: str, rows: int, columns: int, keys: bytes) -> tuple[int,
         env={**os.environ, "TERM": "xterm-256color"},
         start_new_session=True,
     )
-    output, deadline, press_at = b"", time.monotonic() + 30, 0.0
+    output, deadline, press_at = b"", time.monotonic() + 60, 0.0
     while time.monotonic() < deadline:
         if select.select([master], [], [], 0.05)[0]:
             output += os.read(master, 65_536)

@@ -86,6 +86,12 @@ def test_usage_is_explained_in_a_sentence_with_status_2(words: list[str], said: 
     assert_one_sentence(run(*words), 2, said)
 
 
+def test_a_python_that_was_not_set_up_for_gputop_is_named() -> None:
+    code = "import sys; sys.path.append('.'); from gputop.cli import run; sys.exit(run(sys.argv[1:]))"
+    done = run("--once", program=(sys.executable, "-I", "-S", "-c", code))
+    assert_one_sentence(done, 1, sys.executable, "has no package", "make run")
+
+
 def test_a_time_outside_the_recording_is_usage(recording: Path) -> None:
     assert_one_sentence(run("replay", "--once", "--at", "soon", str(recording)), 2, "--at soon")
     assert_one_sentence(run("replay", "--once", "--at", "1e9", str(recording)), 2, "outside the recording")

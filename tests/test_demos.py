@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from gputop.commands.explain import evidence_of
+from gputop.demo import loaders
 from gputop.demo.stories import DEFAULT, STORIES
 from gputop.explain.build import explain
+from gputop.explain.report import Report
+from gputop.lines import Line
 from gputop.simgpu import build, read_log
 
 COPY, WAIT, RECORD = "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaEventRecord"
@@ -75,9 +78,8 @@ def test_the_list_has_a_line_for_each() -> None:
     assert listing.count("(default)") == 1
 
 
-@pytest.mark.ebpf
-@pytest.mark.alone
-def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
+def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
+    """What is said of a demo that is recorded now."""
     file = tmp_path / "now.gputop"
     command = [sys.executable, "-m", "gputop"]
     subprocess.run(
@@ -90,16 +92,38 @@ def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
             "--",
             *command,
             "demo",
-            "numpy-sync",
+            name,
             "--duration",
-            "2",
+            str(seconds),
         ],
         env=os.environ | {"SIMGPU_STATE": str(tmp_path / "state")},
         capture_output=True,
         timeout=100,
         check=True,
     )
-    report = explain(evidence_of(str(file)))
+    return explain(evidence_of(str(file)))
+
+
+@pytest.mark.ebpf
+@pytest.mark.alone
+def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
+    report = recorded("numpy-sync", 2, tmp_path)
     # a busy machine may take the CPU from the loop as well
     assert "C02" in {finding.cause for finding in report.findings[:2]}
     assert report.steps is not None
+
+
+@pytest.mark.ebpf
+@pytest.mark.alone
+def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_samples(tmp_path: Path) -> None:
+    text = Path(loaders.__file__).read_text().splitlines()
+    asks = next(number for number, line in enumerate(text, 1) if "next(batches)" in line)
+    report = recorded("dataloader-workers", 4, tmp_path)
+    told = [one for one in (*report.findings, *report.events) if one.cause in ("C08", "C09")]
+    for one in told:
+        assert one.chain[2].line == Line(loaders.__file__, asks, "_train")
+        hot = one.chain[-1].line
+        assert hot is None or (hot.file == loaders.__file__ and hot.line != asks)
+    assert told
+    waiting = [one.line.line for one in report.findings if one.cause in ("C08", "C09") and one.line]
+    assert set(waiting) <= {asks}

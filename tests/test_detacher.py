@@ -92,6 +92,23 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
     wait_closed(every)
 
 
+def test_detachers_take_turns_so_that_a_small_one_is_done_soon(folder: Path) -> None:
+    every = []
+    with attach_perf.turn(folder):
+        for _ in range(5):
+            mine, others = links(60)
+            helper = Detacher(folder=folder)
+            helper.keep(mine)
+            helper.close()
+            every.append(others)
+        time.sleep(0.3)  # all of them wait now
+    while sum(left := [open_ones(others) for others in every]) > 150:
+        time.sleep(0.005)
+    assert max(left) - min(left) <= 10
+    for others in every:
+        wait_closed(others)
+
+
 def test_of_several_libraries_the_first_probes_go_first() -> None:
     """Each message holds a library's probes, the hottest first."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -252,5 +252,5 @@ def test_the_json_has_what_is_promised() -> None:
     promised = "cause kind title level loss_ns pid tid api chain advice max_gain_ns moments_ns"
     (finding,) = told["findings"]
     assert set(promised.split()) <= set(finding)
-    assert set(finding["chain"][0]) == {"layer", "pid", "tid", "text", "ns", "events"}
+    assert set(finding["chain"][0]) == {"layer", "pid", "tid", "text", "ns", "events", "line"}
     assert len(finding["moments_ns"]) == 3

@@ -190,7 +190,7 @@ def test_a_replay_hands_the_lanes_to_the_screen() -> None:
     reader = SessionReader(Path(__file__).parent.parent / "recordings" / "numpy-sync.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - 4, playing=False)
     feed.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while feed.explained().report is None and time.monotonic() < until:
         time.sleep(0.01)
     found = feed.explained().lanes

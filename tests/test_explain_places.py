@@ -6,12 +6,14 @@ import pytest
 
 from gputop.explain.looks import places_of
 from gputop.explain.report import Finding
+from gputop.lines import Line
 from probes.source import FRAMES, PLACES, Sample
 from tests.items import START
-from tests.programs import COPY_ASYNC, H2D, LAUNCH, MAIN, SYNC, US, Program, started
+from tests.programs import COPY_ASYNC, FSYNC, FUTEX, H2D, LAUNCH, MAIN, PREAD, SYNC, US, Program, started
 
 STEP = 20_000  # us: 10 of launches and waiting, 10 of the host's own work
-DECODE, AUGMENT, UNTOLD = (1 << 62 | number for number in (1, 2, 3))
+DECODE, AUGMENT, UNTOLD, NEXT, LOG, WITHIN, SYNCED = (1 << 62 | number for number in range(1, 8))
+WORKER = 20
 
 
 def loop(looks: list[tuple[int, int]], tid: int = MAIN, steps: int = 10) -> Program:
@@ -63,6 +65,73 @@ def test_one_look_is_not_enough() -> None:
     for name in ("time", "tid", "stack"):
         del program.samples[-1].data[name][1:]
     assert "most often" not in finding(program).chain[-1].text
+
+
+FRAMES_OF = {
+    NEXT: [["/lib/python3.11/selectors.py", 415, "select"], ["/app/train.py", 5, "main"]],
+    LOG: [["/app/train.py", 6, "main"]],
+    DECODE: [["/app/data.py", 7, "decode"]],
+    WITHIN: [["/lib/python3.11/threading.py", 327, "wait"]],
+    SYNCED: [["/app/train.py", 9, "step"]],
+}
+
+
+def blocked(*waits: tuple[int, int, int, int], worker: int = 0, by: int = WORKER, steps: int = 10) -> Program:
+    """Steps whose thread is blocked, by ``waits``: (us within each step, us until, system call, stack).
+
+    A worker, if there is one, sleeps for the disk meanwhile, and wakes it at the end of each wait.
+    """
+    program = started()
+    if by == WORKER:
+        program.starts(WORKER, maker=MAIN)
+    for begin in range(0, (steps + 1) * STEP, STEP):
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=1 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        program.call(SYNC, begin + 530, begin + 10_000, stack=SYNCED)
+        for low, high, op, stack in waits:
+            woken = {"waker_pid": by, "waker_tid": by} if by else {}
+            program.off(begin + low, begin + high, op=op, stack=stack, **woken)
+        if by == WORKER:
+            program.off(begin + 10_020, begin + 19_950, pid=WORKER, op=PREAD, stack=worker)
+    told = {"pid": [MAIN] * len(FRAMES_OF), "stack": list(FRAMES_OF), "frames": list(FRAMES_OF.values())}
+    program.samples.append(Sample(FRAMES, START, told))
+    return program
+
+
+def place(line: Line | None) -> tuple[str, int] | None:
+    return (line.file.rpartition("/")[2], line.line) if line is not None else None
+
+
+def test_who_waits_for_a_loader_is_at_the_line_that_asks_for_the_next_batch() -> None:
+    found = finding(blocked((10_010, 19_960, FUTEX, NEXT), worker=DECODE))
+    assert found.cause == "C10"
+    assert place(found.line) == ("train.py", 5)
+    waiter, leaf = found.chain[-2:]
+    assert waiter.text.endswith("waited for a lock at train.py:5 in main()")
+    assert leaf.text.endswith("was blocked for the disk at data.py:7 in decode()")
+    assert (place(waiter.line), place(leaf.line)) == (("train.py", 5), ("data.py", 7))
+
+
+def test_time_decides_not_how_often_a_line_waits() -> None:
+    short = [(10_000 + 100 * at, 10_090 + 100 * at, FSYNC, LOG) for at in range(1, 9)]
+    found = blocked(*short, (11_000, 19_960, FSYNC, NEXT), by=0).report().findings[0]
+    assert found.loss.lower == 10 * (8 * 90 + 8960) * US
+    assert place(found.line) == ("train.py", 5)
+
+
+def test_a_wait_of_its_own_names_its_line() -> None:
+    found = finding(blocked((10_010, 19_960, FSYNC, LOG), by=0))
+    assert found.cause == "C18"
+    assert found.chain[-1].text.endswith("was blocked for the disk at train.py:6 in main()")
+    assert (place(found.line), place(found.chain[-1].line)) == (("train.py", 6), ("train.py", 6))
+
+
+@pytest.mark.parametrize("stack", [0, 1, UNTOLD, WITHIN])
+def test_without_a_line_of_the_program_the_call_before_is_the_place(stack: int) -> None:
+    """Not asked, not known, not told, or a thread that is in libraries only."""
+    found = finding(blocked((10_010, 19_960, FUTEX, stack), worker=stack))
+    assert place(found.line) == ("train.py", 9)
+    assert all(" at " not in link.text for link in found.chain[2:])
 
 
 def test_a_damaged_sample_is_taken_as_far_as_it_goes() -> None:

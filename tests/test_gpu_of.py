@@ -31,13 +31,16 @@ EQUAL = (Device(0, "GPU-aaaa-1", "H200"), Device(1, "GPU-bbbb-2", "H200"), Devic
 MIXED = (Device(0, "GPU-aaaa-1", "T4"), Device(1, "GPU-bbbb-2", "H200"))
 NO_LIST = "notsupported:nvmlDeviceGetComputeRunningProcesses"
 HIDDEN = "a driver call that gputop does not trace made its context"
-# has a context of the driver's own on a device, and uses it until a file is there
+# makes contexts of the driver's own on devices 1, 2 and 3, each in another of the ways that CUDA 12 and 13
+# have, and uses them until a file is there
 DRIVER_USER = (
     "import ctypes, os, sys, time\n"
     "d = ctypes.CDLL('libcuda.so.1'); c, p = ctypes.c_void_p(), ctypes.c_uint64()\n"
     "assert d.cuInit(0) == 0\n"
-    "assert d.cuCtxCreate_v2(ctypes.byref(c), 0, {device}) == 0\n"
-    "assert d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20)) == 0\n"
+    "makers = ((d.cuCtxCreate_v2, 0, 1), (d.cuCtxCreate_v3, None, 0, 0, 2), (d.cuCtxCreate_v4, None, 0, 3))\n"
+    "for make, *arguments in makers:\n"
+    "    assert make(ctypes.byref(c), *arguments) == 0\n"
+    "    assert d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20)) == 0\n"
     "while not os.path.exists({stop!r}):\n"
     "    d.cuMemsetD8Async(p, 0, ctypes.c_size_t(64), None); time.sleep(0.01)\n"
 )
@@ -282,7 +285,7 @@ def truth(bench: Bench, pid: int) -> list[int]:
     body = (
         "import json, pynvml as n\nn.nvmlInit()\n"
         "found = [[p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(n.nvmlDeviceGetHandleByIndex(i))]"
-        " for i in range(2)]\nprint(json.dumps(found))"
+        " for i in range(n.nvmlDeviceGetCount())]\nprint(json.dumps(found))"
     )
     done = subprocess.run(
         [sys.executable, "-c", body], env=bench.env, check=True, text=True, capture_output=True
@@ -352,10 +355,11 @@ def observed_from_its_start(
 @pytest.mark.parametrize("way", ["multi", "perf"])
 def test_a_context_of_the_driver_s_own_is_on_its_device_or_on_an_unknown_one(bench: Bench, way: str) -> None:
     """On the smaller set of functions the call that made it is not seen: then nothing is claimed."""
-    env = {"CUDA_VISIBLE_DEVICES": "1,0", "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
-    body = DRIVER_USER.format(device=1, stop=str(bench.directory / "stop"))
+    bench.env["SIMGPU_DEVICES"] = "4"
+    env = {"CUDA_VISIBLE_DEVICES": "2,0,3,1", "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
+    body = DRIVER_USER.format(stop=str(bench.directory / "stop"))
     row, expected = observed_from_its_start(bench, [sys.executable, "-c", body], env)
-    assert expected == [0]
+    assert expected == [0, 1, 3]
     if way == "multi":
         assert (row["gpus"], row["gpus_source"]) == (expected, "calls")
     else:

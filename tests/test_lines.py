@@ -12,14 +12,14 @@ import pytest
 from fake_reports import explained, finding
 
 from gputop.facts import Facts
-from gputop.frame import Frame, LineRow
+from gputop.frame import Frame, LineRow, WaitRow
 from gputop.lines import Line
-from gputop.linesums import LineWindow, line_rows
+from gputop.linesums import LineWindow, line_rows, wait_rows
 from gputop.source import MOST_BYTES, read_source
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
-from probes.schema import RECORD, CallFlag, Kind, Records
+from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
 
 S = 1_000_000_000
@@ -93,6 +93,34 @@ def test_what_is_older_than_the_window_is_gone(facts: Facts) -> None:
     assert window.sums() == {(5, 0, FIRST): (2, 20)}
 
 
+def waits(*rows: tuple[int, int, int, int]) -> Records:
+    """OFFCPU records of (thread, stack, duration, the part of it in a run queue), of process 5."""
+    made = np.zeros(len(rows), RECORD)
+    made["kind"], made["pid"] = Kind.OFFCPU, 5
+    for column, values in zip(("tid", "stack", "duration", "runnable"), zip(*rows, strict=True), strict=True):
+        made.view(ALIASED)[column] = values
+    return made
+
+
+def test_waits_are_added_up_by_line_without_the_time_in_a_run_queue(facts: Facts) -> None:
+    window = LineWindow()
+    window.add_waits(waits((5, FIRST, 30, 10), (5, SECOND, 90, 0), (5, FIRST, 50, 5), (5, 0, 99, 0)))
+    window.close_tick(1)
+    rows, unknown = wait_rows(window.waits(), {5}, facts)
+    assert rows == {5: [WaitRow(STEP, 1, 90), WaitRow(READ, 2, 65)]}
+    assert unknown == {}
+    window.close_tick(1)
+    assert window.waits() == {}
+
+
+def test_waits_of_threads_that_make_no_calls_count_only_where_none_does(facts: Facts) -> None:
+    window = LineWindow()
+    window.add_waits(waits((5, FIRST, 30, 0), (6, FIRST, 900, 0), (6, NO_PYTHON, 900, 0)))
+    window.close_tick(1)
+    assert wait_rows(window.waits(), {5, 77}, facts) == ({5: [WaitRow(READ, 1, 30)]}, {})
+    assert wait_rows(window.waits(), {77}, facts) == ({5: [WaitRow(READ, 2, 930)]}, {5: 1})
+
+
 # -- the table -----------------------------------------------------------------------------------
 
 
@@ -124,6 +152,14 @@ def test_a_line_that_calls_several_functions_is_one_row() -> None:
     first, second = line_uses(fake.process(0, lines=rows))
     assert (first.line, first.api, first.others, first.count, first.sum_ns) == (READ, "cudaMemcpy", 1, 10, 70)
     assert (first.share, second.share) == (0.7, 0.3)
+
+
+def test_a_line_that_waits_has_a_row_like_one_that_calls() -> None:
+    process = fake.process(0, lines=(LineRow(READ, "cudaMemcpy", 8, 60),))
+    process = replace(process, waits=(WaitRow(STEP, 2, 120), WaitRow(READ, 1, 20)))
+    first, second = line_uses(process)
+    assert (first.line, first.api, first.count, first.share) == (STEP, "off-CPU", 2, 0.6)
+    assert (second.line, second.api, second.others, second.sum_ns) == (READ, "cudaMemcpy", 1, 80)
 
 
 def test_the_tab_shows_place_function_rate_time_and_share() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,6 @@ from simgpu_programs.harness import Bench
 
 from gputop.simgpu import build
 
-HALF_BUSY = (
-    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(1 << 30); print('ready', flush=True)\n"
-    "t = time.monotonic()\n"
-    "while True:\n"
-    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
-)
 SETTINGS = {
     "SIMGPU_DEVICES": "3",
     "SIMGPU_NVML_FAULT": "ecc:3:1@0,encoder:20@0,mig:2@1,lost:2,throttle:0x4:900@0",
@@ -62,13 +55,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     except ImportError:
         skip_or_fail("nvitop not found: pip install nvitop")
     machine = Bench(tmp_path_factory.mktemp("nvitop"))
-    workload = machine.start(HALF_BUSY, SIMGPU_DEVICES="3")
-    assert workload.stdout is not None
-    assert workload.stdout.readline() == "ready\n"
-    time.sleep(0.6)
-    yield machine
-    workload.kill()
-    workload.wait()
+    with machine.half_busy(megabytes=1024, SIMGPU_DEVICES="3"):
+        yield machine
 
 
 def run(bench: Bench, *command: str) -> subprocess.CompletedProcess[str]:

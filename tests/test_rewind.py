@@ -82,7 +82,7 @@ class Live:
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something that another thread does."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.002)

@@ -15,13 +15,6 @@ from simgpu_programs.harness import Bench
 
 from gputop.simgpu import read_trace
 
-HALF_BUSY = (
-    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(100 << 20); print('ready', flush=True)\n"
-    "t = time.monotonic()\n"
-    "while True:\n"
-    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
-)
-
 
 def ask(bench: Bench, body: str, **env: str) -> Any:
     """Runs a Python program that uses pynvml in its own process, with no other setting in common."""
@@ -50,13 +43,8 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def workload(bench: Bench) -> Iterator[int]:
-    process = bench.start(HALF_BUSY)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.8)
-    yield process.pid
-    process.kill()
-    process.wait()
+    with bench.half_busy() as process:
+        yield process.pid
 
 
 def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
@@ -79,11 +67,8 @@ def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
 
 
 def test_a_killed_workload_is_gone(bench: Bench) -> None:
-    process = bench.start(HALF_BUSY)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.kill()
-    process.wait()
+    with bench.half_busy():
+        pass
     time.sleep(0.6)
     result = ask(
         bench,
@@ -223,7 +208,7 @@ def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
         assert all(look[3] - 20_000_000 < counter <= look[3] for counter in counters)
     rows = read_trace(trace).rows
     lasted = rows["end"] - rows["start"]
-    throttled = (rows["enqueue"] > begin + 5_000_000) & (rows["enqueue"] < end)
-    free = (rows["enqueue"] < begin) | (rows["enqueue"] > end + 5_000_000)
+    throttled = (rows["enqueue"] > begin + 50_000_000) & (rows["enqueue"] < end)
+    free = (rows["enqueue"] < begin) | (rows["enqueue"] > end + 50_000_000)
     assert set(lasted[throttled]) == {12_000_000}
     assert set(lasted[free]) == {4_000_000}

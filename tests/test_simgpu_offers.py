@@ -10,12 +10,6 @@ import pytest
 from gpu_rows_support import ask
 from simgpu_programs.harness import Bench, patient
 
-HALF_BUSY = (
-    "c = Cuda(); c.SetDeviceFlags(4); p = c.malloc(100 << 20); print('ready', flush=True)\n"
-    "t = time.monotonic()\n"
-    "while True:\n"
-    "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n"
-)
 SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
 
 
@@ -26,13 +20,8 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def workload(bench: Bench) -> Iterator[int]:
-    process = bench.start(HALF_BUSY)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.7)
-    yield process.pid
-    process.kill()
-    process.wait()
+    with bench.half_busy() as process:
+        yield process.pid
 
 
 def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) -> None:

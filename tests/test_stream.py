@@ -94,7 +94,7 @@ def test_when_the_reader_has_gone_the_writer_says_so_at_its_end() -> None:
 def lines_until(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
     """The first lines that a process writes."""
     assert process.stdout is not None
-    read, deadline = b"", time.monotonic() + 20
+    read, deadline = b"", time.monotonic() + 60
     while read.count(b"\n") < count:
         assert time.monotonic() < deadline, "no lines come"
         if select.select([process.stdout], [], [], 0.1)[0]:

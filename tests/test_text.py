@@ -28,6 +28,17 @@ def test_there_are_no_escape_codes_and_no_wide_lines() -> None:
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
+def test_a_sentence_goes_on_in_the_next_line_where_a_table_is_cut() -> None:
+    command = "for them: /a/long/path/of/a/virtual/environment/bin/gputop (as root)"
+    frame = fake.frame(processes=0, problems=(f"no eBPF without root: calls are not shown; {command}",))
+    lines = render_text(frame, width=60).splitlines()
+    assert max(map(width_of, lines)) <= 60
+    first = next(row for row, line in enumerate(lines) if line.startswith("▲"))
+    assert lines[first + 1].startswith("  "), "below its first word"
+    assert command in " ".join(line.strip() for line in lines)
+    assert command in render_text(frame, width=None)
+
+
 def test_an_empty_frame_speaks() -> None:
     text = render_text(fake.frame(processes=0, gpus=0, driver=""), width=None)
     assert "No GPU shown" in text

@@ -62,7 +62,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
         env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
         start_new_session=True,
     )
-    output, deadline, acted = b"", time.monotonic() + 20, 0.0
+    output, deadline, acted = b"", time.monotonic() + 60, 0.0
     seen = 0.0
     while time.monotonic() < deadline:
         if select.select([master], [], [], 0.02)[0]:
@@ -155,7 +155,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -
     )
 
     def read_until(done: Callable[[bytes], bool]) -> bytes:
-        output, deadline = b"", time.monotonic() + 20
+        output, deadline = b"", time.monotonic() + 60
         while not done(output):
             assert time.monotonic() < deadline, output[-500:]
             if select.select([master], [], [], 0.02)[0]:

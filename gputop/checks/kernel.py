@@ -27,7 +27,7 @@ class Kernel:
         problem: Why there is no path, or ``""``.
         forced: What ``GPUTOP_ATTACH`` asks for, or ``""``.
         btf: Where type information is looked for.
-        btf_error: Why it is of no use; ``""`` when it is complete.
+        btf_error: Why it is of no use; ``""`` when it is complete, or there and the kernel too old anyway.
         sys_masked: /sys/kernel is hidden, as in many containers.
         tracefs: Where it is mounted, or ``""``.
     """
@@ -54,7 +54,9 @@ def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str
     return {True: MULTI, False: PERF, None: UNTRIED}[multi], ""
 
 
-def _btf_error(path: Path) -> str:
+def _btf_error(path: Path, release: str) -> str:
+    if loader.kernel_problem(release) and path.exists():
+        return ""  # what it lacks came with a newer kernel, which is named already
     try:
         btf.read_offsets(path)
     except btf.BtfError as error:
@@ -75,15 +77,16 @@ def _tracefs() -> str:
 def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
     """What this machine's kernel offers."""
     environment = os.environ if environment is None else environment
-    path, problem = _attach_path(platform.release(), environment)
+    release = platform.release()
+    path, problem = _attach_path(release, environment)
     return Kernel(
-        release=platform.release(),
+        release=release,
         architecture=platform.machine(),
         path=path,
         problem=problem,
         forced=environment.get(loader.ATTACH_VARIABLE, ""),
         btf=str(btf.VMLINUX),
-        btf_error=_btf_error(btf.VMLINUX),
+        btf_error=_btf_error(btf.VMLINUX, release),
         sys_masked=not os.path.isdir(btf.VMLINUX.parent.parent),
         tracefs=_tracefs(),
     )

@@ -2,58 +2,101 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
 from probes import elf, libraries
 from probes.frames import interpreter, late
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import LAYOUTS
+
+HIDDEN = "no interpreter's symbols are in it: they are stripped"
+GONE = "the file is gone, or closed to us"
+FIX = (
+    f"use CPython 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} on x86-64, with the GIL and its symbols exported, as "
+    "distributions and conda have it; of others: py-spy dump --pid PID"
+)
+FIX_GONE = "start its processes again, or run gputop as root"
+_PIDS_SHOWN = 3
+_Identity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Python:
     """An interpreter's file and the processes that have it mapped."""
 
-    found: interpreter.Interpreter
+    found: Interpreter
     pids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    read: Interpreter | None  # None: it holds no interpreter
+    shown: str
+    pids: set[int] = field(default_factory=set)
 
 
 def find(
     pids: Iterable[int] | None, environment: Mapping[str, str], prefixes: Iterable[Path] = ()
 ) -> list[Python]:
     """Every interpreter that these processes have mapped; for None all processes', and all installed ones."""
-    users: dict[Path, set[int]] = {}
+    files: dict[_Identity, _File] = {}
     for pid in libraries.all_pids() if pids is None else pids:
-        for mapping in late.candidates(pid):
-            path = Path(mapping.path)
-            if not os.path.exists(path):
-                path = Path(f"/proc/{pid}/root{mapping.path}")
-            with contextlib.suppress(OSError):  # another user's root is closed to us
-                users.setdefault(Path(os.path.realpath(path)), set()).add(pid)
+        _look_at(pid, files, chosen=pids is not None)
     if pids is None:
         for path in interpreter.installed(environment, prefixes, None):
-            users.setdefault(path, set())
-    found = []
-    for path, processes in users.items():
-        with contextlib.suppress(OSError, elf.ElfError):
-            read = interpreter.read(path)
-            if read is not None:
-                found.append(Python(read, tuple(sorted(processes - {os.getpid()}))))
-    return found
+            status = path.stat()
+            _file(files, (status.st_dev, status.st_ino), path, str(path))
+    return [
+        Python(file.read, tuple(sorted(file.pids - {os.getpid()})))
+        for file in files.values()
+        if file.read is not None
+    ]
+
+
+def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
+    """Adds the interpreters of a process; a file that is only called like one where there is none else."""
+    found: list[_File] = []
+    for mapping in late.candidates(pid, chosen=chosen):
+        reached = mapping.reach(pid)
+        if reached is None:
+            shown = Interpreter(Path(mapping.path), mapping.path, (0, 0), GONE)
+            found.append(files.setdefault(mapping.file, _File(shown, mapping.path)))
+        else:
+            found.append(_file(files, reached[1], reached[0], mapping.path))
+    for file in found:
+        name = libraries.file_name(file.shown)
+        if file.read is None and interpreter.may_be(name) and all(one.read is None for one in found):
+            file.read = Interpreter(Path(file.shown), file.shown, (0, 0), HIDDEN)
+        file.pids.add(pid)
+
+
+def _file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown: str) -> _File:
+    if identity not in files:
+        try:
+            read = interpreter.read(path, shown)
+        except elf.ElfError:
+            read = None
+        except OSError as error:
+            read = Interpreter(path, shown, (0, 0), f"it cannot be read: {error.strerror}")
+        files[identity] = _File(read, shown)
+    return files[identity]
 
 
 def python_section(found: Sequence[Python]) -> Section:
     """A line for each interpreter."""
     facts: list[Fact] = []
     for one in found:
-        name = f"CPython {one.found.version[0]}.{one.found.version[1]}"
+        version = "CPython {}.{}, ".format(*one.found.version) if one.found.version[0] else ""
+        name = f"{one.found.shown} ({version}{_where(one.pids)})"
         if one.found.problem:
-            facts.append(note(f"{one.found.shown}: lines are not known: {one.found.problem}"))
+            fix = FIX_GONE if one.found.problem == GONE else FIX
+            facts.append(note(f"{name}: lines are not known: {one.found.problem}", fix))
         else:
-            facts.append(ok(f"{one.found.shown} ({name}): lines of costly calls are known"))
+            facts.append(ok(f"{name}: lines of costly calls are known"))
     data = [
         {
             "path": one.found.shown,
@@ -64,3 +107,12 @@ def python_section(found: Sequence[Python]) -> Section:
         for one in found
     ]
     return Section("python", tuple(facts), data)
+
+
+def _where(pids: Sequence[int]) -> str:
+    """Where an interpreter was found."""
+    if not pids:
+        return "installed"
+    rest = len(pids) - _PIDS_SHOWN
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"in process {', '.join(map(str, pids[:_PIDS_SHOWN]))}{more}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chain import State
-from gputop.explain.places import hot_line
+from gputop.explain.places import hot_line, longest, waiting_line
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Link
 from gputop.explain.scene import Scene
@@ -34,8 +34,9 @@ def chain(claim: Claim) -> tuple[Link, ...]:
     for thread, wait in _waits(scene, leader):
         pid, tid = _ids(scene, thread)
         through = rows[_passes(scene, rows, thread)]
-        text = f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}"
-        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through)))
+        line = waiting_line(scene, through, thread)
+        text = _at(f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}", line)
+        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line))
     return (*links, _last(claim, rows, leader))
 
 
@@ -56,14 +57,14 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
     name = _name(scene, thread)
-    layer, text = "host", f"{name} was on a CPU"
+    layer, text, line = "host", f"{name} was on a CPU", None
     call = int(scene.leaves.call[leader])
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
-        text = f"{name} was inside {api}"
         line = usual_line(scene, scene.leaves.call[alike])
-        text += f" at {line.text()}" if line is not None else ""
+        text = _at(f"{name} was inside {api}", line)
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
+        line = hot.line
         text += f", most often at {hot.text()}"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was ready to run and had no CPU"
@@ -78,7 +79,8 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
             layer = (
                 "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
             )
-            text = f"{name} was blocked {WORDS[wait]}"
+            line = waiting_line(scene, alike, scene.leaves.thread[alike]) or line
+            text = _at(f"{name} was blocked {WORDS[wait]}", line)
     elif state == State.OUTSIDE:
         text = (
             f"woken by a thread that is not watched, after it waited {WORDS[Wait(int(scene.wait[leader]))]}"
@@ -86,7 +88,11 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
     if others > 0:
         text += f" (and {others} more process{'es' * (others > 1)} likewise)"
         alike = rows
-    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike))
+    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line)
+
+
+def _at(text: str, line: Line | None) -> str:
+    return f"{text} at {line.text()}" if line is not None else text
 
 
 def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
@@ -140,20 +146,13 @@ def usual_line(scene: Scene, rows: Ints) -> Line | None:
     rows = np.unique(rows)
     ops = calls["op"][rows]
     rows = rows[ops == np.argmax(np.bincount(ops))]
-    times: dict[Line, int] = {}
-    stacks, which = np.unique(calls["stack"][rows], return_inverse=True)
-    sums = np.bincount(which.reshape(-1), weights=(calls["end"] - calls["begin"])[rows])
-    for stack, ns in zip(stacks.tolist(), sums.tolist(), strict=True):
-        line = scene.evidence.facts.stacks.line(stack)
-        if line is not None:
-            times[line] = times.get(line, 0) + int(ns)
-    return max(times, key=lambda line: times[line]) if times else None
+    return longest(scene.evidence, calls["stack"][rows], (calls["end"] - calls["begin"])[rows])
 
 
 def _placed(scene: Scene, rows: Ints) -> str:
     """The most frequent function, with its line where that is known."""
-    name, line = _usual(scene, rows), usual_line(scene, rows)
-    return f"{name} at {line.text()}" if name and line is not None else name
+    name = _usual(scene, rows)
+    return _at(name, usual_line(scene, rows) if name else None)
 
 
 def usual_api(scene: Scene, rows: Ints) -> str:

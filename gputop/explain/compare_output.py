@@ -86,7 +86,8 @@ def _spread_json(spread: Spread | None) -> dict[str, Any] | None:
 
 def diff_to_text(diff: Diff, width: int = 100) -> str:
     """The comparison for people."""
-    lines = textwrap.wrap(diff.sentence[0].upper() + diff.sentence[1:], width, subsequent_indent="  ")
+    sentence = escape_text(diff.sentence[0].upper() + diff.sentence[1:])
+    lines = textwrap.wrap(sentence, width, subsequent_indent="  ")
     counted = [
         f"{word}: {_side_text(side)}" for word, side in (("before", diff.before), ("after", diff.after))
     ]
@@ -104,7 +105,7 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
                 place = f"{row.cause} at {row.line.file}:{row.line.line} in {row.line.function}()"
                 lines += textwrap.wrap(escape_text(place), width, subsequent_indent="  ")
     for note in diff.notes:
-        lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
+        lines += textwrap.wrap(escape_text(f"! {note}"), width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,7 @@ SLICE_COLUMNS = np.dtype(
         ("syscall", "<u2"),
         ("flags", "<u2"),
         ("faults", "<u2"),  # minor page faults in the time on a CPU before it
+        ("stack", "<u8"),  # of Python, where it blocked between two calls
     ]
 )
 STINT_COLUMNS = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
@@ -262,6 +263,7 @@ def slices_of(records: Records) -> Columns:
             "syscall": rows["op"].copy(),
             "flags": rows["flags"].copy(),
             "faults": rows["faults"].copy(),
+            "stack": rows["stack"].copy(),
         }
     )
 

@@ -13,7 +13,7 @@ from gputop.explain.chain import State
 from gputop.explain.chaintext import chain, usual_api, usual_line
 from gputop.explain.evidence import Column
 from gputop.explain.owners import owners
-from gputop.explain.places import hot_line
+from gputop.explain.places import hot_line, waiting_line
 from gputop.explain.possible import possible
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
@@ -153,9 +153,13 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
 
 
 def _line(cause: Cause, claim: Claim) -> Line | None:
-    """The line to look at: of the call that is blamed, or of the work that keeps it from being made."""
-    hot = hot_line(claim.scene, np.flatnonzero(claim.leaves)) if cause.culprit == "closer" else None
-    return hot.line if hot is not None else usual_line(claim.scene, _blamed(cause, claim))
+    """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
+    scene, rows, line = claim.scene, np.flatnonzero(claim.leaves), None
+    if cause.culprit == "closer" and (hot := hot_line(scene, rows)) is not None:
+        line = hot.line
+    if cause.culprit == "waiter":
+        line = waiting_line(scene, rows, scene.gaps.thread[scene.leaves.gap[rows]])
+    return line or usual_line(scene, _blamed(cause, claim))
 
 
 def _blamed(cause: Cause, claim: Claim) -> Ints:

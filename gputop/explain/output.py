@@ -101,6 +101,7 @@ def _link_json(link: Link) -> dict[str, Any]:
         "text": link.text,
         "ns": link.ns,
         "events": link.events,
+        "line": line_json(link.line),
     }
 
 
@@ -139,7 +140,7 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
     lines = [*_wrapped(head, width, ""), f"   {kind}: {loss}{share}{per_step}"]
     for depth, link in enumerate(finding.chain):
         what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
-        lines += _wrapped(escape_text(what), width, "     ")
+        lines += _wrapped(what, width, "     ")
     for title, texts in (("evidence", finding.evidence), ("ruled out", finding.ruled_out)):
         if texts:
             lines += _wrapped(f"{title}: {'; '.join(texts)}", width, "   ")
@@ -161,7 +162,7 @@ def _rest(report: Report, width: int) -> list[str]:
             f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
             f"a CPU: {cost}"
         )
-        lines += _wrapped(escape_text(text), width, "")
+        lines += _wrapped(text, width, "")
     parts = [
         f"outside the loop (start-up, end, first use) {format_ns(report.outside_ns)}",
         f"small gaps {format_ns(report.small_ns)}",
@@ -174,4 +175,7 @@ def _rest(report: Report, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ") or [indent]
+    """Lines; names in the text may be those of any process, and are shown escaped."""
+    return textwrap.wrap(
+        escape_text(text), width, initial_indent=indent, subsequent_indent=indent + "  "
+    ) or [indent]

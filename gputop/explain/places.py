@@ -1,4 +1,4 @@
-"""The line at which threads were met most often while they were on a CPU between two calls."""
+"""The lines where threads were between two calls: most often on a CPU, or longest off it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gputop.explain.chain import State
+from gputop.explain.chain import DEPTH, State
+from gputop.explain.evidence import Column, Evidence
 from gputop.explain.ranges import Ints
 from gputop.lines import Line
+from probes.source_files import is_library
 
 if TYPE_CHECKING:
     from gputop.explain.scene import Scene
@@ -63,3 +65,38 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
         return None
     line = max(looks, key=lambda one: (looks[one], one))
     return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
+
+
+def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
+    """The line where most of this time lies; None when it is not known."""
+    if not stacks.any():  # of ten million calls without lines none has to be sorted
+        return None
+    times: dict[Line, int] = {}
+    numbers, which = np.unique(stacks, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=ns)
+    for stack, spent in zip(numbers.tolist(), sums.tolist(), strict=True):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            times[line] = times.get(line, 0) + int(spent)
+    return max(times, key=lambda one: (times[one], one)) if times else None
+
+
+def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:
+    """The line where threads were blocked for most of the time of these leaves; none within libraries only.
+
+    Args:
+        scene: Everything.
+        rows: Leaves on such a thread, or at the end of a chain that goes through one.
+        threads: The thread, or that of each leaf.
+    """
+    leaves, links = scene.leaves, scene.links
+    own = (leaves.thread[rows] == threads) & (leaves.state[rows] == State.BLOCKED)
+    item = np.where(own, leaves.slice[rows], -1)
+    link = leaves.link[rows]
+    for _ in range(DEPTH if len(links.slice) else 0):
+        here = np.maximum(link, 0)
+        item = np.where((link >= 0) & (links.thread[here] == threads), links.slice[here], item)
+        link = np.where(link >= 0, links.above[here], -1)
+    known = item >= 0
+    line = longest(scene.evidence, scene.evidence.slices["stack"][item[known]], scene.ns[rows[known]])
+    return None if line is None or is_library(line.file) else line

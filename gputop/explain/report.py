@@ -25,7 +25,8 @@ class Range:
 class Link:
     """One link of a chain, from the GPU down to what is to blame.
 
-    ``layer`` is gpu, cuda, host or system; ``ns`` is this link's time, ``events`` how many records say so.
+    ``layer`` is gpu, cuda, host or system; ``ns`` is this link's time, ``events`` how many records say so,
+    ``line`` where its thread was for most of it, None when that is not known.
     """
 
     layer: str
@@ -34,6 +35,7 @@ class Link:
     text: str
     ns: int
     events: int
+    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Finding:
         moments_ns: The worst moments, ns since the start of the recording.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
-        line: Where in the program the call to look at is made, None when that is not known.
+        line: Where in the program the call to look at is made, or the thread that feeds the GPU waits for
+            others; None when that is not known.
     """
 
     cause: str

@@ -34,6 +34,13 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 }
 
 #ifdef TASK_FSBASE
+/* What the interpreter keeps of the thread with this FS base. */
+static __always_inline u64 state_of(struct python *p, u64 base)
+{
+	u64 value = user_u64(base + p->slot);
+	return p->inner && value ? user_u64(value + p->inner) : value;
+}
+
 static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 {
 	u32 row = s->python.row, one = 1;
@@ -41,7 +48,7 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 	if (!o)
 		return NO_PYTHON;
 	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
-	u64 state = user_u64(base + s->python.slot);
+	u64 state = state_of(&s->python, base);
 	if (!state)
 		return NO_PYTHON; /* a thread that Python does not know */
 	u8 *head = s->u.windows[0].data;
@@ -57,6 +64,9 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 	u64 id = s->hash >> 2 | FIRST_STACK;
 	if (told.lookup(&id))
 		return id;
+	u64 runtime = s->python.code_type - o->code_type + o->runtime;
+	if (o->first_only && user_u64(user_u64(runtime + o->interpreters) + o->next_interpreter))
+		return NOT_READ; /* more than one interpreter, and the thread may be in another one than its slot says */
 	if (!tell_stack(s, o, id))
 		return NO_ROOM;
 	told.update(&id, &one);
@@ -118,28 +128,55 @@ int on_timer(void *ctx)
 	return 0;
 }
 
-/* Py_RunMain: the interpreter is made and knows its main thread, whose first line is to come. */
-int on_python(struct pt_regs *ctx)
+/* The stack pointer of the program that is in the kernel now. */
+static __always_inline u64 user_sp(struct pt_regs *ctx)
+{
+	return REG_SP;
+}
+
+/* The end of on_switch: where a thread is that goes to sleep between two calls. Most are in a system call, but a
+ * page that is missing makes them sleep anywhere, as a timer meets them. Who is preempted goes on as it was. */
+int on_leave(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, pid = id >> 32;
+	struct thread *t = OTHERS(THREADS_FD, &tid);
+	if (!t || !pythons.lookup(&pid))
+		return 0;
+	t->off_stack = python_stack(pid, tid, user_sp(task_registers(get_current_task_btf())), LOOKS);
+	return 0;
+}
+
+/* Makes an interpreter known, if it is made and knows this thread: `bias` is what its file's addresses became. */
+static __always_inline void know(u32 pid, u32 row, struct interpreter *o, u64 bias)
 {
 #ifdef TASK_FSBASE
-	if (is_stopped())
-		return 0;
-	u32 pid = bpf_get_current_pid_tgid() >> 32, row = get_attach_cookie(ctx), key = ~0;
+	u32 key = ~0;
 	if (pid == OWN_PID || (!WATCH_ALL && !OTHERS(PROCS_FD, &pid)))
-		return 0;
-	struct interpreter *o = interpreters.lookup(&row);
-	if (!o)
-		return 0;
-	bpf_probe_read_user(&key, sizeof(key), (void *)(REG_IP + o->runtime + o->key));
-	if (key >= TLS_KEYS)
-		return 0;
+		return;
+	bpf_probe_read_user(&key, sizeof(key), (void *)(bias + o->runtime + o->key));
+	if (key >= TLS_MOST_KEYS)
+		return;
 	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
 	struct python p = {.serial = bpf_ktime_get_ns(), .slot = TLS_SLOTS + 16 * key, .row = row};
-	p.code_type = REG_IP + o->code_type;
-	u64 state = user_u64(base + p.slot);
+	p.code_type = bias + o->code_type;
+	if (key >= TLS_KEYS) {
+		p.slot = TLS_BLOCKS + 8 * (key / TLS_KEYS);
+		p.inner = 8 + 16 * (key % TLS_KEYS);
+	}
+	u64 state = state_of(&p, base);
 	if (state && user_u64(state + o->thread_id) == base)
 		pythons.insert(&pid, &p); /* or user space was faster: threads may have its serial already */
 #endif
+}
+
+/* Py_RunMain: the first line is to come. */
+int on_python(struct pt_regs *ctx)
+{
+	u32 row = get_attach_cookie(ctx);
+	struct interpreter *o = interpreters.lookup(&row);
+	if (o && !is_stopped())
+		know(bpf_get_current_pid_tgid() >> 32, row, o, REG_IP - o->run_main);
 	return 0;
 }
 
@@ -155,15 +192,21 @@ static __always_inline void forget(u64 serial, u64 code)
 		__sync_fetch_and_add(generation, 1);
 }
 
-/* The code type's deallocator: the address may be another code object's soon. */
+/* The code type's deallocator: the address may be another code object's soon. Programs that embed Python may never
+ * come by Py_RunMain, but the modules that an interpreter begins with leave code behind. */
 int on_code_free(struct pt_regs *ctx)
 {
 	if (is_stopped())
 		return 0;
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct python *p = pythons.lookup(&pid);
-	if (!p)
+	if (!p) {
+		u32 row = get_attach_cookie(ctx);
+		struct interpreter *o = interpreters.lookup(&row);
+		if (o)
+			know(pid, row, o, REG_IP - o->code_free);
 		return 0;
+	}
 	forget(p->serial, REG_0);
 	forget(p->serial ^ LOOKS, REG_0);
 	return 0;

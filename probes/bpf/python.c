@@ -8,16 +8,18 @@
  */
 #define FRAME_BYTES 80  /* what is needed of a frame */
 #define HEAP_BYTES 104  /* the same, where frames are objects */
-#define MAX_WALK 64     /* frames that are looked at: a call from C into Python has one more */
+#define MAX_WALK 96     /* frames that are looked at: a call from C into Python has one more */
+#define MAX_STEPS 96    /* to tell a stack: frames and parts of tables */
 #define OWNED_BY_C 3    /* such a frame: FRAME_OWNED_BY_CSTACK */
 #define STACK_SPAN (8ULL << 20)
-#define TABLE_PARTS 8
 #define STRING_LENGTH 16
 #define STRING_STATE 32
 #define BYTES_SIZE 16
 #define BYTES_DATA 32
 #define OBJECT_TYPE 8
 #define GENERATIONS 4096
+#define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor LOOKS */
+#define FULL_NS 1000000000ULL
 /* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
  * kept apart, under this bit of the serial: it must not be what a call is told by. */
 #define LOOKS (1ULL << 63)
@@ -34,6 +36,9 @@ struct scratch {
 	u64 address;
 	u64 hash;
 	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
+	u64 table; /* address of a table of lines, while it is sent */
+	u32 telling; /* which frame's code */
+	u32 part; /* of its table, the next one */
 	struct stack_record stack;
 	union {
 		struct window windows[2]; /* the interpreter's stack, and the C stack */
@@ -54,6 +59,7 @@ BPF_ARRAY(empty_scratch, struct scratch, 1);
 BPF_TABLE("hash", struct code_key, u64, seen, MAX_CODES); /* -> generation */
 BPF_TABLE("lru_hash", u64, u32, told, 32768);             /* stacks */
 BPF_ARRAY(generations, u64, GENERATIONS);
+BPF_ARRAY(full, u64, 1); /* when `seen` had no room: for a while no code is sent in vain */
 
 static __always_inline u64 mix(u64 hash, u64 value)
 {
@@ -127,12 +133,14 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		to->code = code;
 		to->instruction = instruction;
 		to->generation = *generation;
-		s->hash = mix(mix(s->hash, code ^ *generation << 48), instruction);
+		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
 		s->stack.count = count + 1;
 	}
 	return s->stack.count > 0;
 }
 
+/* A string's characters, of a long one the last: the name of a file is at its end. Those of a subclass of str lie
+ * somewhere else, behind a pointer. */
 static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *length, u32 *state, u8 *to, u32 room)
 {
 	u8 head[STRING_STATE + 8];
@@ -140,21 +148,25 @@ static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *le
 		return false;
 	*length = *(u64 *)(head + STRING_LENGTH);
 	*state = *(u32 *)(head + STRING_STATE);
-	u32 kind = *state >> 2 & 7, ascii = *state >> 6 & 1;
-	u64 size = (u64)*length * kind;
-	if (size > room)
+	u32 kind = *state >> 2 & 7, compact = *state >> 5 & 1, ascii = *state >> 6 & 1;
+	u64 size = (u64)*length * kind, from = string + (compact && ascii ? o->ascii : o->compact);
+	if (!compact && bpf_probe_read_user(&from, 8, (void *)from))
+		return false;
+	if (size > room) {
+		from += size - room;
 		size = room;
+	}
 	asm volatile("" : "+r"(size));
 	if (size > room)
 		return false;
-	return !bpf_probe_read_user(to, size, (void *)(string + (ascii ? o->ascii : o->compact)));
+	return !bpf_probe_read_user(to, size, (void *)from);
 }
 
-/* Sends a code object that this address has not had before. */
-static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, struct py_frame *f)
+/* Reads what is told of a code object beside its table. */
+static __always_inline bool read_code(struct scratch *s, struct interpreter *o, struct py_frame *f)
 {
 	struct code_record *c = &s->u.code;
-	u64 table = 0, size = 0;
+	u64 size = 0;
 	if (bpf_probe_read_user(c->object, OBJECT_BYTES - 48, (void *)f->code))
 		return false;
 	if (*(u64 *)(c->object + OBJECT_TYPE) != s->python.code_type)
@@ -171,43 +183,70 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 		return false;
 	if (!read_text(*(u64 *)(c->object + (o->name & 255)), o, &c->name_length, &c->name_state, c->name, NAME_BYTES))
 		return false;
-	table = *(u64 *)(c->object + (o->table & 255));
-	if (bpf_probe_read_user(&size, 8, (void *)(table + BYTES_SIZE)))
+	s->table = *(u64 *)(c->object + (o->table & 255));
+	if (bpf_probe_read_user(&size, 8, (void *)(s->table + BYTES_SIZE)))
 		return false;
 	c->table_bytes = size;
-#pragma clang loop unroll(disable)
-	for (int part = 0; part < TABLE_PARTS; part++) {
-		u64 at = part * TABLE_BYTES, left = c->table_bytes - at;
-		if (left > TABLE_BYTES)
-			left = TABLE_BYTES;
-		c->table_at = at;
-		c->part = left;
-		asm volatile("" : "+r"(left));
-		if (left > TABLE_BYTES || bpf_probe_read_user(c->table, left, (void *)(table + BYTES_DATA + at)))
-			return false;
-		if (stacks.ringbuf_output(c, sizeof(*c) - TABLE_BYTES + left, 1 /* BPF_RB_NO_WAKEUP */))
-			return false;
-		if (c->table_bytes <= at + TABLE_BYTES)
-			break;
-	}
 	return true;
 }
 
-/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. */
+/* Sends the next part of a code object's table, with all the rest. */
+static __always_inline bool tell_part(struct scratch *s)
+{
+	struct code_record *c = &s->u.code;
+	u64 at = s->part * TABLE_BYTES, left = c->table_bytes - at;
+	if (left > TABLE_BYTES)
+		left = TABLE_BYTES;
+	c->table_at = at;
+	c->part = left;
+	asm volatile("" : "+r"(left));
+	if (left > TABLE_BYTES || bpf_probe_read_user(c->table, left, (void *)(s->table + BYTES_DATA + at)))
+		return false;
+	s->part++;
+	return !stacks.ringbuf_output(c, sizeof(*c) - TABLE_BYTES + left, 1 /* BPF_RB_NO_WAKEUP */);
+}
+
+/* A step of the telling of a stack's code: a frame whose code is known, or a part of a table. */
+static __always_inline bool tell_step(struct scratch *s, struct interpreter *o, struct py_frame *f)
+{
+	struct code_key key = {s->serial, f->code};
+	u32 zero = 0;
+	u64 *generation = seen.lookup(&key), *since = full.lookup(&zero);
+	if (!since)
+		return false;
+	if (s->part == 0 && generation && *generation == f->generation) {
+		s->telling++;
+		return true;
+	}
+	if (s->part == 0 && (bpf_ktime_get_ns() - *since < FULL_NS || !read_code(s, o, f)))
+		return false;
+	if (!tell_part(s))
+		return false;
+	if (s->part < TABLE_PARTS && s->u.code.table_bytes > (u64)s->part * TABLE_BYTES)
+		return true;
+	s->part = 0;
+	s->telling++;
+	if (!seen.update(&key, &f->generation))
+		return true;
+	*since = bpf_ktime_get_ns();
+	return false;
+}
+
+/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. What
+ * does not fit into the steps is told when the stack is met again. */
 static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id)
 {
+	s->telling = s->part = 0;
 #pragma clang loop unroll(disable)
-	for (int i = 0; i < MAX_FRAMES; i++) {
-		if (i >= s->stack.count)
+	for (int i = 0; i < MAX_STEPS; i++) {
+		u32 at = s->telling;
+		if (at >= s->stack.count)
 			break;
-		struct py_frame *f = &s->stack.frames[i];
-		struct code_key key = {s->serial, f->code};
-		u64 *generation = seen.lookup(&key);
-		if (generation && *generation == f->generation)
-			continue;
-		if (!tell_code(s, o, f) || seen.update(&key, &f->generation))
+		if (!tell_step(s, o, &s->stack.frames[at & (MAX_FRAMES - 1)]))
 			return false;
 	}
+	if (s->telling < s->stack.count)
+		return false;
 	s->stack.kind = STACK_RECORD;
 	s->stack.serial = s->serial;
 	s->stack.row = s->python.row;

@@ -63,6 +63,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 			r->run_delay = t->argument;
 			r->nvcsw = t->first_queue_cpu;
 			r->nivcsw = t->faults < U16_MAX ? t->faults : U16_MAX;
+			r->stack = t->off_stack;
 			if (t->queued_since)
 				r->bytes = runnable_time(t, now);
 			else
@@ -71,6 +72,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 		}
 	}
 	t->off_since = 0;
+	t->off_stack = 0;
 	t->queued_since = 0;
 	t->waker_pid = t->waker_tid = t->waker_flags = 0;
 }
@@ -130,6 +132,7 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 	next_tid = next_id;
 
 	struct thread *t = 0;
+	bool blocks = false; /* between two calls: inside one, that one's line is the place */
 	if (prev_tid) {
 		t = threads.lookup(&prev_tid);
 		if (!t) {
@@ -149,13 +152,17 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 	}
 	c->force = 0;
 	c->since = now;
-	if (t)
+	if (t) {
+		blocks = !preempt && state && !t->depth;
 		leave_cpu(t, prev, now, number, preempt, state, next, next_id);
+	}
 	if (next_tid) {
 		t = threads.lookup(&next_tid);
 		if (t)
 			take_cpu(t, now);
 	}
+	if (blocks)
+		leave_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines */
 	return 0;
 }
 

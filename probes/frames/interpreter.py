@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes import elf
-from probes.frames.layout import LAYOUTS, Layout
+from probes.frames.layout import LAYOUTS, OWN_BYTES, Layout, fits, own_layout
 
 _NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
+_PYPY = re.compile(r"libpypy3[\d.]*-c\.so[\d.]*|pypy3?[\d.]*(-c)?")
 _MINOR = re.compile(r"python3\.(\d+)")
 _SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version")
 _TP_DEALLOC = 48
@@ -33,9 +34,10 @@ class Interpreter:
         layout: Where its structures lie; None with a problem.
         runtime: Address of ``_PyRuntime`` in the file, before it is loaded somewhere.
         code_type: Of ``PyCode_Type``.
-        run_main: Of ``Py_RunMain``.
-        run_main_offset: The same as a place in the file, for a probe.
-        free_offset: Place in the file of what frees code objects.
+        run_main: Of ``Py_RunMain``; 0 where a program that embeds Python has left it out.
+        run_main_offset: The same as a place in the file, for a probe; 0 where there is none.
+        code_free: Of what frees code objects.
+        free_offset: The same as a place in the file.
     """
 
     path: Path
@@ -47,12 +49,13 @@ class Interpreter:
     code_type: int = 0
     run_main: int = 0
     run_main_offset: int = 0
+    code_free: int = 0
     free_offset: int = 0
 
 
 def may_be(name: str) -> bool:
     """Whether a file is called like an interpreter or its library."""
-    return _NAME.fullmatch(name) is not None
+    return _NAME.fullmatch(name) is not None or _PYPY.fullmatch(name) is not None
 
 
 def read(path: Path, shown: str = "") -> Interpreter | None:
@@ -74,6 +77,8 @@ def read(path: Path, shown: str = "") -> Interpreter | None:
 
 
 def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
+    if _PYPY.fullmatch(os.path.basename(shown)):
+        return Interpreter(path, shown, (0, 0), "PyPy keeps its frames in another way")
     found = image.objects(_SYMBOLS)
     runtime = found.get("_PyRuntime")
     if runtime is None:
@@ -90,17 +95,26 @@ def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
         return refused("its version is not known")
     if version[1] not in LAYOUTS:
         return refused(f"{name} is not known: 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} are")
-    if image.read(runtime.address, 8) == _COOKIE and image.read(runtime.address + 16, 8) != bytes(8):
-        return refused(f"{name} without the GIL keeps its frames in another way")
-    if not {"PyCode_Type", "Py_RunMain"} <= found.keys():
-        return refused("its symbols are stripped")
-    code_type, run_main = found["PyCode_Type"].address, found["Py_RunMain"].address
-    free = image.file_offset(image.pointer(code_type + _TP_DEALLOC))
-    start = image.file_offset(run_main)
-    if free is None or start is None:
-        return refused("the deallocator of its code objects is not found")
     layout = LAYOUTS[version[1]]
-    return Interpreter(path, shown, version, "", layout, runtime.address, code_type, run_main, start, free)
+    own = image.read(runtime.address, OWN_BYTES)
+    if own[:8] == _COOKIE and len(own) == OWN_BYTES:
+        if own[16:24] != bytes(8):
+            return refused(f"{name} without the GIL keeps its frames in another way")
+        layout = own_layout(own, layout)
+        if not fits(layout):
+            return refused(f"this {name} keeps its frames in another way")
+    if "PyCode_Type" not in found:
+        return refused("its symbols are stripped")
+    code_type = found["PyCode_Type"].address
+    code_free = image.pointer(code_type + _TP_DEALLOC)
+    free = image.file_offset(code_free)
+    if free is None:
+        return refused("the deallocator of its code objects is not found")
+    run_main = found["Py_RunMain"].address if "Py_RunMain" in found else 0
+    start = (run_main and image.file_offset(run_main)) or 0
+    return Interpreter(
+        path, shown, version, "", layout, runtime.address, code_type, run_main, start, code_free, free
+    )
 
 
 def _version(image: elf.Image, found: Mapping[str, elf.Object], path: Path, shown: str) -> tuple[int, int]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes import libraries
 from probes.frames.interpreter import Interpreter, may_be
-from probes.frames.layout import TLS_KEYS, TLS_SLOTS
+from probes.frames.layout import Layout, slot_of
+from probes.mmap_events import Mapped
 
 _SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
 _MOST_THREADS = 4096
+_MOST_INTERPRETERS = 256  # in one process
 
 
 class NotYetError(Exception):
@@ -20,18 +24,22 @@ class NotYetError(Exception):
 
 
 class NoSlotError(Exception):
-    """Where threads keep their state is not found: other threads than glibc's, or a late key."""
+    """Where threads keep their state is not found: other threads than glibc's."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMapping:
-    """A file that is called like an interpreter, where its code is mapped."""
+    """A file that may be an interpreter, where its code is mapped."""
 
     start: int
     end: int
     offset: int
     file: tuple[int, int]
     path: str
+
+    def reach(self, pid: int) -> tuple[Path, tuple[int, int]] | None:
+        """A path to this very file, with its device and inode; None when the process has ended."""
+        return libraries.file_of(Mapped(pid, (self.start, self.end), self.file, self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +48,36 @@ class Place:
 
     slot: int
     code_type: int
+    inner: int = 0
 
 
-def candidates(pid: int) -> Iterator[FileMapping]:
-    """The executable mappings of a process that may be its interpreter; none when it has ended."""
+def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
+    """The executable mappings of a process that may be its interpreter; none when it has ended.
+
+    They have an interpreter's name. Where none has, the program may have one inside, if it uses CUDA or was
+    ``chosen``: those of all processes are not read.
+    """
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
     except OSError:
         return
-    for line in lines:
-        columns = line.split(None, 5)
-        if len(columns) < 6 or "x" not in columns[1]:
-            continue
-        path = columns[5].removesuffix(" (deleted)")
-        if may_be(path.rpartition("/")[2]):
-            start, end = (int(address, 16) for address in columns[0].split("-"))
-            major, minor = (int(number, 16) for number in columns[3].split(":"))
-            yield FileMapping(
-                start, end, int(columns[2], 16), (os.makedev(major, minor), int(columns[4])), path
-            )
+    mappings = [found for line in lines if (found := _mapping(line)) is not None]
+    names = [libraries.file_name(mapping.path) for mapping in mappings]
+    if not any(map(may_be, names)) and (chosen or any(map(libraries.classify, names))):
+        with contextlib.suppress(OSError):
+            program = os.readlink(f"/proc/{pid}/exe")
+            yield from (mapping for mapping in mappings if mapping.path == program)
+    yield from (mapping for mapping, name in zip(mappings, names, strict=True) if may_be(name))
+
+
+def _mapping(line: str) -> FileMapping | None:
+    columns = line.split(None, 5)
+    if len(columns) < 6 or "x" not in columns[1] or not columns[5].startswith("/"):
+        return None
+    start, end = (int(address, 16) for address in columns[0].split("-"))
+    major, minor = (int(number, 16) for number in columns[3].split(":"))
+    file = (os.makedev(major, minor), int(columns[4]))
+    return FileMapping(start, end, int(columns[2], 16), file, columns[5])
 
 
 def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
@@ -71,43 +90,53 @@ def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
     """
     layout = interpreter.layout
     assert layout is not None
-    bias = mapping.start + interpreter.run_main_offset - mapping.offset - interpreter.run_main
+    bias = mapping.start + interpreter.free_offset - mapping.offset - interpreter.code_free
     runtime = bias + interpreter.runtime
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         key = _number(memory, runtime + layout.key, "<I")
-        states = list(_states(memory, runtime + layout.interpreters, layout.threads))
+        states = list(_states(memory, _number(memory, runtime + layout.interpreters), layout))
         if not states:
             raise NotYetError
-        slots: set[int] = set()
+        guess = slot_of(key)
+        slots: set[tuple[int, int]] = set()
         for state in states:
             thread = _number(memory, state + layout.thread_id)
             if not thread:
                 continue
-            guess = TLS_SLOTS + 16 * key
-            if key < TLS_KEYS and _number(memory, thread + guess) == state:
+            if _kept(memory, thread, guess) == state:
                 slots.add(guess)
-            else:
-                block = os.pread(memory, _SCAN_BYTES, thread)
-                place = block.find(struct.pack("<Q", state))
-                if place >= 0:
-                    slots.add(place)
+            elif (place := os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))) >= 0:
+                slots.add((place, 0))
         if len(slots) != 1:
             raise NoSlotError
-        return Place(slots.pop(), bias + interpreter.code_type)
+        slot, inner = slots.pop()
+        return Place(slot, bias + interpreter.code_type, inner)
     finally:
         os.close(memory)
 
 
-def _states(memory: int, head: int, threads: int) -> Iterator[int]:
-    """The states of the first interpreter's threads; they change while they are read."""
-    interpreter = _number(memory, head)
-    state = _number(memory, interpreter + threads) if interpreter else 0
-    for _ in range(_MOST_THREADS):
-        if not state:
+def _kept(memory: int, thread: int, slot: tuple[int, int]) -> int:
+    """What a thread keeps in a slot; 0 where it has none."""
+    try:
+        value = _number(memory, thread + slot[0])
+        return _number(memory, value + slot[1]) if slot[1] and value else value
+    except NotYetError:
+        return 0
+
+
+def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:
+    """The states of the threads of all interpreters; they change while they are read."""
+    for _ in range(_MOST_INTERPRETERS):
+        if not interpreter:
             return
-        yield state
-        state = _number(memory, state + 8)
+        state = _number(memory, interpreter + layout.threads)
+        for _ in range(_MOST_THREADS):
+            if not state:
+                break
+            yield state
+            state = _number(memory, state + 8)
+        interpreter = _number(memory, interpreter + layout.next_interpreter)
 
 
 def _number(memory: int, address: int, form: str = "<Q") -> int:

@@ -7,16 +7,17 @@ a code object must have the type of code objects. Where that fails, the line is 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 
 from probes.schema import Field, c_struct
 
 MAX_INTERPRETERS = 128
-MAX_FRAMES = 32  # kept of a stack, the innermost ones
+MAX_FRAMES = 64  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
+TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
 STACK_RECORD, CODE_RECORD, LINE_RECORD = 1, 2, 3
 NO_FRAME = 0xFFFFFFFF
 
@@ -24,10 +25,19 @@ NO_FRAME = 0xFFFFFFFF
 NOT_ASKED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
 FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
 
-# glibc keeps the first 32 thread-specific values inside the thread's own block, 16 bytes each, the value
-# behind a sequence number (offset of _thread_db_pthread_specific, less the first block)
+# glibc keeps thread-specific values in blocks of 32, 16 bytes each, the value behind a sequence number. The
+# first block lies within what belongs to the thread itself. Pointers to all blocks follow it, at 1296: it is
+# the offset of _thread_db_pthread_specific
 TLS_SLOTS = 0x310 + 8
 TLS_KEYS = 32
+TLS_BLOCKS = 0x510
+TLS_MOST_KEYS = 1024
+
+
+def slot_of(key: int) -> tuple[int, int]:
+    """Where a thread keeps the value of a key: ``slot`` and ``inner`` of ``PROCESS``."""
+    inner = 8 + 16 * (key % TLS_KEYS)
+    return (TLS_SLOTS - 8 + inner, 0) if key < TLS_KEYS else (TLS_BLOCKS + 8 * (key // TLS_KEYS), inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +63,15 @@ class Layout:
     first_traceable: int  # NO_FRAME before 3.11
     ascii: int  # string -> characters, when all are ASCII
     compact: int  # the same otherwise
+    next_interpreter: int = 0  # interpreter -> next
+    first_only: int = 0  # 1: a thread's slot keeps its first state, whatever interpreter the thread enters
 
 
 def _heap(key: int, instruction: int) -> Layout:
     return Layout(
         key=key, interpreters=32, threads=8, thread_id=176, frame=24, cframe=NO_FRAME, code=32, previous=24,
         instruction=instruction, owner=NO_FRAME, heap=1, first_line=40, filename=104, name=112, table=120,
-        first_instruction=0, first_traceable=NO_FRAME, ascii=48, compact=72,
+        first_instruction=0, first_traceable=NO_FRAME, ascii=48, compact=72, first_only=1,
     )  # fmt: skip
 
 
@@ -68,7 +80,7 @@ LAYOUTS: dict[int, Layout] = {
     11: Layout(
         key=596, interpreters=40, threads=16, thread_id=152, frame=56, cframe=8, code=32, previous=48,
         instruction=56, owner=69, heap=0, first_line=72, filename=112, name=128, table=136,
-        first_instruction=184, first_traceable=168, ascii=48, compact=72,
+        first_instruction=184, first_traceable=168, ascii=48, compact=72, first_only=1,
     ),
     12: Layout(
         key=1548, interpreters=40, threads=72, thread_id=136, frame=56, cframe=0, code=0, previous=8,
@@ -78,13 +90,41 @@ LAYOUTS: dict[int, Layout] = {
     13: Layout(
         key=2164, interpreters=632, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0,
         previous=8, instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
-        first_instruction=200, first_traceable=184, ascii=40, compact=56,
+        first_instruction=200, first_traceable=184, ascii=40, compact=56, next_interpreter=7264,
     ),
 }  # fmt: skip
 
+# where the offsets are in what 3.13 and later say of themselves, in numbers of eight bytes from _PyRuntime on
+_OWN_OFFSETS = {
+    "interpreters": 5, "next_interpreter": 8, "threads": 9, "frame": 23, "thread_id": 24, "previous": 29,
+    "code": 30, "instruction": 31, "owner": 33, "filename": 35, "name": 37, "table": 38, "first_line": 39,
+    "first_instruction": 43,
+}  # fmt: skip
+OWN_BYTES = 8 * 44
+
+
+def own_layout(runtime: bytes, table: Layout) -> Layout:
+    """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES."""
+    numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
+    return replace(table, **{name: int(numbers[place]) for name, place in _OWN_OFFSETS.items()})
+
+
+def fits(layout: Layout) -> bool:
+    """Whether the kernel's copies of frames, states and code objects reach as far as these offsets."""
+    within = (
+        (80, layout.code, layout.previous, layout.instruction),
+        (128, layout.frame),
+        (192, layout.thread_id),
+        (208, layout.first_line, layout.filename, layout.name, layout.table),
+    )
+    return all(offset + 8 <= room for room, *offsets in within for offset in offsets)
+
+
 INTERPRETER: tuple[Field, ...] = (
-    Field("runtime", "u64", "<u8", "_PyRuntime, less the address of the probe in Py_RunMain"),
-    Field("code_type", "u64", "<u8", "PyCode_Type, likewise"),
+    Field("runtime", "u64", "<u8", "address of _PyRuntime in the file"),
+    Field("code_type", "u64", "<u8", "of PyCode_Type"),
+    Field("run_main", "u64", "<u8", "of the probe in Py_RunMain"),
+    Field("code_free", "u64", "<u8", "of the probe in what frees code objects"),
     *(Field(field.name, "u32", "<u4", "as in Layout") for field in fields(Layout)),
     Field("unused", "u32", "<u4", "fills up to eight bytes"),
 )
@@ -93,7 +133,7 @@ PROCESS: tuple[Field, ...] = (
     Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on"),
     Field("code_type", "u64", "<u8", "address of PyCode_Type"),
     Field("row", "u32", "<u4", "of its interpreter"),
-    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("inner", "u32", "<u4", "if not 0: the slot points to a block, this is the place in it"),
 )
 FRAME: tuple[Field, ...] = (
     Field("code", "u64", "<u8", "address of the code object"),
@@ -149,12 +189,11 @@ CODE_DTYPE = _dtype(
 )
 
 
-def row_bytes(layout: Layout, runtime: int, code_type: int) -> bytes:
-    """The element of the map ``interpreters``."""
+def row_bytes(layout: Layout, **addresses: int) -> bytes:
+    """The element of the map ``interpreters``, with the addresses that ``INTERPRETER`` begins with."""
     row = np.zeros(1, INTERPRETER_DTYPE)
-    for name, value in asdict(layout).items():
+    for name, value in (asdict(layout) | addresses).items():
         row[name] = value
-    row["runtime"], row["code_type"] = runtime & (1 << 64) - 1, code_type & (1 << 64) - 1
     return row.tobytes()
 
 
@@ -168,6 +207,7 @@ def c_header() -> str:
         "NAME_BYTES": NAME_BYTES,
         "OBJECT_BYTES": OBJECT_BYTES,
         "TABLE_BYTES": TABLE_BYTES,
+        "TABLE_PARTS": TABLE_PARTS,
         "STACK_RECORD": STACK_RECORD,
         "CODE_RECORD": CODE_RECORD,
         "LINE_RECORD": LINE_RECORD,
@@ -178,6 +218,8 @@ def c_header() -> str:
         "FIRST_STACK": f"{FIRST_STACK}ULL",
         "TLS_SLOTS": TLS_SLOTS,
         "TLS_KEYS": TLS_KEYS,
+        "TLS_BLOCKS": TLS_BLOCKS,
+        "TLS_MOST_KEYS": TLS_MOST_KEYS,
     }
     lines = [f"#define {name} {value}" for name, value in defines.items()]
     lines += c_struct("interpreter", INTERPRETER)

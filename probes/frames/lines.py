@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import bpfcall, elf, procfs
+from probes import bpfcall, elf, libraries, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
@@ -28,6 +28,7 @@ from probes.source import FRAMES, PLACES, PROBLEM, Sample
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PLACES_A_SAMPLE = 2000
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
+_AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 _SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
@@ -66,7 +67,7 @@ class Lines:
         self._begun = False
         self._rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
-        self._waiting: dict[int, float] = {}  # processes to look at again, until then
+        self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
         self._told: set[tuple[int, str]] = set()
         self._resolver = Resolver(self._rows)
         self._swept_ns = 0
@@ -116,58 +117,71 @@ class Lines:
             for path in self._pythons:
                 with contextlib.suppress(OSError):
                     self._file(path, str(path), _identity(path))
-            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), time.monotonic() + _PATIENCE_S)
+            until = time.monotonic() + _PATIENCE_S
+            self._waiting |= dict.fromkeys(filter(self._wanted, pids()), (until, ""))
         for pid in list(self._waiting):
             self.look_at(pid)
         self._ready.set()
         return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
-        """Looks at processes that have mapped an interpreter just now."""
+        """Looks at processes that have just mapped an interpreter, or CUDA: their program may be one."""
         for mapping in mappings:
-            if interpreter.may_be(mapping.path.rpartition("/")[2]) and self._wanted(mapping.pid):
+            name = libraries.file_name(mapping.path)
+            if (interpreter.may_be(name) or libraries.classify(name)) and self._wanted(mapping.pid):
                 self.look_at(mapping.pid)
 
     def look_at(self, pid: int) -> None:
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
         if self._programs is None:
             return
-        until = self._waiting.pop(pid, time.monotonic() + _PATIENCE_S)
+        now = time.monotonic()
+        until, before = self._waiting.pop(pid, (now + _PATIENCE_S, ""))
         if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
             return
-        for mapping in late.candidates(pid):
+        why, again = self._find(pid)
+        if again and now < until:
+            self._waiting[pid] = until, why
+        elif why:
+            self._problem(pid, why)
+        elif before and now > until - _PATIENCE_S + _AT_LEAST_S:
+            self._problem(pid, before)  # it has ended meanwhile
+
+    def _find(self, pid: int) -> tuple[str, bool]:
+        """Why the interpreter of a process is not known now, if there is one, and whether that may change."""
+        why = ""
+        for mapping in late.candidates(pid, chosen=not self._others.options.watch_all):
             row = self._reach(pid, mapping)
             if isinstance(row, str):
-                self._problem(pid, row)
-            if not isinstance(row, int) or not self._holds(row, mapping):
+                return row, False
+            if row is None and interpreter.may_be(libraries.file_name(mapping.path)):
+                why = f"{mapping.path} does not show where its structures are: its symbols are stripped"
+            if row is None or not self._holds(row, mapping):
                 continue
             try:
                 self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
             except late.NotYetError:
-                if time.monotonic() < until:
-                    self._waiting[pid] = until
+                return "its start does not come to an end", True
             except late.NoSlotError:
-                self._problem(pid, "where its threads keep their state is not found")
+                return "where its threads keep their state is not found", True
             except OSError as error:
-                if error.errno in (errno.EPERM, errno.EACCES):
-                    self._problem(pid, "its memory is closed to us")
-            return
+                closed = error.errno in (errno.EPERM, errno.EACCES)
+                return "its memory is closed to us" if closed else "", False
+            return "", False
+        return why, bool(why)
 
     def _holds(self, row: int, mapping: late.FileMapping) -> bool:
         """Whether this mapping of the file is the one with the code."""
-        place = self._rows[row].run_main_offset
+        place = self._rows[row].free_offset
         return mapping.offset <= place < mapping.offset + mapping.end - mapping.start
 
     def _reach(self, pid: int, mapping: late.FileMapping) -> int | str | None:
-        if mapping.file in self._files:
-            return self._files[mapping.file]
-        for path in (Path(mapping.path), Path(f"/proc/{pid}/root{mapping.path}")):
-            with contextlib.suppress(OSError):
-                identity = _identity(path)
-                if identity[1] == mapping.file[1]:  # overlayfs shows another device
-                    self._files[mapping.file] = self._file(path, mapping.path, identity)
-                    return self._files[mapping.file]
-        return None
+        if mapping.file not in self._files:
+            found = mapping.reach(pid)
+            if found is None:
+                return None
+            self._files[mapping.file] = self._file(found[0], mapping.path, found[1])
+        return self._files[mapping.file]
 
     def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
         """Probes a file that was not seen before: its row, or why there is none."""
@@ -188,20 +202,28 @@ class Lines:
         row = len(self._rows)
         if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
-        content = row_bytes(found.layout, found.runtime - found.run_main, found.code_type - found.run_main)
+        content = row_bytes(
+            found.layout,
+            runtime=found.runtime,
+            code_type=found.code_type,
+            run_main=found.run_main,
+            code_free=found.code_free,
+        )
         bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
         self._rows.append(found)
         uprobes = self._programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
         self._attachments.attach_one(uprobes["on_code_free"], found.path, found.free_offset, row)
-        self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
+        if found.run_main_offset:
+            self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
         return row
 
     def _configure(self, pid: int, row: int, place: late.Place) -> None:
         assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
-        content["slot"], content["code_type"], content["row"] = place.slot, place.code_type, row
+        content["slot"], content["inner"] = place.slot, place.inner
+        content["code_type"], content["row"] = place.code_type, row
         pythons = self._programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
             bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)

@@ -10,11 +10,21 @@ _ONE_LINE = (10, 11, 12)
 def line_at(table: bytes, first_line: int, offset: int, minor: int) -> int | None:
     """The line of the instruction ``offset`` bytes into the code; None when it has none.
 
-    ``table`` is ``co_linetable``, of which the beginning suffices; ``minor`` is the version's.
+    ``table`` is ``co_linetable`` or the beginning of it (see ``whole_entries``); ``minor`` is the version's.
     """
     if offset < 0:
         return None
     return _pairs(table, first_line, offset) if minor == 10 else _locations(table, first_line, offset)
+
+
+def whole_entries(table: bytes, minor: int) -> bytes:
+    """A table that was cut somewhere, without the entry that may be cut: what is left tells no wrong line."""
+    place = len(table) & ~1 if minor == 10 else len(table)
+    while minor != 10 and place > 0:
+        place -= 1
+        if table[place] & 0x80:
+            break
+    return table[:place]
 
 
 def _pairs(table: bytes, line: int, offset: int) -> int | None:

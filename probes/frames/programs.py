@@ -30,7 +30,7 @@ STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 class LinePrograms:
     """Loaded programs and maps, by file descriptor; ``module`` closes them.
 
-    ``timer`` is None where the kernel takes no such program that makes entries of maps.
+    ``timer`` and ``leave`` are None where the kernel takes no such program that makes entries of maps.
     """
 
     module: Module
@@ -38,6 +38,7 @@ class LinePrograms:
     tracepoints: Mapping[str, int]
     maps: Mapping[str, int]
     timer: int | None
+    leave: int | None
 
 
 def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool) -> str:
@@ -78,7 +79,10 @@ def load(programs: loader.Programs) -> LinePrograms:
         numbers=(programs.options.own_pid,),
         others=[programs.maps[name] for name in others],
     )
-    return LinePrograms(*loaded, _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT))
+    timer = _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT)
+    # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
+    leave = None if timer is None else _program(loaded[0], "on_leave", bpfcall.ProgramType.RAW_TRACEPOINT)
+    return LinePrograms(*loaded, timer, leave)
 
 
 def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None:
@@ -90,11 +94,11 @@ def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:
-    """From now on calls are looked at for their lines.
+    """From now on calls, and threads that go to sleep, are looked at for their lines.
 
     Raises:
         OSError: The kernel refuses.
     """
-    bpfcall.update(
-        programs.maps["line_programs"], struct.pack("<I", 0), struct.pack("<I", lines.uprobes["on_line"])
-    )
+    for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
+        if program is not None:
+            bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))

@@ -17,9 +17,11 @@ from probes.frames.layout import (
     NO_FRAME,
     STACK_DTYPE,
     STACK_RECORD,
+    TABLE_BYTES,
+    TABLE_PARTS,
     Layout,
 )
-from probes.frames.linetable import line_at
+from probes.frames.linetable import line_at, whole_entries
 
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before
@@ -34,10 +36,11 @@ class _Code:
     first_line: int
     first_traceable: int
     table: bytearray
-    missing: int  # bytes of the table that have not come
+    missing: int  # bytes of the table that are still to come
 
 
-Frame = tuple[str, int, str]  # file, line, function
+Frame = tuple[str, int, str]  # file, line (0: not known), function
+_Made = tuple[int, int, int]  # a code object: serial of the process, address, generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class Resolver:
     def __init__(self, interpreters: Sequence[Interpreter]) -> None:
         self._interpreters = interpreters
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
-        self._pending: list[bytes] = []
+        self._pending: dict[_Made, list[bytes]] = {}  # stacks, by the code object that they wait for
+        self._waiting = 0  # of them, how many
         self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
 
     @property
@@ -75,33 +79,32 @@ class Resolver:
         return keys
 
     def take(self, records: Iterator[bytes]) -> Iterator[Stack]:
-        """The stacks that are complete with these records.
-
-        In their order: an address may be that of several code objects, one after the other.
-        """
+        """The stacks that are complete with these records."""
         for record in records:
             kind = int.from_bytes(record[:4], "little")
             if kind == CODE_RECORD:
-                self._take_code(record)
-            elif kind == STACK_RECORD and len(self._pending) < _MOST_PENDING:
-                self._pending.append(record)
-            if self._pending:
-                yield from self._complete()
+                for waiting in self._take_code(record):
+                    yield from self._told(waiting)
+            elif kind == STACK_RECORD:
+                yield from self._told(record)
 
-    def _complete(self) -> Iterator[Stack]:
-        waiting, self._pending = self._pending, []
-        for record in waiting:
-            stack = self._stack(record)
-            if stack is None:
-                self._pending.append(record)
-            else:
-                yield stack
+    def _told(self, record: bytes) -> Iterator[Stack]:
+        """The stack of a record; none while it waits: another thread met its code first and sends it."""
+        stack = self._stack(record)
+        if isinstance(stack, Stack):
+            yield stack
+            return
+        self._pending.setdefault(stack, []).append(record)
+        self._waiting += 1
+        while self._waiting > _MOST_PENDING:  # its code was lost, and its calls stay unknown
+            self._waiting -= len(self._pending.pop(next(iter(self._pending))))
 
-    def _take_code(self, record: bytes) -> None:
+    def _take_code(self, record: bytes) -> list[bytes]:
+        """Keeps a code object or a part of its table; returns the stacks that waited for the last part."""
         head = np.frombuffer(record, CODE_DTYPE, 1)[0]
         layout = self._layout(int(head["row"]))
         if layout is None:
-            return
+            return []
         key, generation = (int(head["serial"]), int(head["code"])), int(head["generation"])
         known = self._codes.setdefault(key, {})
         self._owned.setdefault(int(head["pid"]), set()).add(key)
@@ -114,7 +117,7 @@ class Resolver:
                 _i32(blob, layout.first_line),
                 0 if layout.first_traceable == NO_FRAME else _i32(blob, layout.first_traceable),
                 bytearray(part),
-                int(head["table_bytes"]) - len(part),
+                min(int(head["table_bytes"]), TABLE_PARTS * TABLE_BYTES) - len(part),
             )
             while len(known) > _GENERATIONS:
                 del known[next(iter(known))]
@@ -123,12 +126,21 @@ class Resolver:
         elif (code := known.get(generation)) is not None and len(code.table) == int(head["table_at"]):
             code.table += part
             code.missing -= len(part)
+        code = known.get(generation)
+        if code is None or code.missing > 0:
+            return []
+        if int(head["table_bytes"]) > len(code.table):
+            minor = self._interpreters[int(head["row"])].version[1]
+            code.table = bytearray(whole_entries(bytes(code.table), minor))
+        ready = self._pending.pop((*key, generation), [])
+        self._waiting -= len(ready)
+        return ready
 
     def _layout(self, row: int) -> Layout | None:
         return self._interpreters[row].layout if row < len(self._interpreters) else None
 
-    def _stack(self, record: bytes) -> Stack | None:
-        """None while a code object of it has not come: another thread met it first and sends it."""
+    def _stack(self, record: bytes) -> Stack | _Made:
+        """The stack, or the code object of it that has not come."""
         head = np.frombuffer(record, STACK_DTYPE, 1)[0]
         rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
         row = int(head["row"])
@@ -137,8 +149,8 @@ class Resolver:
         for address, instruction, generation in rows.tolist() if layout is not None else ():
             assert layout is not None
             code = self._codes.get((int(head["serial"]), address), {}).get(generation)
-            if code is None:
-                return None
+            if code is None or code.missing > 0:
+                return int(head["serial"]), address, generation
             if layout.heap:
                 offset = 2 * instruction
             else:
@@ -156,8 +168,8 @@ def _i32(blob: bytes, offset: int) -> int:
 
 
 def _text(data: bytes, length: int, state: int, room: int) -> str:
-    """A string object's characters; of one that is too long the beginning."""
+    """A string object's characters; of one that is too long the end."""
     width = state >> 2 & 7
     size = min(length * width, room // 4 * 4)
     text = data[:size].decode(_CODECS.get(width, "latin-1"), errors="replace")
-    return text if length * width <= room else text + "…"
+    return text if length * width <= room else "…" + text

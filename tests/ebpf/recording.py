@@ -27,7 +27,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
 GPUTOP = (sys.executable, "-m", "gputop")
-TIMEOUT_S = 45
+PATIENCE = float(os.environ.get("GPUTOP_TEST_PATIENCE", "1"))  # of an emulated machine: scripts/old_kernel.sh
+TIMEOUT_S = 45 * PATIENCE
 
 
 def compile_program(source: str, directory: Path, *flags: str, output: str = "") -> Path:
@@ -40,7 +41,7 @@ def compile_program(source: str, directory: Path, *flags: str, output: str = "")
 
 def wait_until(condition: Any, what: str, seconds: float = 20) -> None:
     """Waits for a condition; fails when it does not come."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
         time.sleep(0.02)

@@ -17,6 +17,7 @@ from recording import PROGRAMS, Recorded, Workshop, wait_until
 from test_ebpf_arrivals import marks
 from test_ebpf_interpreters import interpreter
 
+from probes.schema import Kind
 from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
@@ -121,8 +122,9 @@ def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
 def test_lines_can_be_left_out(tmp_path: Path) -> None:
     run = Workshop(tmp_path, lines="off").record(sys.executable, PROGRAM, "1")
     process = run.process(run.said[0]["pid"])
-    assert process["lines"] == []
-    assert process["unknown_lines"] == 0
+    assert process["lines"] == process["waits"] == []
+    assert process["unknown_lines"] == process["unknown_waits"] == 0
+    assert not run.records(Kind.OFFCPU)["stack"].any()
 
 
 def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""PyTorch's real DataLoader: nearly all of the idle time is explained, and by the true cause.
+"""PyTorch's real DataLoader: nearly all of the idle time is explained, by its true cause and true line.
 
 Needs a CPU build of torch, which ``make torch`` installs beside the repository: it is no dependency, so these
 tests are skipped where it is not there, in CI too.
@@ -21,6 +21,11 @@ from recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = 0.02
+PROGRAM = PROGRAMS / "torch_loader.py"
+NEXT = next(
+    row for row, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "for step, batch in" in text
+)
+WAITS = {"C08", "C09", "C10", "C11", "C16"}  # for others: the loop waits for the next batch
 CLEAR = 2  # by this factor the one has to be larger than the other, so that only it can come first
 
 
@@ -48,9 +53,9 @@ def hogs(count: int) -> Iterator[None]:
 
 def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> tuple[Recorded, Any]:
     """(the recording, what ``gputop explain`` says of it)."""
-    workshop = Workshop(folder)
+    workshop = Workshop(folder, lines="costly")
     workshop.env["PYTHONPATH"] += os.pathsep + str(ROOT)
-    recorder = workshop.start(["--", python, str(PROGRAMS / "torch_loader.py"), str(workers), memory])
+    recorder = workshop.start(["--", python, str(PROGRAM), str(workers), memory])
     wait_until(workshop.said, "the loader's first batch", 60)
     with hogs(busy):
         run = workshop.finish(recorder)
@@ -100,3 +105,10 @@ def test_the_idle_time_is_explained_by_its_true_cause(
     assert idle > 100e6
     assert unexplained <= UNEXPLAINED
     assert causes[0] in true_causes(run, workers, idle)
+    waits = [finding for finding in report["findings"] if finding["cause"] in WAITS]
+    for finding in waits:
+        assert (finding["line"]["file"], finding["line"]["line"]) == (str(PROGRAM), NEXT)
+        assert finding["line"] in [link["line"] for link in finding["chain"] if link["pid"] == finding["pid"]]
+    # the workers' code is PyTorch's own here; the line of the program that they come from is what there is
+    computing = [finding["chain"][-1]["line"] for finding in waits if finding["cause"] == "C08"]
+    assert all(line is None or line["file"] == str(PROGRAM) for line in computing)

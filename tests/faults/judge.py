@@ -14,6 +14,7 @@ UNEXPLAINED = 0.02  # of the proved idle time
 SLACK_NS = 2 * MS  # no sum is held to less
 SPINNING_LOSS_NS = 2 * MS  # what may be certain of a late return that cannot be
 MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its return
+PLACES = {"C08": "do_recv", "C09": "do_recv", "C19": "do_net"}  # where script.py waits for others, if it does
 QUIET_NS = 5 * MS  # what a negative control may lose to others
 
 
@@ -132,6 +133,8 @@ def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
     levels = expected.levels | {"strong"} if run.scenario.attached else expected.levels
     if found[0]["level"] not in levels:
         yield f"{expected.cause} is {found[0]['level']}, not {'/'.join(sorted(levels))}"
+    if place := _place(run, found[0]):
+        yield place
     if found[0]["kind"] != expected.kind:
         yield f"{expected.cause} is {found[0]['kind']}, not {expected.kind}"
     if lower > truth + allowed + _hidden(run, said):
@@ -140,6 +143,18 @@ def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
         yield f"{expected.cause}: at most {upper / MS:.1f} ms, in truth {truth / MS:.1f}"
     if expected.bound == "proved" and lower < truth - allowed:
         yield f"{expected.cause}: only {lower / MS:.1f} ms certain, in truth {truth / MS:.1f}"
+
+
+def _place(run: Run, found: dict[str, Any]) -> str:
+    """A loss in waits of Python code is told at the line that waits, on its link of the chain as well."""
+    wanted = PLACES.get(found["cause"])
+    if wanted is None or run.scenario.language != "python" or run.scenario.attached:
+        return ""
+    links = [link["line"] for link in found["chain"] if link["pid"] == found["pid"]]
+    if found["line"] is None or found["line"] not in links:
+        return f"{found['cause']} is at {found['line']}, its chain at {links}"
+    function = found["line"]["function"].rpartition(".")[2]
+    return "" if function == wanted else f"{found['cause']} is in {function}, not in {wanted}"
 
 
 def _hidden(run: Run, said: dict[str, Any]) -> float:

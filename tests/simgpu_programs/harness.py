@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,25 @@ class Bench:
         return subprocess.Popen(
             [sys.executable, "-c", _PRELUDE + body], env=self.env | env, stdout=subprocess.PIPE, text=True
         )
+
+    @contextmanager
+    def half_busy(self, megabytes: int = 100, **env: str) -> Iterator[subprocess.Popen[str]]:
+        """A program that holds memory and keeps a device busy for 10 of every 20 ms, for 0.8 s already."""
+        process = self.start(
+            f"c = Cuda(); c.SetDeviceFlags(4); p = c.malloc({megabytes} << 20); print('ready', flush=True)\n"
+            "t = time.monotonic()\n"
+            "while True:\n"
+            "    c.launch(10_000_000); t += 0.02; time.sleep(max(0, t - time.monotonic()))\n",
+            **env,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.8)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def run(self, body: str, **env: str) -> Any:
         """Runs such a program and returns what it printed as JSON."""

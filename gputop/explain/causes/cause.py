@@ -69,7 +69,8 @@ class Cause:
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
             two), instead of taking the host's work away.
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
-        culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in).
+        culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
+            ``waiter`` names the opener and the line at which the thread that feeds the GPU was blocked after.
     """
 
     number: str

@@ -42,6 +42,8 @@ def _advise_disk(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-NETWORK = Cause("C19", "the step waits for the network", _network, _advise_network)
-MEMORY = Cause("C17", "the thread that feeds the GPU waits for memory pages", _memory, _advise_memory)
-DISK = Cause("C18", "the thread that feeds the GPU waits for the disk", _disk, _advise_disk)
+NETWORK = Cause("C19", "the step waits for the network", _network, _advise_network, culprit="waiter")
+MEMORY = Cause(
+    "C17", "the thread that feeds the GPU waits for memory pages", _memory, _advise_memory, culprit="waiter"
+)
+DISK = Cause("C18", "the thread that feeds the GPU waits for the disk", _disk, _advise_disk, culprit="waiter")

@@ -127,7 +127,11 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk)
-FAULTS = Cause("C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level)
-STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved)
-COMPUTING = Cause("C08", "the loader computes", _computing, _advise_computing, more=_cpu_taken)
+ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
+FAULTS = Cause(
+    "C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
+)
+STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved, culprit="waiter")
+COMPUTING = Cause(
+    "C08", "the loader computes", _computing, _advise_computing, more=_cpu_taken, culprit="waiter"
+)

@@ -64,4 +64,6 @@ def _occupants(claim: Claim) -> str:
 THROTTLE = Cause("C14", "the CPU quota of the control group is used up", _throttled, _advise_throttled)
 LATE_RETURN = Cause("C15", "the wait for the GPU returns late", _late_return, _advise_late)
 PREEMPTED = Cause("C13", "the thread that feeds the GPU gets no CPU", _preempted, _advise_preempted)
-LOCK = Cause("C16", "a lock that another thread holds (in Python: the GIL)", _lock, _advise_lock)
+LOCK = Cause(
+    "C16", "a lock that another thread holds (in Python: the GIL)", _lock, _advise_lock, culprit="waiter"
+)

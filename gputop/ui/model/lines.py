@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputop.format import clip, escape_text, fit, format_count, format_ns, format_percent
-from gputop.frame import Frame, LineRow, ProcessRow
+from gputop.frame import OFF_CPU, Frame, LineRow, ProcessRow
 from gputop.lines import Line as SourceLine
 from gputop.source import Source
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
@@ -24,12 +24,12 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """What the calls of one line cost in the window.
+    """What the calls of one line, and its waits between calls, cost in the window.
 
     Attributes:
-        api: The function in which most of the time passes.
+        api: The function in which most of the time passes; OFF_CPU where most of it is waits.
         others: How many others the line calls.
-        share: Of the time of all calls whose line is known, 0 to 1.
+        share: Of the time of all calls and waits whose line is known, 0 to 1.
     """
 
     line: SourceLine
@@ -41,11 +41,13 @@ class LineUse:
 
 
 def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
-    """The lines of a process, whatever they call, most time first."""
+    """The lines of a process, whatever they call or wait for, most time first."""
+    waits = (LineRow(wait.line, OFF_CPU, wait.count, wait.sum_ns) for wait in row.waits) if row else ()
+    every = sorted((*row.lines, *waits), key=lambda entry: -entry.sum_ns) if row else []
     by_line: dict[SourceLine, list[LineRow]] = {}
-    for entry in row.lines if row else ():
+    for entry in every:
         by_line.setdefault(entry.line, []).append(entry)
-    total = sum(entry.sum_ns for entry in row.lines) if row else 0
+    total = sum(entry.sum_ns for entry in every)
     uses = []
     for line, entries in by_line.items():
         ns = sum(entry.sum_ns for entry in entries)
@@ -55,8 +57,7 @@ def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
 
 
 def _place(use: LineUse, context: Context, width: int) -> Span:
-    text = f"{use.line.file.rpartition('/')[2]}:{use.line.line}"
-    return escape_text(text, ascii_only=context.glyphs.ascii), ""
+    return escape_text(use.line.place, ascii_only=context.glyphs.ascii), ""
 
 
 def _function(use: LineUse, context: Context, width: int) -> Span:
@@ -128,7 +129,8 @@ class SourcePage:
     @property
     def place(self) -> int:
         """Where the line is among ``lines``."""
-        return self.line.line - self._first if self.line and self._source and self._source.lines else 0
+        known = self.line and self._source and self._source.lines
+        return max(self.line.line - self._first, 0) if self.line and known else 0
 
     def _row_of(self, frame: Frame | None) -> ProcessRow | None:
         return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None

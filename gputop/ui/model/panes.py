@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gputop.format import clip, escape_text
+from gputop.format import clip, escape_text, format_count
 from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.gpu_pane import GpuPane
@@ -80,6 +80,8 @@ class Panes:
         context = details.call_context(frame, None, self.glyphs)
         if placed.pane == "lines":
             title.append((f" of {who}", "dim"))
+            if row and row.lines and row.unknown_lines:
+                title.append((f"  and {format_count(row.unknown_lines)} calls of unknown lines", "faint"))
             empty = lines.no_lines(frame, row, mode)
             return self._listed(self.lines, placed, context, title, empty, lambda _: "", focused)
         count = f" {len(row.threads)}" if row else ""

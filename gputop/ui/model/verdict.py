@@ -111,8 +111,8 @@ def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs
     more = len(report.findings) - 1
     others: list[Span] = [(f" +{more} more", "dim")] if more else []
     line = top.line
-    name = escape_text(line.file.rpartition("/")[2], ascii_only=glyphs.ascii) if line else ""
-    place: list[Span] = [(f" at {name}:{line.line}", "value")] if line else []
+    name = escape_text(line.place, ascii_only=glyphs.ascii) if line else ""
+    place: list[Span] = [(f" at {name}", "value")] if line else []
     after = [(f" ({top.cause}){cost}{kind}", "value"), *place, *doubts, *others]
     return _Sentence(before, top.title, after, "")
 

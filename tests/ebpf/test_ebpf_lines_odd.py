@@ -1,0 +1,97 @@
+"""Lines of interpreters that are built, entered or left in odd ways: right, or unknown and counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
+from test_ebpf_arrivals import marks
+from test_ebpf_lines import READY_S, Line, assert_all_right, counted, python, seen
+
+pytestmark = pytest.mark.ebpf
+
+PROGRAM = str(PROGRAMS / "python_odd.py")
+
+
+def truth(run: Recorded) -> Counter[Line]:
+    """What the interpreters of the one process counted, each for itself."""
+    return sum((counted(line["lines"]) for line in run.said), Counter())
+
+
+@pytest.mark.parametrize("minor", [10, 13])
+def test_odd_ways_into_a_line(minor: int, tmp_path: Path) -> None:
+    arguments = ("traced", "destructors", "signals", "threads", "names", "long")
+    assert_all_right(Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, *arguments), 1)
+
+
+def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: Path) -> None:
+    """Also after tens of thousands of times; what there was no room to tell is counted."""
+    run = Workshop(tmp_path, lines="costly").record(python(12), PROGRAM, "freed")
+    process = run.process(run.said[0]["pid"])
+    assert not seen(process) - truth(run), "no line has more calls than were made there"
+    assert seen(process).total() + process["unknown_lines"] == truth(run).total()
+    assert seen(process).total() > process["unknown_lines"]
+
+
+@pytest.mark.parametrize("minor", [11, 13])
+def test_other_interpreters_of_the_process(minor: int, tmp_path: Path) -> None:
+    """Before 3.12 a thread's slot does not say which of them it is in: unknown while there are several."""
+    run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "another")
+    process = run.process(run.said[0]["pid"])
+    assert not seen(process) - truth(run)
+    assert seen(process).total() + process["unknown_lines"] == truth(run).total()
+    assert process["unknown_lines"] == 0 or minor < 12
+    assert seen(process).total() >= 4, "those after another one's end are known"
+
+
+def test_an_interpreter_that_took_a_late_key(tmp_path: Path) -> None:
+    keys = compile_program("late_keys.c", tmp_path, "-shared", "-fPIC", output="keys.so")
+    program = ("env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors")
+    assert_all_right(Workshop(tmp_path, lines="costly").record(*program), 1)
+
+
+def embedder(minor: int, directory: Path) -> tuple[str, str]:
+    """(A program with that Python in its own file, stripped; that Python's home)."""
+    ask = "import json, sys, sysconfig; print(json.dumps([sys.prefix, sysconfig.get_config_vars()]))"
+    told = subprocess.run([python(minor), "-c", ask], capture_output=True, text=True, check=True).stdout
+    home, words = json.loads(told)
+    library = Path(words["LIBPL"], f"libpython3.{minor}.a")
+    if not library.exists():
+        pytest.skip(f"no {library.name} on this machine")
+    flags = (f"-I{words['INCLUDEPY']}", "-Wno-deprecated-declarations", str(library), "-Wl,-E", "-s", "-lm")
+    return str(compile_program("embedder.c", directory, *flags, output="app")), home
+
+
+def test_a_stripped_program_with_python_in_its_own_file(tmp_path: Path) -> None:
+    """Its second interpreter, after the end of the first, is known as well."""
+    program = (*embedder(13, tmp_path), PROGRAM, "destructors", "threads")
+    run = Workshop(tmp_path, lines="costly").record(*program)
+    process = run.process(run.said[0]["pid"])
+    assert seen(process) == truth(run)
+    assert process["unknown_lines"] == 0
+
+
+def reads_its_input(pid: int) -> bool:
+    return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"]
+
+
+def test_such_a_program_that_runs_already_and_whose_file_is_gone(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, lines="costly")
+    app, home = embedder(11, tmp_path)
+    command = [app, home, PROGRAM, "destructors"]
+    program = subprocess.Popen(command, env=workshop.environment(), stdin=subprocess.PIPE)
+    wait_until(lambda: reads_its_input(program.pid), "the interpreter's start")
+    Path(app).unlink()
+    recorder = workshop.start(["--pid", str(program.pid)])
+    wait_until(lambda: marks(workshop.file) > 0, "the recording")
+    time.sleep(READY_S)
+    program.communicate(timeout=60)
+    run = workshop.finish(recorder)
+    process = run.process(program.pid)
+    assert seen(process) == truth(run)
+    assert process["unknown_lines"] == 0
