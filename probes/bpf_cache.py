@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOTS = Path("/var/cache/gputop/bpf")
-KEPT = 16  # entries; a text for each set of options, and for each kernel
+KEPT = 32  # entries of 80 kB; a text for each set of options, and for each kernel
 
 _MOST_BYTES = 16 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -49,14 +49,15 @@ def read(folder: Path, key: str) -> bytes | None:
             file = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
         except OSError:
             return None
-        with os.fdopen(file, "rb") as entry:
+        try:
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode) or _doubt(found) or found.st_size > _MOST_BYTES:
                 return None
-            try:
-                content = entry.read(_MOST_BYTES)
-            except OSError:
-                return None
+            content = os.read(file, found.st_size)
+        except OSError:
+            return None
+        finally:
+            os.close(file)
         with suppress(OSError):
             os.utime(key, dir_fd=place, follow_symlinks=False)  # those used last are kept
     digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]

@@ -300,9 +300,11 @@ def load_text(
         ProbeError: The kernel refuses a program, bcc is missing, or rights are missing.
     """
     try:
-        module = Module(compiled(text), numbers, others)
+        programs = compiled(text)
     except CompileError as error:
         raise ProbeError(str(error), error.log) from error
+    try:
+        module = Module(programs, numbers, others)
     except OSError as error:
         raise ProbeError(f"the kernel did not make the maps of the probes: {error.strerror}") from error
     kinds = bpfcall.ProgramType

@@ -183,6 +183,13 @@ def test_without_bcc_what_it_compiled_is_not_used(folder: Path, bcc: FakeCompile
     assert bcc.texts == ["text", "text"], "it is asked, and says what is missing"
 
 
+def test_an_entry_that_cannot_be_replaced_is_told(folder: Path, bcc: FakeCompiler) -> None:
+    (folder / compiled.key_of("text")).mkdir()
+    made = compiled.compiled("text", folder)
+    assert (made.cached, made.problem) == (False, f"{folder} cannot be written: Is a directory")
+    assert made.programs == {"probe": b"probe"}
+
+
 def test_a_folder_that_cannot_be_used_is_told_and_nothing_else_changes(
     folder: Path, bcc: FakeCompiler
 ) -> None:
