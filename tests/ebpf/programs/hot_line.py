@@ -1,4 +1,4 @@
-"""Waits for the GPU and computes for 20 ms, in turns for some seconds of CPU time: nearly all of that on one line."""
+"""Waits for the GPU and computes for 20 ms, in turns for some CPU seconds: nearly all of that on one line."""
 
 import ctypes
 import os
