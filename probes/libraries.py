@@ -179,11 +179,13 @@ def reach(mapping: Mapped) -> Target | None:
     kind = classify(file_name(mapping.path))
     if kind is None:
         return None
-    found = _reach(mapping, Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span)))
+    found = file_of(mapping)
     return found and Target(found[0], mapping.path, found[1], *kind)
 
 
-def _reach(mapping: Mapped, itself: Path) -> tuple[Path, tuple[int, int]] | None:
+def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
+    """(path, identity) of the file itself, as ``reach``; of any file."""
+    itself = Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span))
     shown = mapping.path.removesuffix(_GONE)
     behind = None
     # the first is there when the process has ended, the second where it has a root of its own

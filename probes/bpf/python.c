@@ -19,8 +19,7 @@
 #define OBJECT_TYPE 8
 #define GENERATIONS 4096
 /* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
- * kept apart, under this bit of the serial: it must not be what a call is told by. */
-#define LOOKS (1ULL << 63)
+ * kept apart, under the bit LOOKS of the serial: it must not be what a call is told by. */
 
 struct window {
 	u64 base;
@@ -102,12 +101,12 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 {
 	s->address = frame;
 	s->hash = s->serial;
-	s->stack.count = 0;
+	s->stack.head.count = 0;
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_WALK; i++) {
 		u64 address = s->address;
-		u32 count = s->stack.count;
+		u32 count = s->stack.head.count;
 		if (!address || count >= MAX_FRAMES)
 			break;
 		u8 *f = frame_at(s, o, address, sp);
@@ -128,9 +127,9 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		to->instruction = instruction;
 		to->generation = *generation;
 		s->hash = mix(mix(s->hash, code ^ *generation << 48), instruction);
-		s->stack.count = count + 1;
+		s->stack.head.count = count + 1;
 	}
-	return s->stack.count > 0;
+	return s->stack.head.count > 0;
 }
 
 static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *length, u32 *state, u8 *to, u32 room)
@@ -162,7 +161,7 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 	if (!*(u64 *)c->object)
 		return false; /* no references: it is being freed, in the frame that had the last one */
 	c->kind = CODE_RECORD;
-	c->pid = s->stack.pid;
+	c->pid = s->stack.head.pid;
 	c->serial = s->serial;
 	c->code = f->code;
 	c->generation = f->generation;
@@ -193,12 +192,13 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 	return true;
 }
 
-/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. */
-static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id)
+/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. `natives`
+ * is what native.c found of the native code above it, if that was looked at. */
+static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
 {
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_FRAMES; i++) {
-		if (i >= s->stack.count)
+		if (i >= s->stack.head.count)
 			break;
 		struct py_frame *f = &s->stack.frames[i];
 		struct code_key key = {s->serial, f->code};
@@ -208,11 +208,19 @@ static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o,
 		if (!tell_code(s, o, f) || seen.update(&key, &f->generation))
 			return false;
 	}
-	s->stack.kind = STACK_RECORD;
-	s->stack.serial = s->serial;
-	s->stack.row = s->python.row;
-	s->stack.id = id;
-	u64 size = s->stack.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);
+	if (natives) {
+		u32 count = s->stack.head.count;
+		s->stack.head = *natives;
+		s->stack.head.count = count;
+	} else {
+		s->stack.head.native_count = 0;
+	}
+	s->stack.head.kind = STACK_RECORD;
+	s->stack.head.serial = s->serial;
+	s->stack.head.row = s->python.row;
+	s->stack.head.id = id;
+	s->stack.head.time = bpf_ktime_get_ns();
+	u64 size = s->stack.head.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);
 	asm volatile("" : "+r"(size));
 	if (size > sizeof(s->stack))
 		return false;

@@ -12,7 +12,10 @@ from probes.frames.layout import (
     CODE_DTYPE,
     CODE_RECORD,
     FILE_BYTES,
+    FORK_DTYPE,
+    FORK_RECORD,
     FRAME_DTYPE,
+    LOOKS,
     NAME_BYTES,
     NO_FRAME,
     STACK_DTYPE,
@@ -20,6 +23,8 @@ from probes.frames.layout import (
     Layout,
 )
 from probes.frames.linetable import line_at
+from probes.frames.mappings import Mappings, Moment
+from probes.frames.native import Frame, NativeFrames, NotYet
 
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before
@@ -37,16 +42,15 @@ class _Code:
     missing: int  # bytes of the table that have not come
 
 
-Frame = tuple[str, int, str]  # file, line, function
-
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack as it is told: ``frames`` from the innermost on."""
+    """A stack as it is told: ``frames`` from the innermost on; ``look``: native code that a timer has met."""
 
     id: int
     pid: int
     frames: tuple[Frame, ...]
+    look: bool = False
 
 
 class Resolver:
@@ -54,10 +58,13 @@ class Resolver:
 
     Args:
         interpreters: By the row that records name.
+        mappings: Where native code comes from.
     """
 
-    def __init__(self, interpreters: Sequence[Interpreter]) -> None:
+    def __init__(self, interpreters: Sequence[Interpreter], mappings: Mappings) -> None:
         self._interpreters = interpreters
+        self._mappings = mappings
+        self.natives = NativeFrames(mappings)
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
         self._pending: list[bytes] = []
         self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
@@ -83,12 +90,21 @@ class Resolver:
             kind = int.from_bytes(record[:4], "little")
             if kind == CODE_RECORD:
                 self._take_code(record)
+            elif kind == FORK_RECORD:
+                fork = np.frombuffer(record, FORK_DTYPE, 1)[0]
+                self._mappings.forked(int(fork["pid"]), int(fork["parent"]), int(fork["time"]))
             elif kind == STACK_RECORD and len(self._pending) < _MOST_PENDING:
                 self._pending.append(record)
             if self._pending:
-                yield from self._complete()
+                yield from self.complete()
 
-    def _complete(self) -> Iterator[Stack]:
+    @property
+    def waits(self) -> bool:
+        """Whether there are stacks that are not complete."""
+        return bool(self._pending)
+
+    def complete(self) -> Iterator[Stack]:
+        """Those of the waiting stacks that are complete by now."""
         waiting, self._pending = self._pending, []
         for record in waiting:
             stack = self._stack(record)
@@ -148,7 +164,24 @@ class Resolver:
             minor = self._interpreters[row].version[1]
             line = line_at(bytes(code.table), code.first_line, offset, minor)
             frames.append((code.file, line or 0, code.name))
-        return Stack(int(head["id"]), int(head["pid"]), tuple(frames))
+        try:
+            native = self._native(head, bool(len(rows)))
+        except NotYet:
+            return None
+        look = not len(rows) and bool(int(head["serial"]) & LOOKS)
+        return Stack(int(head["id"]), int(head["pid"]), (*native, *frames), look)
+
+    def _native(self, head: np.void, under_python: bool) -> tuple[Frame, ...]:
+        """The native code above the frames of Python, or without any. Raises NotYet."""
+        addresses = head["natives"][: int(head["native_count"])].tolist()
+        if not addresses:
+            return ()
+        state = int(head["native_serial"]), int(head["generation"])
+        moment = Moment(int(head["pid"]), int(head["time"]), state)
+        if not under_python and int(head["row"]) == NO_FRAME and self._mappings.has_interpreter(moment):
+            return ()  # the line of Python is what is asked for, and it is not known here
+        interrupted = bool(int(head["serial"]) & LOOKS)
+        return self.natives.frames(moment, addresses, interrupted=interrupted, under_python=under_python)
 
 
 def _i32(blob: bytes, offset: int) -> int:
