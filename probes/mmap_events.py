@@ -14,7 +14,6 @@ import platform
 import select
 import struct
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -83,6 +82,7 @@ class _CpuRing:
 
     def __init__(self, cpu: int) -> None:
         self.event = _open(cpu)
+        self.newest_ns = 0  # the time of the last record that was read
         page = os.sysconf("SC_PAGE_SIZE")
         self._begin, self._size = page, _DATA_PAGES * page
         try:
@@ -141,7 +141,6 @@ class MmapEvents:
 
     def __init__(self, cpus: int, hears: Hears | None = None) -> None:
         self._hears = hears or Hears()
-        self._heard_ns = time.monotonic_ns()
         self._found: list[Mapped] = []
         self._lost = False
         self._lock = threading.Lock()
@@ -173,26 +172,28 @@ class MmapEvents:
         with self._lock:
             found: list[Mapped] = []
             execs: list[tuple[int, int]] = []
-            begin, before = time.monotonic_ns(), self._heard_ns
-            lost = False
+            missed: list[tuple[int, int]] = []
             for ring in self._rings:
                 for record in ring.take():
                     kind, misc = struct.unpack_from("<IH", record)
-                    lost |= kind == _RECORD_LOST
-                    if kind == _RECORD_MMAP2:
+                    now = _time_of(record)
+                    if kind == _RECORD_LOST:
+                        missed.append((ring.newest_ns, now))
+                    elif kind == _RECORD_MMAP2:
                         found.append(parse(record))
                     elif kind == _RECORD_COMM and misc & _BY_EXEC:
-                        execs.append((struct.unpack_from("<I", record, 8)[0], _time_of(record)))
-            self._heard_ns = begin
+                        execs.append((struct.unpack_from("<I", record, 8)[0], now))
+                    ring.newest_ns = now
             self._found += found
+            self._lost |= bool(missed)
             if found or execs:
                 self._hears.heard(found, execs)
-            if lost:
-                self._lost = True
-                self._hears.missed(before, time.monotonic_ns())
+            for since_ns, until_ns in missed:
+                self._hears.missed(since_ns, until_ns)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends it; what was mapped until now is heard."""
+        self.hear()
         with self._lock:
             rings, self._rings = self._rings, []
         for ring in rings:

@@ -117,10 +117,10 @@ class Lines(Hears):
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
         """Keeps what was mapped; for any thread."""
-        self._mappings.heard(
-            (mapping for mapping in found if self._wanted(mapping.pid)),
-            (ended for ended in execs if self._wanted(ended[0])),
-        )
+        self._mappings.heard(found, execs, self._is_watched)
+
+    def _is_watched(self, pid: int) -> bool:
+        return bpfcall.contains(self._others.maps["procs"], struct.pack("<I", pid), 4)
 
     def listen(self, hear: Callable[[], None]) -> None:
         """``hear`` makes sure that ``heard`` knows of all that was mapped until now."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ _MOST_MAPPINGS = 4096  # of a process
 _MOST_ANCESTORS = 16
 _MOST_ANSWERS = 16384  # that are kept of a process
 _MOST_EXECS = 16  # likewise
+_MOST_OTHERS = 8192  # mappings of processes that may never be asked for
 
 State = tuple[int, int]  # serial and generation, as in layout.NATIVE
 
@@ -58,6 +60,7 @@ class Mappings:
     def __init__(self, state: Callable[[int], State | None]) -> None:
         self._state = state
         self._processes: dict[int, _Process] = {}
+        self._others: deque[tuple[int, Mapped | int]] = deque(maxlen=_MOST_OTHERS)
         self._missed = (0, 0)
         self._lock = threading.Lock()
 
@@ -66,25 +69,45 @@ class Mappings:
         """Processes of which something is kept."""
         return list(self._processes)
 
-    def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]] = ()) -> None:
-        """Takes what was mapped, and (pid, time) of processes that became other programs."""
+    def heard(
+        self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]], watched: Callable[[int], bool]
+    ) -> None:
+        """Takes what was mapped, and (pid, time) of processes that became other programs.
+
+        Args:
+            found: Files that were mapped.
+            execs: Processes that became other programs.
+            watched: Whether stacks of a process are likely; of others only the newest mappings are kept.
+        """
         with self._lock:
+            by_pid: dict[int, list[Mapped | int]] = {}
             for pid, time_ns in execs:
-                process = self._process(pid)
-                process.execs = sorted([*process.execs, time_ns])[-_MOST_EXECS:]
-                process.newest_ns = max(process.newest_ns, time_ns)
-                process.memo.clear()
+                by_pid.setdefault(pid, []).append(time_ns)
             for mapping in found:
-                process = self._process(mapping.pid)
-                process.heard.append(mapping)
-                process.newest_ns = max(process.newest_ns, mapping.time_ns)
-                process.memo.clear()
-                if len(process.heard) > _MOST_MAPPINGS:
-                    del process.heard[: _MOST_MAPPINGS // 4]
+                by_pid.setdefault(mapping.pid, []).append(mapping)
+            for pid, items in by_pid.items():
+                if pid in self._processes or watched(pid):
+                    self._add(self._process(pid), items)
+                else:
+                    self._others.extend((pid, item) for item in items)
+
+    def _add(self, process: _Process, items: Iterable[Mapped | int]) -> None:
+        for item in items:
+            if isinstance(item, int):
+                process.execs = sorted([*process.execs, item])[-_MOST_EXECS:]
+                process.newest_ns = max(process.newest_ns, item)
+            else:
+                process.heard.append(item)
+                process.newest_ns = max(process.newest_ns, item.time_ns)
+        process.memo.clear()
+        if len(process.heard) > _MOST_MAPPINGS:
+            del process.heard[: _MOST_MAPPINGS // 4]
 
     def missed(self, since_ns: int, until_ns: int) -> None:
         """Between these times something may have been mapped that was not heard of."""
         with self._lock:
+            if self._missed[1] >= since_ns:
+                since_ns, until_ns = min(self._missed[0], since_ns), max(self._missed[1], until_ns)
             self._missed = since_ns, until_ns
             for process in self._processes.values():
                 process.memo.clear()
@@ -147,6 +170,7 @@ class Mappings:
             while len(self._processes) >= _MOST_PROCESSES:
                 del self._processes[next(iter(self._processes))]
             found = self._processes[pid] = _Process()
+            self._add(found, [item for other, item in self._others if other == pid])
         return found
 
     def _heard_of(self, pid: int, time_ns: int, address: int) -> Mapped | None:
@@ -154,9 +178,7 @@ class Mappings:
         since, until = self._missed
         oldest = until + 1 if until and time_ns >= since else 0
         for _ in range(_MOST_ANCESTORS):
-            process = self._processes.get(pid)
-            if process is None:
-                return None
+            process = self._process(pid)
             best: Mapped | None = None
             begun = _last(process.execs, time_ns)
             for mapping in process.heard:
