@@ -1,5 +1,5 @@
-/* native_lines ROUNDS: two threads wait for the device from two functions, three calls deep; says how often each did
- * so, and what called them as glibc's backtrace() sees it. */
+/* native_lines ROUNDS [MS]: two threads wait for the device from two functions, three calls deep; says how often each
+ * did so, and what called them as glibc's backtrace() sees it. At the end it computes for so many milliseconds. */
 #include "support.h"
 
 #include <execinfo.h>
@@ -45,6 +45,13 @@ __attribute__((noinline)) int outer(int rounds) {
   return sum;
 }
 
+__attribute__((noinline)) unsigned long compute(int ms) {
+  unsigned long sum = 0, until = now_ns(CLOCK_MONOTONIC) + (unsigned long)ms * 1000000;
+  while (now_ns(CLOCK_MONOTONIC) < until)
+    for (unsigned long i = 0; i < 1000000; i++) sum = sum * 31 + (i ^ sum >> 7);
+  return sum;
+}
+
 static void *thread(void *rounds) { return (void *)(long)(outer((int)(long)rounds) + 1); }
 
 int main(int argc, char **argv) {
@@ -54,6 +61,7 @@ int main(int argc, char **argv) {
   sum = outer(rounds);
   must(pthread_create(&other, NULL, thread, (void *)(long)rounds) == 0, "thread");
   pthread_join(other, NULL);
+  if (argc > 2 && compute(atoi(argv[2])) == 0) return 1;
   say("{\"pid\": %d, \"sum\": %d, \"made\": {\"first\": %ld, \"second\": %ld}, \"stacks\": {\"first\": [%s], "
       "\"second\": [%s]}}\n",
       getpid(), sum, made[0], made[1], seen[0], seen[1]);
