@@ -36,7 +36,11 @@ class Line:
         if not self.is_native:
             return f"{self.place} in {self.function}()"
         # without symbols the function is called after its file
-        return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {self.place}"
+        return (
+            self.function
+            if self.function.startswith(f"{self.place}+")
+            else f"{self.function} in {self.place}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As in docs/json.md."""

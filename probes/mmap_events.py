@@ -66,7 +66,9 @@ class Hears:
 def _open(cpu: int) -> int:
     """perf_event_open(2) of all processes on a CPU. Raises OSError."""
     flags = _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _WATERMARK | _SAMPLE_ID_ALL | _USE_CLOCKID
-    attribute = struct.pack("<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _DUMMY, 0, _SAMPLE_TIME, 0, flags, 1, 0)
+    attribute = struct.pack(
+        "<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _DUMMY, 0, _SAMPLE_TIME, 0, flags, 1, 0
+    )
     buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
     struct.pack_into("<i", buffer, _CLOCKID_AT, _CLOCK_MONOTONIC)
     number = _NR_PERF_EVENT_OPEN[platform.machine()]

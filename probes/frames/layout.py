@@ -209,7 +209,12 @@ def c_header() -> str:
     lines += c_struct("native", NATIVE)
     lines += c_struct("fork_record", FORK)
     lines += c_struct("stack_head", STACK, "u64 natives[MAX_NATIVES];")
-    lines += ["struct stack_record {", "\tstruct stack_head head;", "\tstruct py_frame frames[MAX_FRAMES];", "};"]
+    lines += [
+        "struct stack_record {",
+        "\tstruct stack_head head;",
+        "\tstruct py_frame frames[MAX_FRAMES];",
+        "};",
+    ]
     lines += c_struct("line_record", LINE)
     texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
     lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")

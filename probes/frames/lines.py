@@ -193,7 +193,9 @@ class Lines(Hears):
 
     def _state(self, pid: int) -> State | None:
         assert self._programs is not None
-        content = bpfcall.element(self._programs.maps["natives"], struct.pack("<I", pid), NATIVE_DTYPE.itemsize)
+        content = bpfcall.element(
+            self._programs.maps["natives"], struct.pack("<I", pid), NATIVE_DTYPE.itemsize
+        )
         return struct.unpack("<QQ", content) if content is not None else None
 
     def _holds(self, row: int, mapping: late.FileMapping) -> bool:

@@ -135,7 +135,9 @@ class Mappings:
             key = moment.state, address
             if late and key in process.memo:
                 return process.memo[key]
-            found = self._heard_of(moment.pid, moment.time_ns, address) or self._read(process, moment, address)
+            found = self._heard_of(moment.pid, moment.time_ns, address) or self._read(
+                process, moment, address
+            )
             if late:
                 if len(process.memo) >= _MOST_ANSWERS:
                     process.memo.clear()

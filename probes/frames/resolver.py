@@ -42,7 +42,6 @@ class _Code:
     missing: int  # bytes of the table that have not come
 
 
-
 @dataclass(frozen=True, slots=True)
 class Stack:
     """A stack as it is told: ``frames`` from the innermost on; ``look``: native code that a timer has met."""
