@@ -41,7 +41,8 @@ _AARCH64: dict[str, str] = {
     "REG_RETURN": "ctx->regs[0]",
     "RETURN_POPS": "0",
     "RETURN_ADDRESS": "ctx->regs[30]",
-    "IS_CALL(code)": "((((code) >> 32 & 0xfc000000) == 0x94000000) | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
+    "IS_CALL(code)": "((((code) >> 32 & 0xfc000000) == 0x94000000)"  # bl, blr
+    " | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
     "WILL_RETURN(sp)": "1",  # the address was in a register: the stack does not tell
     "STACK_ARGUMENT(n)": "((n) <= 2 ? reg(regs, 5 + (n)) : user_u64(regs->sp + 8 * ((n) - 3)))",
     # its address space ends at 2^39, 2^48 or 2^52, by the kernel's configuration

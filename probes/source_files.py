@@ -25,6 +25,12 @@ def is_library(path: str) -> bool:
 
 
 def without_folders(path: str) -> str:
-    """The file's name; of a library's file also the folders within the library, which are nobody's."""
+    """The file's name; of a library's file also the folders within the library, which are nobody's.
+
+    A library of native code gets a folder by which it stays one.
+    """
     found = _LIBRARY.search(path)
-    return path[found.start() :] if found else path.rpartition("/")[2]
+    if found:
+        return path[found.start() :]
+    name = path.rpartition("/")[2]
+    return f"/lib/{name}" if is_library(path) else name

@@ -1,4 +1,4 @@
-"""Which file and function an address means: of a process that may have ended, by what was mapped there at the time."""
+"""Which file and function an address means, by what was mapped there at the time; and the line to name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.checks.native import find, native_section
 from gputop.lines import Line, Stacks
 from gputop.source import read_source
 from probes.frames import mappings
@@ -214,3 +215,25 @@ def test_native_code_is_told_by_function_and_library() -> None:
     assert LIBC.text() == "libc.so.6+0x2724a"
     assert PYTHON.text() == "train.py:7 in step()"
     assert "native code" in read_source(PROGRAM, None).problem
+
+
+# -- gputop check --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-fno-omit-frame-pointer",), "and their callers"),
+        (("-fomit-frame-pointer",), "its callers seldom"),
+        (("-s",), "stripped: offsets only"),
+    ],
+)
+def test_check_says_what_is_known_of_a_program(flags: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int pause(void); int main(void) { pause(); return 0; }")
+    command = ["cc", "-O2", *flags, "-o", str(tmp_path / "idle"), str(tmp_path / "main.c")]
+    subprocess.run(command, check=True)
+    with subprocess.Popen([tmp_path / "idle"]) as idle:
+        (fact,) = native_section(find([ME, idle.pid])).facts
+        idle.kill()
+    assert fact.text.startswith(str(tmp_path / "idle"))
+    assert said in fact.text

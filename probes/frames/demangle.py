@@ -1,4 +1,4 @@
-"""C++ names as their authors wrote them, by the C++ library of this machine; without it they stay as they are."""
+"""C++ names as their authors wrote them, by this machine's C++ library; without it they stay as they are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether a function keeps a frame pointer, so that the frame behind it is its caller's and none is left out.
 
-By the tables that exceptions are unwound with (.eh_frame), which nearly all code has; without them by the function's
-first instructions. x86-64 and arm64. What is not understood counts as "no".
+By the tables that exceptions are unwound with (.eh_frame), which nearly all code has; without them by the
+function's first instructions. x86-64 and arm64. What is not understood counts as "no".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MACHINES = {elf.X86_64: _Machine(6, 7, 16), 183: _Machine(29, 31, 30)}
 
 @dataclass(slots=True)
 class _Row:
-    """The rules at one instruction: where the caller's stack begins, and where its registers are, from there on."""
+    """The rules at an instruction: where the caller's stack begins, and from there its registers."""
 
     base: tuple[int, int] | None = None
     saved: dict[int, int | str] = field(default_factory=dict)
@@ -210,7 +210,7 @@ def _description(image: elf.Image, address: int) -> int | None:
     return None
 
 
-def _run(  # noqa: PLR0912, PLR0915
+def _run(
     data: _Bytes, row: _Row, units: tuple[int, int], at: int, until: int, initial: _Row | None
 ) -> _Row:
     """Executes the instructions up to an address; ``row`` is changed."""

@@ -262,7 +262,7 @@ class Lines(Hears):
     # -- the reader's thread -------------------------------------------------------------------------
 
     def drain(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """The stacks that came since the last time; at the end of the session those that wait for symbols, too."""
+        """The stacks that came since the last time; at the end those that wait for symbols, too."""
         if self._ring is None:
             return
         batch: list[Stack] = []

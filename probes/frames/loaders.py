@@ -1,4 +1,4 @@
-"""Probes dynamic loaders where they tell debuggers of a change: other code may have a library's addresses then."""
+"""Probes dynamic loaders where they tell debuggers of a change: addresses may mean other code then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From addresses of native code to frames that a person reads: the library's file and the function in it.
 
-Every frame is one that is certain: the first address is exact, and each one behind it is where a frame pointer led to
-that its function evidently keeps. Where that ends, or a file is not known, the frame GAP stands for what is missing.
+Every frame is certain: the first address is exact, and each one behind it is where a frame pointer led to that
+its function evidently keeps. Where that ends, or a file is not known, the frame GAP stands for what is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _MOST_FILES = 256
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _PATIENCE_S = 2.0
 
+_MOST_ANSWERS = 1 << 16  # some 200 bytes each
+
 Identity = tuple[int, int]
+Answer = tuple[Frame | None, Caller]
 
 
 class NotYet(Exception):  # noqa: N818
@@ -44,6 +47,7 @@ class NativeFrames:
     def __init__(self, mappings: Mappings) -> None:
         self._mappings = mappings
         self._files: dict[Identity, Functions | None] = {}  # the least recently used one first
+        self._answers: dict[tuple[Identity, str, int, bool], Answer] = {}
         self._reading: dict[Identity, threading.Thread] = {}
         self._read: dict[Identity, Functions | None] = {}
 
@@ -83,20 +87,13 @@ class NativeFrames:
         functions = self._functions(mapping) if mapping is not None else None
         if mapping is None or functions is None or not functions.unchanged:
             return None, Caller.UNKNOWN
-        place = functions.address(address - mapping.span[0] + mapping.offset)
-        if place is None or not (exact or functions.is_behind_call(place)):
-            return None, Caller.UNKNOWN
-        inside = place if exact else place - 1  # a call may be the last instruction of its function
-        function = functions.function(inside)
-        caller = functions.caller(inside, function[1] if function else None)
         path = mapping.path.removesuffix(" (deleted)")
-        if function is None:
-            return (path, 0, f"{path.rpartition('/')[2]}+{place:#x}"), caller
-        name, begin = function
-        if name == _OUTERMOST:
-            caller = Caller.NONE
-        # a timer meets a function anywhere: what counts is which one
-        return (path, 0, name if exact else f"{name}+{place - begin:#x}"), caller
+        key = mapping.file, path, address - mapping.span[0] + mapping.offset, exact
+        if key not in self._answers:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = _answer(functions, *key[1:])
+        return self._answers[key]
 
     def _functions(self, mapping: Mapped) -> Functions | None:
         if not mapping.file[1]:
@@ -153,6 +150,23 @@ class NativeFrames:
         self._files.clear()
 
 
+def _answer(functions: Functions, path: str, offset: int, exact: bool) -> Answer:
+    """What is at a place of a file, and what is known of its caller."""
+    place = functions.address(offset)
+    if place is None or not (exact or functions.is_behind_call(place)):
+        return None, Caller.UNKNOWN
+    inside = place if exact else place - 1  # a call may be the last instruction of its function
+    function = functions.function(inside)
+    caller = functions.caller(inside, function[1] if function else None)
+    if function is None:
+        return (path, 0, f"{path.rpartition('/')[2]}+{place:#x}"), caller
+    name, begin = function
+    if name == _OUTERMOST:
+        caller = Caller.NONE
+    # a timer meets a function anywhere: what counts is which one
+    return (path, 0, name if exact else f"{name}+{place - begin:#x}"), caller
+
+
 def _open(path: Path) -> Functions | None:
     try:
         return Functions(path)
@@ -165,7 +179,7 @@ def _is_interpreter(path: str) -> bool:
 
 
 class Looks:
-    """Looks at native code that are told under one number: a timer meets a function at each of its instructions.
+    """Looks at native code that are told under one number: a timer meets all instructions of a function.
 
     Only so many are known at a time; what comes later keeps its own number.
     """

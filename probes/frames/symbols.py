@@ -17,6 +17,7 @@ from probes.frames.framepointers import Caller, caller_at
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _NAME_LIMIT = 200  # characters; templates' names may have thousands
+_SAMPLED = 200  # functions
 _X86_CALL_SHIFTS = (48, 40, 32, 16, 8)
 _BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
 
@@ -95,6 +96,13 @@ class Functions:
         if len(name) > _NAME_LIMIT:
             name = name[:_NAME_LIMIT] + "…"
         return (name, int(self._begin[row])) if name else None
+
+    def keeping(self) -> float:
+        """The share of its functions that keep a frame pointer in their middle; of some of them."""
+        rows = np.unique(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
+        middles = [(int(self._begin[row]) + int(self._size[row]) // 2, int(self._begin[row])) for row in rows]
+        kept = [self.caller(middle, begin) is Caller.NEXT for middle, begin in middles]
+        return sum(kept) / max(len(kept), 1)
 
     def is_behind_call(self, address: int) -> bool:
         """Whether the instruction before an address is a call."""

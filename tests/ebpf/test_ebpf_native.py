@@ -1,4 +1,4 @@
-"""Calls of programs without Python carry the functions that made them; what is not certain is left out visibly."""
+"""Calls of programs without Python carry the functions that made them, and nothing that is uncertain."""
 
 from __future__ import annotations
 
