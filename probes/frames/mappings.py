@@ -1,7 +1,7 @@
 """Which file's code was at an address of a process, at a time: the process may have ended since.
 
 What the kernel tells as it happens (probes/mmap_events.py) carries its time. So the newest mapping before a
-stack's time is the one that the stack means, also after an exec and where a library took the place of another.
+stack's time is the one that the stack means, also after an exec and where one library took another's place.
 A process that ran before, or whose mappings were not heard of, is looked up in its own list; that counts only
 while its loader has mapped and unmapped nothing since the stack was taken, as the kernel's generation says.
 Nothing is guessed: an address that neither answers for is unknown.

@@ -1,7 +1,7 @@
 """From addresses of native code to frames that a person reads: the library's file and the function in it.
 
-Every frame is certain: the first address is exact, and each one behind it is where a frame pointer led to that
-its function evidently keeps. Where that ends, or a file is not known, the frame GAP stands for what is missing.
+Every frame is certain: the first address is exact, and each one behind it is where a frame pointer led to
+that its function evidently keeps. Where that ends, or a file is not known, GAP stands for what is missing.
 """
 
 from __future__ import annotations

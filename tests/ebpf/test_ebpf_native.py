@@ -22,7 +22,7 @@ KEPT, OMITTED = "-fno-omit-frame-pointer", "-fomit-frame-pointer"
 
 
 def stacks(run: Recorded) -> dict[int, list[Frame]]:
-    """Number of a stack -> its frames."""
+    """Number of a stack -> its frames; without those that are not known."""
     reader = SessionReader(run.path)
     samples = [item for item in reader.items() if isinstance(item, Sample) and item.kind == FRAMES]
     reader.close()
@@ -30,6 +30,7 @@ def stacks(run: Recorded) -> dict[int, list[Frame]]:
         number: [tuple(frame) for frame in frames]
         for sample in samples
         for number, frames in zip(sample.data["stack"], sample.data["frames"], strict=True)
+        if frames
     }
 
 
@@ -92,7 +93,7 @@ def looks(run: Recorded) -> list[list[Frame]]:
     reader = SessionReader(run.path)
     samples = [item for item in reader.items() if isinstance(item, Sample) and item.kind == PLACES]
     reader.close()
-    return [known[stack] for sample in samples for stack in sample.data["stack"]]
+    return [known[stack] for sample in samples for stack in sample.data["stack"] if stack in known]
 
 
 def test_other_code_at_the_same_addresses_has_its_own_name(tmp_path: Path) -> None:
