@@ -189,6 +189,8 @@ int on_code_free(struct pt_regs *ctx)
 /* The loader is about to map or unmap a library, or has done so: other code may have these addresses soon. */
 int on_loader(struct pt_regs *ctx)
 {
+	if (is_stopped())
+		return 0;
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct native *p = natives.lookup(&pid);
 	if (p)
