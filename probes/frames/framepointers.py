@@ -210,9 +210,7 @@ def _description(image: elf.Image, address: int) -> int | None:
     return None
 
 
-def _run(
-    data: _Bytes, row: _Row, units: tuple[int, int], at: int, until: int, initial: _Row | None
-) -> _Row:
+def _run(data: _Bytes, row: _Row, units: tuple[int, int], at: int, until: int, initial: _Row | None) -> _Row:
     """Executes the instructions up to an address; ``row`` is changed."""
     code_unit, data_unit = units
     kept: list[_Row] = []
