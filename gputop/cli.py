@@ -67,7 +67,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lines",
         choices=("all", "costly", "off"),
-        help="calls whose line of Python is looked for: all, those that may be slow (costly, the default), "
+        help="calls whose line is looked for: all, those that may be slow (costly, the default), "
         "or none (off, the default of --once without --record)",
     )
     parser.add_argument(

@@ -13,20 +13,34 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class Line:
-    """A line of source: file, number (0 when it is not known) and the function it is in."""
+    """A line of source: file, number (0 when it is not known) and the function it is in; of native code the
+    library's file, 0, and the function with how far in it the place is (``copy+0x41``)."""
 
     file: str
     line: int
     function: str
 
-    def text(self) -> str:
-        """As a person reads it: ``train.py:42 in mask()``."""
-        return f"{self.place} in {self.function}()"
+    @property
+    def is_native(self) -> bool:
+        """Whether it is native code, of which no line is known."""
+        return self.line == 0 and not self.file.endswith(".py") and not self.file.startswith("<")
 
     @property
     def place(self) -> str:
-        """File and number: ``train.py:42``; ``train.py:?`` of a function that is too long for its table."""
-        return f"{self.file.rpartition('/')[2]}:{self.line or '?'}"
+        """Without the function: ``train.py:42``, ``libcopy.so``; ``train.py:?`` if its table is too long."""
+        name = self.file.rpartition("/")[2]
+        return name if self.is_native else f"{name}:{self.line or '?'}"
+
+    def text(self) -> str:
+        """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
+        if not self.is_native:
+            return f"{self.place} in {self.function}()"
+        # without symbols the function is called after its file
+        return (
+            self.function
+            if self.function.startswith(f"{self.place}+")
+            else f"{self.function} in {self.place}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As in docs/json.md."""
@@ -62,9 +76,10 @@ class Stacks:
         return self._frames.get(stack, ())
 
     def line(self, stack: int) -> Line | None:
-        """The innermost line that is no library's, else the innermost one."""
-        frames = self.frames(stack)
-        for frame in frames:
+        """The innermost line of Python that is no library's, else of native code, else the innermost one."""
+        frames = [frame for frame in self.frames(stack) if frame.file]  # without the sign for missing callers
+        python = [frame for frame in frames if not frame.is_native]
+        for frame in (*python, *frames):
             if not is_library(frame.file):
                 return frame
-        return frames[0] if frames else None
+        return next(iter((*python, *frames)), None)

@@ -38,6 +38,10 @@ def read_source(line: Line, pid: int | None) -> Source:
     """
     if line.file.startswith("<"):
         return Source(line.file, problem="this code comes from no file")
+    if line.is_native:
+        return Source(
+            line.file, problem="native code: its file has functions and addresses, no lines of source"
+        )
     problem = "there is no such file on this machine"
     for path in _places(line.file, pid):
         try:

@@ -185,14 +185,19 @@ def update(map_fd: int, key: bytes, value: bytes, flags: int = 0) -> None:
 
 def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:
     """Whether a map has an element. Raises OSError."""
+    return element(map_fd, key, value_bytes) is not None
+
+
+def element(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
+    """One element of a map, None where it has none. Raises OSError."""
     key_buffer, value = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value_bytes)
     try:
         _bpf(_MAP_LOOKUP, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value), 0))
     except OSError as error:
         if error.errno == errno.ENOENT:
-            return False
+            return None
         raise
-    return True
+    return value.raw
 
 
 def delete(map_fd: int, key: bytes) -> None:

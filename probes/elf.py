@@ -16,7 +16,7 @@ _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 2, 4, 11
 _DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_STRSZ = 5, 6, 14, 10
 _STT_FUNC = 2
 _NT_GNU_BUILD_ID = 3
-_SYMBOL: np.dtype[np.void] = np.dtype(
+SYMBOL: np.dtype[np.void] = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _RELOCATION: np.dtype[np.void] = np.dtype([("offset", "<u8"), ("info", "<u8"), ("addend", "<i8")])
@@ -84,6 +84,13 @@ class Image:
                 return int(address - start + offset)
         return None
 
+    def address(self, offset: int) -> int | None:
+        """The address that a place in the file has before it is loaded somewhere."""
+        for kind, _flags, begin, start, _physical, in_file, _in_memory, _align in self.segments:
+            if kind == _PT_LOAD and begin <= offset < begin + in_file:
+                return int(offset - begin + start)
+        return None
+
     def string(self, table: int, size: int, offset: int) -> str:
         """A text of a table of strings."""
         if not 0 <= offset < size:
@@ -127,9 +134,9 @@ class Image:
                 strings = self.sections[section[6]]
                 if section[4] + section[5] > len(self.data):
                     raise ElfError("a damaged ELF file")
-                count = section[5] // _SYMBOL.itemsize
+                count = section[5] // SYMBOL.itemsize
                 # a copy: views of the file would keep it from being closed
-                table = np.frombuffer(self.data, _SYMBOL, count, section[4]).copy()
+                table = np.frombuffer(self.data, SYMBOL, count, section[4]).copy()
                 yield table, strings[4], strings[5]
 
     def soname(self) -> str:

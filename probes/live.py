@@ -295,7 +295,7 @@ class LiveSource:
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
         if self._lines is not None:
-            yield from self._lines.drain(mark_ns)
+            yield from self._lines.drain(mark_ns, last=last)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None

@@ -13,14 +13,19 @@ import os
 import platform
 import select
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
-_SOFTWARE, _DUMMY, _ATTRIBUTE_BYTES = 1, 9, 64
-_MMAP, _WATERMARK, _MMAP2 = 1 << 8, 1 << 14, 1 << 23  # bits of perf_event_attr's flags
+_SOFTWARE, _DUMMY, _ATTRIBUTE_BYTES = 1, 9, 112
+# its flags
+_MMAP, _COMM, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 14, 1 << 18
+_MMAP2, _COMM_EXEC, _USE_CLOCKID = 1 << 23, 1 << 24, 1 << 25
+_SAMPLE_TIME, _CLOCK_MONOTONIC, _CLOCKID_AT = 1 << 2, 1, 92
 _CLOSE_ON_EXEC = 8
-_RECORD_LOST, _RECORD_MMAP2 = 2, 10
+_RECORD_LOST, _RECORD_COMM, _RECORD_MMAP2 = 2, 3, 10
+_BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC: of a name
 _HEAD, _TAIL = 1024, 1032  # data_head and data_tail in the first page
 _DATA_PAGES = 16  # some 500 mappings for each CPU between two readings
 
@@ -36,19 +41,36 @@ class Mapped:
         span: First address, and the one behind the last.
         file: (device, inode), as the kernel tells them in records and in /proc/PID/maps.
         path: The file's path as the process sees it; " (deleted)" follows where it has gone.
+        offset: Where in the file it begins.
+        time_ns: When, by CLOCK_MONOTONIC; 0: at a time that is not known.
     """
 
     pid: int
     span: tuple[int, int]
     file: tuple[int, int]
     path: str
+    offset: int = 0
+    time_ns: int = 0
+
+
+class Hears:
+    """What is told of mappings as soon as it is read, from whichever thread; here to nobody."""
+
+    def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
+        """Files were mapped, and processes (pid, time) became other programs."""
+
+    def missed(self, since_ns: int, until_ns: int) -> None:
+        """Between these times there was more, which is lost."""
 
 
 def _open(cpu: int) -> int:
     """perf_event_open(2) of all processes on a CPU. Raises OSError."""
-    flags = _MMAP | _MMAP2 | _WATERMARK
-    attribute = struct.pack("<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _DUMMY, 0, 0, 0, flags, 1, 0)
+    flags = _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _WATERMARK | _SAMPLE_ID_ALL | _USE_CLOCKID
+    attribute = struct.pack(
+        "<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _DUMMY, 0, _SAMPLE_TIME, 0, flags, 1, 0
+    )
     buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
+    struct.pack_into("<i", buffer, _CLOCKID_AT, _CLOCK_MONOTONIC)
     number = _NR_PERF_EVENT_OPEN[platform.machine()]
     event: int = _libc.syscall(number, buffer, -1, cpu, -1, _CLOSE_ON_EXEC)
     if event < 0:
@@ -62,6 +84,7 @@ class _CpuRing:
 
     def __init__(self, cpu: int) -> None:
         self.event = _open(cpu)
+        self.newest_ns = 0  # the time of the last record that was read
         page = os.sysconf("SC_PAGE_SIZE")
         self._begin, self._size = page, _DATA_PAGES * page
         try:
@@ -112,12 +135,17 @@ class MmapEvents:
 
     Args:
         cpus: One more than the highest CPU number.
+        hears: Whom to tell.
 
     Raises:
         OSError: The kernel allows no perf events of other processes.
     """
 
-    def __init__(self, cpus: int) -> None:
+    def __init__(self, cpus: int, hears: Hears | None = None) -> None:
+        self._hears = hears or Hears()
+        self._found: list[Mapped] = []
+        self._lost = False
+        self._lock = threading.Lock()
         self._rings: list[_CpuRing] = []
         self._poll = select.poll()
         try:
@@ -135,26 +163,55 @@ class MmapEvents:
     def wait(self, seconds: float) -> tuple[list[Mapped], bool]:
         """What was mapped since the last time, after the first of it or that long; whether some was lost."""
         self._poll.poll(seconds * 1000)
-        found: list[Mapped] = []
-        lost = False
-        for ring in self._rings:
-            for record in ring.take():
-                kind = struct.unpack_from("<I", record)[0]
-                lost |= kind == _RECORD_LOST
-                if kind == _RECORD_MMAP2:
-                    found.append(parse(record))
+        self.hear()
+        with self._lock:
+            found, lost = self._found, self._lost
+            self._found, self._lost = [], False
         return found, lost
 
+    def hear(self) -> None:
+        """Reads what was mapped until now; ``wait`` returns it the next time."""
+        with self._lock:
+            found: list[Mapped] = []
+            execs: list[tuple[int, int]] = []
+            missed: list[tuple[int, int]] = []
+            for ring in self._rings:
+                for record in ring.take():
+                    kind, misc = struct.unpack_from("<IH", record)
+                    now = _time_of(record)
+                    if kind == _RECORD_LOST:
+                        missed.append((ring.newest_ns, now))
+                    elif kind == _RECORD_MMAP2:
+                        found.append(parse(record))
+                    elif kind == _RECORD_COMM and misc & _BY_EXEC:
+                        execs.append((struct.unpack_from("<I", record, 8)[0], now))
+                    ring.newest_ns = now
+            self._found += found
+            self._lost |= bool(missed)
+            if found or execs:
+                self._hears.heard(found, execs)
+            for since_ns, until_ns in missed:
+                self._hears.missed(since_ns, until_ns)
+
     def close(self) -> None:
-        """Ends it."""
-        rings, self._rings = self._rings, []
+        """Ends it; what was mapped until now is heard."""
+        self.hear()
+        with self._lock:
+            rings, self._rings = self._rings, []
         for ring in rings:
             ring.close()
 
 
 def parse(record: bytes) -> Mapped:
     """A PERF_RECORD_MMAP2 record, header included."""
-    pid, _tid, start, length = struct.unpack_from("<IIQQ", record, 8)
+    pid, _tid, start, length, offset = struct.unpack_from("<IIQQQ", record, 8)
     major, minor, inode = struct.unpack_from("<IIQ", record, 40)
     name = record[72:].split(b"\0", 1)[0]
-    return Mapped(pid, (start, start + length), (os.makedev(major, minor), inode), os.fsdecode(name))
+    file = (os.makedev(major, minor), inode)
+    return Mapped(pid, (start, start + length), file, os.fsdecode(name), offset, _time_of(record))
+
+
+def _time_of(record: bytes) -> int:
+    """What stands behind every record."""
+    time_ns: int = struct.unpack_from("<Q", record, len(record) - 8)[0]
+    return time_ns

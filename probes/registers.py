@@ -22,6 +22,10 @@ _X86_64: dict[str, str] = {
     "RETURN_ADDRESS": "user_u64(ctx->sp)",
     # whether an open call that was entered at this stack pointer can still return
     "WILL_RETURN(sp)": "IS_TRAMPOLINE(user_u64(sp))",
+    # whether eight bytes of code end in a call: e8, or ff /2 with an operand of 1 to 6 bytes
+    "IS_CALL(code)": "((((code) >> 24 & 255) == 0xe8) | (((code) >> 48 & 0x38ff) == 0x10ff)"
+    " | (((code) >> 40 & 0x38ff) == 0x10ff) | (((code) >> 32 & 0x38ff) == 0x10ff)"
+    " | (((code) >> 16 & 0x38ff) == 0x10ff) | (((code) >> 8 & 0x38ff) == 0x10ff))",
     # the n-th argument after the sixth
     "STACK_ARGUMENT(n)": "user_u64(regs->sp + 8 * (n))",
     # the kernel's page for returns is asked for at the end of the address space, above all code
@@ -37,6 +41,8 @@ _AARCH64: dict[str, str] = {
     "REG_RETURN": "ctx->regs[0]",
     "RETURN_POPS": "0",
     "RETURN_ADDRESS": "ctx->regs[30]",
+    "IS_CALL(code)": "((((code) >> 32 & 0xfc000000) == 0x94000000)"  # bl, blr
+    " | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
     "WILL_RETURN(sp)": "1",  # the address was in a register: the stack does not tell
     "STACK_ARGUMENT(n)": "((n) <= 2 ? reg(regs, 5 + (n)) : user_u64(regs->sp + 8 * ((n) - 3)))",
     # its address space ends at 2^39, 2^48 or 2^52, by the kernel's configuration

@@ -63,7 +63,7 @@ class Scanner:
     def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
         """Attaches to what is there: libraries that will be found, then those that are mapped."""
         try:
-            self._events = MmapEvents(cpus)  # before the first look, so that nothing falls between
+            self._events = self._listen(cpus)  # before the first look, so that nothing falls between
         except OSError as error:
             text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
             self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
@@ -71,6 +71,12 @@ class Scanner:
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target)
         self._scan(libraries.all_pids())
+
+    def _listen(self, cpus: int) -> MmapEvents:
+        events = MmapEvents(cpus, self._lines)
+        if self._lines is not None:
+            self._lines.listen(events.hear)
+        return events
 
     def run(self, stop: threading.Event) -> None:
         """Goes on until ``stop``; for a thread of its own."""

@@ -1,4 +1,4 @@
-"""Which files of Python code are libraries: the line that a person can change is in another one."""
+"""Which files of code are libraries: the line that a person can change is in another one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ _LIBRARY: Final = re.compile(
     r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen "
     r"|/gputop/demo/(cuda|torchlike|loaderlike|workers)\.py$"
 )
+# Of native code: what the system, CUDA and the frameworks bring along, wherever they lie, and interpreters.
+_NATIVE_LIBRARY: Final = re.compile(
+    r"^(/usr)?/lib(32|64|x32)?/|^/usr/local/(cuda|nvidia|lib)[^/]*/|^/opt/(nvidia|intel|rocm|conda)[^/]*/"
+    r"|/lib(c|m|dl|rt|pthread|ffi|gcc_s|stdc\+\+|c\+\+(abi)?|gomp|omp|iomp5|numa)(-[^/]*)?\.so[^/]*$"
+    r"|/lib(cuda|cudart|cublas(Lt)?|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nvrtc|nvjitlink|nccl|nv[A-Za-z]+"
+    r"|nvidia|torch|c10|caffe2|triton|mlx|tensorflow|jax|xla|onnxruntime|openblas|mkl|python3)[^/]*\.so[^/]*$"
+    r"|/ld-[^/]*\.so[^/]*$|/python3?(\.\d+)?[a-z]*$"
+)
 
 
 def is_library(path: str) -> bool:
     """Whether a file is a library's."""
-    return _LIBRARY.search(path) is not None
+    return _LIBRARY.search(path) is not None or _NATIVE_LIBRARY.search(path) is not None
 
 
 def without_folders(path: str) -> str:
-    """The file's name; of a library's file also the folders within the library, which are nobody's."""
+    """The file's name; of a library's file also the folders within the library, which are nobody's.
+
+    A library of native code gets a folder by which it stays one.
+    """
     found = _LIBRARY.search(path)
-    return path[found.start() :] if found else path.rpartition("/")[2]
+    if found:
+        return path[found.start() :]
+    name = path.rpartition("/")[2]
+    return f"/lib/{name}" if is_library(path) else name

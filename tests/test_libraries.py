@@ -93,10 +93,9 @@ def test_a_record_of_a_mapping_is_read_as_the_manual_page_lays_it_out() -> None:
     header = struct.pack("<IHH", 10, 2, 72 + len(name))
     body = struct.pack("<IIQQQ", 77, 78, 0x7F0000001000, 0x2000, 0x3000)
     file_part = struct.pack("<IIQQ", 254, 3, 4711, 9) + struct.pack("<II", 5, 2)
-    record = mmap_events.parse(header + body + file_part + name)
-    assert record == Mapped(
-        77, (0x7F0000001000, 0x7F0000003000), (os.makedev(254, 3), 4711), "/lib/libcuda.so.1"
-    )
+    record = mmap_events.parse(header + body + file_part + name + struct.pack("<Q", 1_000_000_007))
+    span, file = (0x7F0000001000, 0x7F0000003000), (os.makedev(254, 3), 4711)
+    assert record == Mapped(77, span, file, "/lib/libcuda.so.1", 0x3000, 1_000_000_007)
 
 
 # -- programs with the runtime inside ---------------------------------------------------------------
@@ -185,7 +184,7 @@ def scanning(
 ) -> Iterator[tuple[Attaching, list[Sample]]]:
     """A scanner at work on this process alone."""
 
-    def make(_cpus: int) -> Events:
+    def make(_cpus: int, _hears: object) -> Events:
         if isinstance(events, OSError):
             raise events
         return events

@@ -170,12 +170,15 @@ def test_source_files_lose_their_folders_and_strangers_their_lines() -> None:
     disguise.sample(Sample("process", 1, {"pid": 10, "watched": True}))
     own = [["/home/ann/env/lib/python3.11/site-packages/numpy/core.py", 5, "take"]]
     own += [["/home/ann/train.py", 42, "step"], ["<string>", 1, "f"]]
+    own += [["/home/ann/libcublas.so.12", 0, "gemm+0x1"], ["/home/ann/train", 0, "step+0x2"], ["", 0, "…"]]
     frames = [own, [["/root/x.py", 7, "main"]]]
     data = {"pid": [10, 11], "stack": [1 << 62, 5], "frames": frames}
     cleaned = disguise.sample(Sample("frames", 2, data)).data
     # a library's file stays one: else its line would be taken for the program's own
     numpy = ["/lib/python3.11/site-packages/numpy/core.py", 5, "take"]
-    assert cleaned["frames"] == [[numpy, ["train.py", 42, "step"], ["<string>", 1, "f"]], [["", 7, ""]]]
+    native = [["/lib/libcublas.so.12", 0, "gemm+0x1"], ["train", 0, "step+0x2"], ["", 0, "…"]]
+    told = [numpy, ["train.py", 42, "step"], ["<string>", 1, "f"], *native]
+    assert cleaned["frames"] == [told, [["", 7, ""]]]
     assert cleaned["stack"] == [1 << 62, 5]
 
 

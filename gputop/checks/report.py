@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputop.checks import bcc, kernel, libraries, nvml, python, rights, tracing
+from gputop.checks import bcc, kernel, libraries, native, nvml, python, rights, tracing
 from gputop.checks.distribution import Distribution, read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Section
 from gputop.format import escape_text
@@ -70,6 +70,7 @@ def gather(plan: Plan) -> Report:
         tracing.tracing_section(trial),
         libraries.libraries_section(found, all_traced=machine.path != kernel.PERF),
         python.python_section(python.find(plan.pids, plan.environment, plan.interpreters)),
+        native.native_section(native.find({pid for library in found for pid in library.pids})),
         nvml.nvml_section(nvml.read_nvml(plan.nvml_library), distribution),
     )
     return Report(distribution, (*before, *after))

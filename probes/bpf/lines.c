@@ -29,7 +29,7 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 	if (!s)
 		return 0;
 	s->python = *p;
-	s->stack.pid = pid;
+	s->stack.head.pid = pid;
 	return s;
 }
 
@@ -41,7 +41,7 @@ static __always_inline u64 state_of(struct python *p, u64 base)
 	return p->inner && value ? user_u64(value + p->inner) : value;
 }
 
-static __always_inline u64 stack_of(struct scratch *s, u64 sp)
+static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head *natives, struct chain *chain)
 {
 	u32 row = s->python.row, one = 1;
 	struct interpreter *o = interpreters.lookup(&row);
@@ -61,21 +61,23 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp)
 		return NO_PYTHON;
 	if (!walk(s, o, frame, sp))
 		return NOT_READ;
-	u64 id = s->hash >> 2 | FIRST_STACK;
+	u64 id = (chain ? mix(s->hash, chain->hash) : s->hash) >> 2 | FIRST_STACK;
 	if (told.lookup(&id))
 		return id;
 	u64 runtime = s->python.code_type - o->code_type + o->runtime;
 	if (o->first_only && user_u64(user_u64(runtime + o->interpreters) + o->next_interpreter))
 		return NOT_READ; /* more than one interpreter, and the thread may be in another one than its slot says */
-	if (!tell_stack(s, o, id))
+	if (!tell_stack(s, o, id, natives))
 		return NO_ROOM;
 	told.update(&id, &one);
 	return id;
 }
 #endif
 
-/* The identifier of the calling thread's Python stack, or why there is none. */
-static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp, u64 looks)
+/* The identifier of the calling thread's Python stack, with the native code above it if that was looked at; or why
+ * there is none. */
+static __always_inline u64 mixed_stack(u32 pid, u32 tid, u64 sp, u64 looks, struct stack_head *natives,
+				       struct chain *chain)
 {
 #ifdef TASK_FSBASE
 	struct scratch *s = scratches.lookup(&tid);
@@ -88,7 +90,7 @@ static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp, u64 looks)
 	s->busy = 1;
 	s->serial = s->python.serial ^ looks;
 	asm volatile("" ::: "memory");
-	u64 id = stack_of(s, sp);
+	u64 id = stack_of(s, sp, natives, chain);
 	asm volatile("" ::: "memory");
 	s->busy = 0;
 	return id;
@@ -97,16 +99,26 @@ static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp, u64 looks)
 #endif
 }
 
+static __always_inline u64 python_stack(u32 pid, u32 tid, u64 sp, u64 looks)
+{
+	return mixed_stack(pid, tid, sp, looks, 0, 0);
+}
+
 /* The end of on_entry: the line of the call that it has opened. */
 int on_line(struct pt_regs *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	u32 tid = id;
+	u32 tid = id, pid = id >> 32;
 	struct thread *t = OTHERS(THREADS_FD, &tid);
 	if (!t)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
-	f->stack = python_stack(id >> 32, tid, REG_SP, 0);
+	struct stack_head natives = {.pid = pid};
+	struct chain *chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
+	u64 stack = mixed_stack(pid, tid, REG_SP, 0, chain ? &natives : 0, chain);
+	if (stack == NO_PYTHON && chain)
+		stack = native_stack(&natives, chain, 0);
+	f->stack = stack;
 	f->start = bpf_ktime_get_ns();
 	return 0;
 }
@@ -123,6 +135,12 @@ int on_timer(void *ctx)
 	struct line_record r = {.kind = LINE_RECORD, .pid = id >> 32, .tid = tid};
 	r.time = bpf_ktime_get_ns();
 	r.stack = python_stack(r.pid, tid, 0, LOOKS);
+	if (r.stack == NO_PYTHON) {
+		struct stack_head natives = {.pid = r.pid};
+		struct chain *chain = native_chain(ctx, &natives, 0, LOOKS);
+		if (chain)
+			r.stack = native_stack(&natives, chain, LOOKS);
+	}
 	if (r.stack >= FIRST_STACK)
 		stacks.ringbuf_output(&r, sizeof(r), 1 /* BPF_RB_NO_WAKEUP */);
 	return 0;
@@ -212,14 +230,33 @@ int on_code_free(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A child has its parent's interpreter, and its own code from here on. */
+/* The loader is about to map or unmap a library, or has done so: other code may have these addresses soon. */
+int on_loader(struct pt_regs *ctx)
+{
+	if (is_stopped())
+		return 0;
+	u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct native *p = natives.lookup(&pid);
+	if (p)
+		__sync_fetch_and_add(&p->generation, 1);
+	return 0;
+}
+
+/* A child has its parent's libraries and interpreter, and its own code from here on. */
 int on_python_fork(struct bpf_raw_tracepoint_args *ctx)
 {
 	void *child = (void *)ctx->args[1];
 	u64 child_id = 0;
 	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
 	u32 pid = bpf_get_current_pid_tgid() >> 32, child_pid = child_id >> 32;
-	struct python *p = child_pid != pid ? pythons.lookup(&pid) : 0;
+	if (child_pid == pid)
+		return 0;
+	if (OTHERS(PROCS_FD, &pid)) {
+		struct fork_record r = {.kind = FORK_RECORD, .pid = child_pid, .parent = pid};
+		r.time = bpf_ktime_get_ns();
+		stacks.ringbuf_output(&r, sizeof(r), 1 /* BPF_RB_NO_WAKEUP */);
+	}
+	struct python *p = pythons.lookup(&pid);
 	if (!p)
 		return 0;
 	struct python copy = *p;
@@ -235,6 +272,7 @@ int on_python_exec(struct bpf_raw_tracepoint_args *ctx)
 	scratches.delete(&tid);
 	scratches.delete(&old_tid);
 	pythons.delete(&pid);
+	natives.delete(&pid);
 	return 0;
 }
 
@@ -245,7 +283,9 @@ int on_python_exit(struct bpf_raw_tracepoint_args *ctx)
 	bpf_probe_read_kernel(&signal, 8, (char *)get_current_task_btf() + TASK_SIGNAL / 8);
 	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
 	scratches.delete(&tid);
-	if (!live)
+	if (!live) {
 		pythons.delete(&pid);
+		natives.delete(&pid);
+	}
 	return 0;
 }

@@ -21,8 +21,7 @@
 #define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor LOOKS */
 #define FULL_NS 1000000000ULL
 /* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
- * kept apart, under this bit of the serial: it must not be what a call is told by. */
-#define LOOKS (1ULL << 63)
+ * kept apart, under the bit LOOKS of the serial: it must not be what a call is told by. */
 
 struct window {
 	u64 base;
@@ -108,12 +107,12 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 {
 	s->address = frame;
 	s->hash = s->serial;
-	s->stack.count = 0;
+	s->stack.head.count = 0;
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_WALK; i++) {
 		u64 address = s->address;
-		u32 count = s->stack.count;
+		u32 count = s->stack.head.count;
 		if (!address || count >= MAX_FRAMES)
 			break;
 		u8 *f = frame_at(s, o, address, sp);
@@ -134,9 +133,9 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		to->instruction = instruction;
 		to->generation = *generation;
 		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
-		s->stack.count = count + 1;
+		s->stack.head.count = count + 1;
 	}
-	return s->stack.count > 0;
+	return s->stack.head.count > 0;
 }
 
 /* A string's characters, of a long one the last: the name of a file is at its end. Those of a subclass of str lie
@@ -174,7 +173,7 @@ static __always_inline bool read_code(struct scratch *s, struct interpreter *o, 
 	if (!*(u64 *)c->object)
 		return false; /* no references: it is being freed, in the frame that had the last one */
 	c->kind = CODE_RECORD;
-	c->pid = s->stack.pid;
+	c->pid = s->stack.head.pid;
 	c->serial = s->serial;
 	c->code = f->code;
 	c->generation = f->generation;
@@ -233,25 +232,34 @@ static __always_inline bool tell_step(struct scratch *s, struct interpreter *o, 
 }
 
 /* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. What
- * does not fit into the steps is told when the stack is met again. */
-static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id)
+ * does not fit into the steps is told when the stack is met again. `natives` is what native.c found of the native
+ * code above it, if that was looked at. */
+static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
 {
 	s->telling = s->part = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_STEPS; i++) {
 		u32 at = s->telling;
-		if (at >= s->stack.count)
+		if (at >= s->stack.head.count)
 			break;
 		if (!tell_step(s, o, &s->stack.frames[at & (MAX_FRAMES - 1)]))
 			return false;
 	}
-	if (s->telling < s->stack.count)
+	if (s->telling < s->stack.head.count)
 		return false;
-	s->stack.kind = STACK_RECORD;
-	s->stack.serial = s->serial;
-	s->stack.row = s->python.row;
-	s->stack.id = id;
-	u64 size = s->stack.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);
+	if (natives) {
+		u32 count = s->stack.head.count;
+		s->stack.head = *natives;
+		s->stack.head.count = count;
+	} else {
+		s->stack.head.native_count = 0;
+	}
+	s->stack.head.kind = STACK_RECORD;
+	s->stack.head.serial = s->serial;
+	s->stack.head.row = s->python.row;
+	s->stack.head.id = id;
+	s->stack.head.time = bpf_ktime_get_ns();
+	u64 size = s->stack.head.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);
 	asm volatile("" : "+r"(size));
 	if (size > sizeof(s->stack))
 		return false;

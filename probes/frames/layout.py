@@ -8,6 +8,7 @@ a code object must have the type of code objects. Where that fails, the line is 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,9 @@ MAX_FRAMES = 64  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
 TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
-STACK_RECORD, CODE_RECORD, LINE_RECORD = 1, 2, 3
+STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD = 1, 2, 3, 4
+MAX_NATIVES = 17  # addresses of native code: where the thread is, or its caller, and 16 callers of that
+LOOKS = 1 << 63  # this bit of a stack's serial says that a timer saw it
 NO_FRAME = 0xFFFFFFFF
 
 # what a CALL record has in place of a stack
@@ -146,7 +149,22 @@ STACK: tuple[Field, ...] = (
     Field("serial", "u64", "<u8", "of the process"),
     Field("id", "u64", "<u8", "what CALL records say"),
     Field("count", "u32", "<u4", "frames that follow, innermost first"),
-    Field("row", "u32", "<u4", "of the interpreter"),
+    Field("row", "u32", "<u4", "of the interpreter; NO_FRAME where none is known in this process"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+    Field("generation", "u32", "<u4", "as in NATIVE"),
+    Field("native_count", "u32", "<u4", "addresses of native code that are valid"),
+    Field("native_serial", "u64", "<u8", "as in NATIVE"),
+)
+NATIVE: tuple[Field, ...] = (
+    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("generation", "u64", "<u8", "how often its loader has mapped or unmapped a library since"),
+)
+FORK: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "FORK_RECORD"),
+    Field("pid", "u32", "<u4", "the child"),
+    Field("parent", "u32", "<u4", ""),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
 )
 CODE: tuple[Field, ...] = (
     Field("kind", "u32", "<u4", "CODE_RECORD"),
@@ -175,14 +193,16 @@ LINE: tuple[Field, ...] = (
 )
 
 
-def _dtype(rows: tuple[Field, ...], *more: tuple[str, str]) -> np.dtype[np.void]:
+def _dtype(rows: tuple[Field, ...], *more: tuple[Any, ...]) -> np.dtype[np.void]:
     return np.dtype([*((field.name, field.dtype) for field in rows), *more])
 
 
 INTERPRETER_DTYPE = _dtype(INTERPRETER)
 PROCESS_DTYPE = _dtype(PROCESS)
 FRAME_DTYPE = _dtype(FRAME)
-STACK_DTYPE = _dtype(STACK)
+STACK_DTYPE = _dtype(STACK, ("natives", "<u8", (MAX_NATIVES,)))
+NATIVE_DTYPE = _dtype(NATIVE)
+FORK_DTYPE = _dtype(FORK)
 LINE_DTYPE = _dtype(LINE)
 CODE_DTYPE = _dtype(
     CODE, ("file", f"V{FILE_BYTES}"), ("name", f"V{NAME_BYTES}"), ("object", f"V{OBJECT_BYTES}")
@@ -211,6 +231,9 @@ def c_header() -> str:
         "STACK_RECORD": STACK_RECORD,
         "CODE_RECORD": CODE_RECORD,
         "LINE_RECORD": LINE_RECORD,
+        "FORK_RECORD": FORK_RECORD,
+        "MAX_NATIVES": MAX_NATIVES,
+        "LOOKS": f"{LOOKS}ULL",
         "NO_FRAME": f"{NO_FRAME}U",
         "NO_PYTHON": NO_PYTHON,
         "NOT_READ": NOT_READ,
@@ -225,7 +248,15 @@ def c_header() -> str:
     lines += c_struct("interpreter", INTERPRETER)
     lines += c_struct("python", PROCESS)
     lines += c_struct("py_frame", FRAME)
-    lines += c_struct("stack_record", STACK, "struct py_frame frames[MAX_FRAMES];")
+    lines += c_struct("native", NATIVE)
+    lines += c_struct("fork_record", FORK)
+    lines += c_struct("stack_head", STACK, "u64 natives[MAX_NATIVES];")
+    lines += [
+        "struct stack_record {",
+        "\tstruct stack_head head;",
+        "\tstruct py_frame frames[MAX_FRAMES];",
+        "};",
+    ]
     lines += c_struct("line_record", LINE)
     texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
     lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")

@@ -17,12 +17,22 @@ from probes import bpfcall, elf, libraries, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
-from probes.frames.layout import LINE_DTYPE, LINE_RECORD, MAX_INTERPRETERS, PROCESS_DTYPE, row_bytes
+from probes.frames.layout import (
+    LINE_DTYPE,
+    LINE_RECORD,
+    MAX_INTERPRETERS,
+    NATIVE_DTYPE,
+    PROCESS_DTYPE,
+    row_bytes,
+)
+from probes.frames.loaders import Loaders
+from probes.frames.mappings import Mappings, State, read_maps
+from probes.frames.native import Looks
 from probes.frames.programs import LinePrograms
 from probes.frames.resolver import Resolver, Stack
 from probes.frames.stackring import StackRing
 from probes.loader import ProbeError, Programs, max_cpus
-from probes.mmap_events import Mapped
+from probes.mmap_events import Hears, Mapped
 from probes.source import FRAMES, PLACES, PROBLEM, Sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
@@ -36,7 +46,7 @@ _EXISTS = 1  # BPF_NOEXIST
 Identity = tuple[int, int]
 
 
-class Lines:
+class Lines(Hears):
     """One for a session. Its programs are compiled in a thread of their own, and until then it does nothing:
     ``load`` belongs to that thread, ``look_at``, ``notice`` and ``turn`` to the scanner's, ``drain`` to the
     reader's.
@@ -69,7 +79,11 @@ class Lines:
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
         self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
         self._told: set[tuple[int, str]] = set()
-        self._resolver = Resolver(self._rows)
+        self._mappings = Mappings(self._state)
+        self._resolver = Resolver(self._rows, self._mappings)
+        self._looks = Looks()
+        self._loaders = Loaders(self._probe_loader)
+        self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
         self._gone: set[int] = set()
         self._ready = threading.Event()
@@ -102,6 +116,21 @@ class Lines:
         """Nothing will be known any more: ends ``wait``."""
         self._ready.set()
 
+    def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
+        """Keeps what was mapped; for any thread."""
+        self._mappings.heard(found, execs, self._is_watched)
+
+    def _is_watched(self, pid: int) -> bool:
+        return bpfcall.contains(self._others.maps["procs"], struct.pack("<I", pid), 4)
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        """``hear`` makes sure that ``heard`` knows of all that was mapped until now."""
+        self._hear = hear
+
+    def missed(self, since_ns: int, until_ns: int) -> None:
+        """Some of it is lost; for any thread."""
+        self._mappings.missed(since_ns, until_ns)
+
     # -- the scanner's thread ------------------------------------------------------------------------
 
     def turn(self, pids: Callable[[], Iterable[int]]) -> bool:
@@ -114,6 +143,7 @@ class Lines:
             return not self._ready.is_set()
         if not self._begun:
             self._begun = True
+            self._loaders.notice(read_maps(os.getpid()))
             for path in self._pythons:
                 with contextlib.suppress(OSError):
                     self._file(path, str(path), _identity(path))
@@ -125,7 +155,10 @@ class Lines:
         return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
-        """Looks at processes that have just mapped an interpreter, or CUDA: their program may be one."""
+        """Looks at loaders, and at who has just mapped an interpreter or CUDA: the program may be one."""
+        mappings = list(mappings)
+        if self._programs is not None:
+            self._loaders.notice(mapping for mapping in mappings if self._wanted(mapping.pid))
         for mapping in mappings:
             name = libraries.file_name(mapping.path)
             if (interpreter.may_be(name) or libraries.classify(name)) and self._wanted(mapping.pid):
@@ -135,6 +168,7 @@ class Lines:
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
         if self._programs is None:
             return
+        self._loaders.notice(read_maps(pid))
         now = time.monotonic()
         until, before = self._waiting.pop(pid, (now + _PATIENCE_S, ""))
         if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
@@ -169,6 +203,17 @@ class Lines:
                 return "its memory is closed to us" if closed else "", False
             return "", False
         return why, bool(why)
+
+    def _probe_loader(self, path: Path, offset: int) -> None:
+        assert self._programs is not None
+        self._attachments.attach_one(self._programs.uprobes["on_loader"], path, offset, 0)
+
+    def _state(self, pid: int) -> State | None:
+        assert self._programs is not None
+        content = bpfcall.element(
+            self._programs.maps["natives"], struct.pack("<I", pid), NATIVE_DTYPE.itemsize
+        )
+        return struct.unpack("<QQ", content) if content is not None else None
 
     def _holds(self, row: int, mapping: late.FileMapping) -> bool:
         """Whether this mapping of the file is the one with the code."""
@@ -240,30 +285,44 @@ class Lines:
 
     # -- the reader's thread -------------------------------------------------------------------------
 
-    def drain(self, now_ns: int) -> Iterator[Sample]:
-        """The stacks that came since the last time."""
+    def drain(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
+        """The stacks that came since the last time; at the end those that wait for symbols, too."""
         if self._ring is None:
             return
         batch: list[Stack] = []
         places: list[bytes] = []
-        for stack in self._resolver.take(_without_places(self._ring.read(), places)):
+        for stack in self._stacks(places, last=last):
+            if stack.look and not self._looks.is_new(stack.id, stack.pid, stack.frames):
+                continue
             batch.append(stack)
             if len(batch) == STACKS_A_SAMPLE:
                 yield _sample(batch, now_ns)
                 batch = []
         if batch:
             yield _sample(batch, now_ns)
-        yield from _places(places, now_ns)
+        yield from _places(places, now_ns, self._looks.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
             self._swept_ns = now_ns
             self._sweep()
+
+    def _stacks(self, places: list[bytes], *, last: bool) -> Iterator[Stack]:
+        assert self._ring is not None
+        records = list(_without_places(self._ring.read(), places))
+        self._hear()  # what was mapped before a stack was taken is known from here on
+        yield from self._resolver.take(iter(records))
+        if self._resolver.waits:
+            if last:
+                self._resolver.natives.wait()
+            yield from self._resolver.complete()
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
         assert self._programs is not None
         seen = self._programs.maps["seen"]
-        gone = {pid for pid in self._resolver.processes if not os.path.exists(f"/proc/{pid}")}
+        known = {*self._resolver.processes, *self._mappings.processes}
+        gone = {pid for pid in known if not os.path.exists(f"/proc/{pid}")}
         for pid in gone & self._gone:
+            self._mappings.forget(pid)
             for serial, code in self._resolver.forget(pid):
                 with contextlib.suppress(OSError):  # freed by the process itself
                     bpfcall.delete(seen, struct.pack("<QQ", serial, code))
@@ -273,6 +332,7 @@ class Lines:
         """Unmaps the ring."""
         if self._ring is not None:
             self._ring.close()
+        self._resolver.natives.close()
 
 
 def _identity(path: Path) -> Identity:
@@ -298,9 +358,10 @@ def _without_places(records: Iterator[bytes], places: list[bytes]) -> Iterator[b
             yield record
 
 
-def _places(records: list[bytes], now_ns: int) -> Iterator[Sample]:
+def _places(records: list[bytes], now_ns: int, number: Callable[[int], int]) -> Iterator[Sample]:
     size = LINE_DTYPE.itemsize
     rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
     for start in range(0, len(rows), _PLACES_A_SAMPLE):
         part = rows[start : start + _PLACES_A_SAMPLE]
-        yield Sample(PLACES, now_ns, {name: part[name].tolist() for name in ("time", "tid", "stack")})
+        data = {name: part[name].tolist() for name in ("time", "tid")}
+        yield Sample(PLACES, now_ns, {**data, "stack": [number(stack) for stack in part["stack"].tolist()]})

@@ -12,9 +12,9 @@ from probes.frames import layout
 from probes.module import Module, outside
 
 TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
-SOURCES = ("base.h", "reads.h", "python.c", "lines.c")
-UPROBES = ("on_python", "on_code_free", "on_line")
-MAPS = ("stacks", "interpreters", "pythons", "seen")
+SOURCES = ("base.h", "reads.h", "python.c", "native.c", "lines.c")
+UPROBES = ("on_python", "on_code_free", "on_loader", "on_line")
+MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
 OTHERS = ("procs", "threads", "stopped")  # maps of the other programs, as far as they have them
 TRACEPOINTS = {
     "sched_process_fork": "on_python_fork",

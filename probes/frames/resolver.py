@@ -12,7 +12,10 @@ from probes.frames.layout import (
     CODE_DTYPE,
     CODE_RECORD,
     FILE_BYTES,
+    FORK_DTYPE,
+    FORK_RECORD,
     FRAME_DTYPE,
+    LOOKS,
     NAME_BYTES,
     NO_FRAME,
     STACK_DTYPE,
@@ -22,6 +25,8 @@ from probes.frames.layout import (
     Layout,
 )
 from probes.frames.linetable import line_at, whole_entries
+from probes.frames.mappings import Mappings, Moment
+from probes.frames.native import Frame, NativeFrames, NotYet
 
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before
@@ -39,17 +44,17 @@ class _Code:
     missing: int  # bytes of the table that are still to come
 
 
-Frame = tuple[str, int, str]  # file, line (0: not known), function
 _Made = tuple[int, int, int]  # a code object: serial of the process, address, generation
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack as it is told: ``frames`` from the innermost on."""
+    """A stack as it is told: ``frames`` from the innermost on; ``look``: native code that a timer has met."""
 
     id: int
     pid: int
     frames: tuple[Frame, ...]
+    look: bool = False
 
 
 class Resolver:
@@ -57,13 +62,17 @@ class Resolver:
 
     Args:
         interpreters: By the row that records name.
+        mappings: Where native code comes from.
     """
 
-    def __init__(self, interpreters: Sequence[Interpreter]) -> None:
+    def __init__(self, interpreters: Sequence[Interpreter], mappings: Mappings) -> None:
         self._interpreters = interpreters
+        self._mappings = mappings
+        self.natives = NativeFrames(mappings)
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
         self._pending: dict[_Made, list[bytes]] = {}  # stacks, by the code object that they wait for
         self._waiting = 0  # of them, how many
+        self._nameless: list[bytes] = []  # stacks that wait for the symbols of a file
         self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
 
     @property
@@ -85,12 +94,23 @@ class Resolver:
             if kind == CODE_RECORD:
                 for waiting in self._take_code(record):
                     yield from self._told(waiting)
+            elif kind == FORK_RECORD:
+                fork = np.frombuffer(record, FORK_DTYPE, 1)[0]
+                self._mappings.forked(int(fork["pid"]), int(fork["parent"]), int(fork["time"]))
             elif kind == STACK_RECORD:
                 yield from self._told(record)
 
     def _told(self, record: bytes) -> Iterator[Stack]:
-        """The stack of a record; none while it waits: another thread met its code first and sends it."""
-        stack = self._stack(record)
+        """The stack of a record; none while it waits.
+
+        For code, which another thread met first and sends, or for the symbols of a file.
+        """
+        try:
+            stack = self._stack(record)
+        except NotYet:
+            if len(self._nameless) < _MOST_PENDING:
+                self._nameless.append(record)
+            return
         if isinstance(stack, Stack):
             yield stack
             return
@@ -98,6 +118,17 @@ class Resolver:
         self._waiting += 1
         while self._waiting > _MOST_PENDING:  # its code was lost, and its calls stay unknown
             self._waiting -= len(self._pending.pop(next(iter(self._pending))))
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are stacks that wait for symbols."""
+        return bool(self._nameless)
+
+    def complete(self) -> Iterator[Stack]:
+        """Those of them whose symbols have been read by now."""
+        waiting, self._nameless = self._nameless, []
+        for record in waiting:
+            yield from self._told(record)
 
     def _take_code(self, record: bytes) -> list[bytes]:
         """Keeps a code object or a part of its table; returns the stacks that waited for the last part."""
@@ -140,7 +171,7 @@ class Resolver:
         return self._interpreters[row].layout if row < len(self._interpreters) else None
 
     def _stack(self, record: bytes) -> Stack | _Made:
-        """The stack, or the code object of it that has not come."""
+        """The stack, or the code object of it that has not come. Raises NotYet for symbols."""
         head = np.frombuffer(record, STACK_DTYPE, 1)[0]
         rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
         row = int(head["row"])
@@ -160,7 +191,21 @@ class Resolver:
             minor = self._interpreters[row].version[1]
             line = line_at(bytes(code.table), code.first_line, offset, minor)
             frames.append((code.file, line or 0, code.name))
-        return Stack(int(head["id"]), int(head["pid"]), tuple(frames))
+        native = self._native(head, bool(len(rows)))
+        look = not len(rows) and bool(int(head["serial"]) & LOOKS)
+        return Stack(int(head["id"]), int(head["pid"]), (*native, *frames), look)
+
+    def _native(self, head: np.void, under_python: bool) -> tuple[Frame, ...]:
+        """The native code above the frames of Python, or without any. Raises NotYet."""
+        addresses = head["natives"][: int(head["native_count"])].tolist()
+        if not addresses:
+            return ()
+        state = int(head["native_serial"]), int(head["generation"])
+        moment = Moment(int(head["pid"]), int(head["time"]), state)
+        if not under_python and int(head["row"]) == NO_FRAME and self._mappings.has_interpreter(moment):
+            return ()  # the line of Python is what is asked for, and it is not known here
+        interrupted = bool(int(head["serial"]) & LOOKS)
+        return self.natives.frames(moment, addresses, interrupted=interrupted, under_python=under_python)
 
 
 def _i32(blob: bytes, offset: int) -> int:

@@ -1,7 +1,8 @@
-/* Calls one function of cudart.c in batches and tells what a call took: driver CPU
+/* Calls one function of cudart.c in batches and tells what a call took: driver CPU [FRAMES]
  *
  * Reads lines "FUNCTION BATCHES CALLS" (FUNCTION 0 to 5, 6 for all in turn) and answers each with
- * "MIN MEDIAN": nanoseconds per call of the fastest batch and of the middle one. Stays on one CPU.
+ * "MIN MEDIAN": nanoseconds per call of the fastest batch and of the middle one. Stays on one CPU. With FRAMES
+ * so many functions are between main and the one that calls.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -59,6 +60,12 @@ static double batch(int function, int calls)
 	return (now_ns() - start) / calls;
 }
 
+static double nested(int frames, int function, int calls)
+{
+	volatile double took = frames > 0 ? nested(frames - 1, function, calls) : batch(function, calls);
+	return took;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -69,7 +76,7 @@ int main(int argc, char **argv)
 {
 	int function, batches, calls;
 	cpu_set_t cpu;
-	if (argc != 2)
+	if (argc < 2)
 		return 2;
 	CPU_ZERO(&cpu);
 	CPU_SET(atoi(argv[1]), &cpu);
@@ -79,7 +86,7 @@ int main(int argc, char **argv)
 	}
 	while (scanf("%d %d %d", &function, &batches, &calls) == 3 && batches > 0 && batches <= MAX_BATCHES) {
 		for (int i = 0; i < batches; i++)
-			took[i] = batch(function, calls);
+			took[i] = nested(argc > 2 ? atoi(argv[2]) : 0, function, calls);
 		qsort(took, batches, sizeof(took[0]), by_value);
 		printf("%f %f\n", took[0], took[batches / 2]);
 		fflush(stdout);

@@ -1,4 +1,4 @@
-"""What the line of Python costs, for a call under 16 frames, in empty entry probes.
+"""What the line of a call costs, of Python and of native code, under 16 frames, in empty entry probes.
 
 Rounds of untraced, an empty entry probe, gputop without lines, gputop with lines, in turn, on the same
 running program, as in calls.py.
@@ -20,6 +20,7 @@ from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
 
 BOUND = 4.0
 FRAMES = 16
+_OWN_FRAMES = 4  # of the native program: main, the innermost nested one, batch, call
 ROUNDS = 15
 BATCHES, CALLS = 100, 50
 MINORS = (10, 11, 12, 13)
@@ -56,7 +57,7 @@ def _python(minor: int) -> Path | None:
 
 def rows(folder: Path) -> list[Row]:
     """The row of captured calls, the worst version with its bound, and of calls that are not."""
-    path, _ = build(folder)
+    path, native = build(folder)
     library = libraries.target(path)
     assert library is not None
     found: dict[int, _Added] = {}
@@ -71,13 +72,16 @@ def rows(folder: Path) -> list[Row]:
             )
             program.chmod(0o755)
             with Driver(program, place.cpu) as driver:
-                found[minor] = _measure(driver, library, python)
+                found[minor] = _measure(driver, library, _interpreters(python))
+        with Driver(native, place.cpu, str(FRAMES - _OWN_FRAMES)) as driver:
+            without_python = _measure(driver, library, [])
     unit = median(added.entry for added in found.values())
     worst = max(added.captured for added in found.values())
     texts = [
         f"3.{minor} {added.captured / unit:.2f} (+{added.captured:.0f} ns)" for minor, added in found.items()
     ]
     others = [f"3.{minor} {added.other:+.0f} ns" for minor, added in found.items()]
+    others.append(f"native {without_python.other:+.0f} ns")
     return [
         Row(
             "line of a call, 16 frames / empty entry",
@@ -85,6 +89,13 @@ def rows(folder: Path) -> list[Row]:
             "",
             BOUND,
             f"{'; '.join(texts)}; empty entry {unit:.0f} ns",
+        ),
+        Row(
+            "native line of a call, 16 frames / empty entry",
+            without_python.captured / without_python.entry,
+            "",
+            BOUND,
+            f"+{without_python.captured:.0f} ns; empty entry {without_python.entry:.0f} ns",
         ),
         Row(
             "a call whose line is not asked for",
@@ -105,10 +116,13 @@ class _Added:
     other: float
 
 
-def _measure(driver: Driver, library: libraries.Target, python: Path) -> _Added:
+def _interpreters(python: Path) -> list[Path]:
+    return list(installed({}, [python.resolve().parent.parent], python))
+
+
+def _measure(driver: Driver, library: libraries.Target, interpreters: list[Path]) -> _Added:
     empty = Empty(library)
     without, gputop = (Gputop(library, driver.pid, lines) for lines in ("off", "costly"))
-    interpreters = list(installed({}, [python.resolve().parent.parent], python))
     found: list[list[dict[int, float]]] = [[], [], [], []]
     for _ in range(ROUNDS):
         found[0].append(_times(driver, None))

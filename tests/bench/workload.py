@@ -57,9 +57,9 @@ def build(folder: Path) -> tuple[Path, Path]:
 class Driver:
     """The calling program, waiting for orders on its own CPU."""
 
-    def __init__(self, program: Path, cpu: int) -> None:
+    def __init__(self, program: Path, cpu: int, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [program, str(cpu)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [program, str(cpu), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self._process.pid
 

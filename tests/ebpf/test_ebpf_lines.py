@@ -223,7 +223,8 @@ def frames(path: Path, source: str) -> dict[int, list[Line]]:
     for item in reader.items():
         if isinstance(item, Sample) and item.kind == FRAMES:
             for pid, stack in zip(item.data["pid"], item.data["frames"], strict=True):
-                if stack[0][0] == source and stack[0][2] == "inner":
-                    found[pid] = [tuple(frame) for frame in stack]
+                python = [tuple(frame) for frame in stack if frame[1]]  # those above are native code
+                if python and python[0][0] == source and python[0][2] == "inner":
+                    found[pid] = python
     reader.close()
     return found

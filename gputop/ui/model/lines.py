@@ -1,4 +1,4 @@
-"""The table of lines of Python, and the page that shows one of them in its file."""
+"""The table of the lines that make calls, and the page that shows one of them in its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ NOT_ASKED = {
     "replay": ("This recording has no lines: record with --lines costly or all.",),
 }
 _UNKNOWN = (
-    "no line is known here: the calls that --lines asks for have one, of the Pythons that gputop check lists"
+    "no line is known here: the calls that --lines asks for have one, of native code and of the Pythons that"
+    " gputop check lists"
 )
 
 
@@ -100,9 +101,9 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
         return NOT_ASKED[mode]
     if row.unknown_lines:
         calls = f"{format_count(row.unknown_lines)} calls, and the line of none is known"
-        return (f"{calls}: no Python made them, or see gputop check.",)
+        return (f"{calls}: gputop check says of which Pythons it is.",)
     which = "call" if frame.lines == "all" else "sync, copy, allocation or graph call"
-    return (f"No {which} of a Python program ended in the last window.",)
+    return (f"No {which} ended in the last window.",)
 
 
 class SourcePage:
@@ -159,7 +160,12 @@ class SourcePage:
         if self.line is None or self._source is None or self._source.problem:
             said = _UNKNOWN
             if self.line is not None and self._source is not None:
-                said = f"line {self.line.line} in {self.line.function}(): {self._source.problem}"
+                where = (
+                    self.line.text()
+                    if self.line.is_native
+                    else f"line {self.line.line} in {self.line.function}()"
+                )
+                said = f"{where}: {self._source.problem}"
             shown = wrap(escape_text(said, ascii_only=glyphs.ascii), max(width - 2, 8))
             return [((f" {text}", "unknown"),) for text in shown]
         out: list[Line] = []
