@@ -92,9 +92,13 @@ END
 chmod +x "$first/init"
 (cd "$first" && find . | cpio --quiet -o -H newc) >"$work/initrd"
 
+# compiled here: in the guest it would take minutes
+mkdir "$work/shared/gputop"
+cp -r "$(.venv/bin/python -c 'from gputop.simgpu import ensure_built; print(ensure_built())')" "$work/shared/gputop/"
 {
 	printf 'cd %q\n' "$root"
 	printf 'export HOME=%q PATH=%q TERM=dumb\n' "$HOME" "$root/.venv/bin:$PATH"
+	printf 'cp -r /mnt/gputop /var/cache/\n'
 	printf 'stty -onlcr; uname -r; set -e\n'
 	cat "$work/command"
 } >"$work/shared/run"
