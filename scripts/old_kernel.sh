@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Boots a kernel of a Debian package in qemu, without KVM, on this machine's own files (read only, by 9p), and
-# runs `gputop check` and tests of exact counts, lines and detaching there: what GPUTOP_ATTACH=perf imitates is
+# runs `gputop check` and tests of exact counts, detaching and lines there: what GPUTOP_ATTACH=perf imitates is
 # seen for real. Ends as the tests or the command do.
 #
 #   old_kernel.sh [PACKAGE.deb] [-- COMMAND]   PACKAGE: any linux-image-*; else this system's
