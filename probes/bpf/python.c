@@ -96,6 +96,10 @@ static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u6
 	return &w->data[before & (WINDOW - 1)];
 }
 
+/* At the beginning of a loop: keeps the compiler from placing its end before it, which then runs on into the
+ * beginning instead of jumping there. Linux 6.1 takes no such loop ("back-edge"). The jump is never made. */
+#define BEGINS_HERE(i, out) asm volatile goto("if %0 s< 0 goto %l1" : : "r"((s64)(i)) : : out)
+
 /* Frames from the innermost on into `s->stack`, their hash into `s->hash`. What differs by path is kept in
  * memory: the verifier would follow each path by itself else. */
 static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 frame, u64 sp)
@@ -106,6 +110,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_WALK; i++) {
+		BEGINS_HERE(i, none);
 		u64 address = s->address;
 		u32 count = s->stack.count;
 		if (!address || count >= MAX_FRAMES)
@@ -130,6 +135,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		s->hash = mix(mix(s->hash, code ^ *generation << 48), instruction);
 		s->stack.count = count + 1;
 	}
+none:
 	return s->stack.count > 0;
 }
 
@@ -177,6 +183,7 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 	c->table_bytes = size;
 #pragma clang loop unroll(disable)
 	for (int part = 0; part < TABLE_PARTS; part++) {
+		BEGINS_HERE(part, whole);
 		u64 at = part * TABLE_BYTES, left = c->table_bytes - at;
 		if (left > TABLE_BYTES)
 			left = TABLE_BYTES;
@@ -190,6 +197,7 @@ static __always_inline bool tell_code(struct scratch *s, struct interpreter *o, 
 		if (c->table_bytes <= at + TABLE_BYTES)
 			break;
 	}
+whole:
 	return true;
 }
 
