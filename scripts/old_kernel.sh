@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Boots a kernel of a Debian package in qemu, without KVM, on this machine's own files (read only, by 9p), and
-# runs `gputop check` and tests of exact counts, lines and detaching there: what GPUTOP_ATTACH=perf imitates is
+# runs `gputop check` and tests of exact counts, detaching and lines there: what GPUTOP_ATTACH=perf imitates is
 # seen for real. Ends as the tests or the command do.
 #
 #   old_kernel.sh [PACKAGE.deb] [-- COMMAND]   PACKAGE: any linux-image-*; else this system's
@@ -92,9 +92,13 @@ END
 chmod +x "$first/init"
 (cd "$first" && find . | cpio --quiet -o -H newc) >"$work/initrd"
 
+# compiled here: in the guest it would take minutes
+mkdir "$work/shared/gputop"
+cp -r "$(.venv/bin/python -c 'from gputop.simgpu import ensure_built; print(ensure_built())')" "$work/shared/gputop/"
 {
 	printf 'cd %q\n' "$root"
 	printf 'export HOME=%q PATH=%q TERM=dumb\n' "$HOME" "$root/.venv/bin:$PATH"
+	printf 'cp -r /mnt/gputop /var/cache/\n'
 	printf 'stty -onlcr; uname -r; set -e\n'
 	cat "$work/command"
 } >"$work/shared/run"

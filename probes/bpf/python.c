@@ -101,6 +101,10 @@ static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u6
 	return &w->data[before & (WINDOW - 1)];
 }
 
+/* At the beginning of a loop: keeps the compiler from placing its end before it, which then runs on into the
+ * beginning instead of jumping there. Linux 6.1 takes no such loop ("back-edge"). The jump is never made. */
+#define BEGINS_HERE(i, out) asm volatile goto("if %0 s< 0 goto %l1" : : "r"((s64)(i)) : : out)
+
 /* Frames from the innermost on into `s->stack`, their hash into `s->hash`. What differs by path is kept in
  * memory: the verifier would follow each path by itself else. */
 static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 frame, u64 sp)
@@ -111,6 +115,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_WALK; i++) {
+		BEGINS_HERE(i, none);
 		u64 address = s->address;
 		u32 count = s->stack.head.count;
 		if (!address || count >= MAX_FRAMES)
@@ -135,6 +140,7 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
 		s->stack.head.count = count + 1;
 	}
+none:
 	return s->stack.head.count > 0;
 }
 
@@ -239,12 +245,14 @@ static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o,
 	s->telling = s->part = 0;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_STEPS; i++) {
+		BEGINS_HERE(i, told);
 		u32 at = s->telling;
 		if (at >= s->stack.head.count)
 			break;
 		if (!tell_step(s, o, &s->stack.frames[at & (MAX_FRAMES - 1)]))
 			return false;
 	}
+told:
 	if (s->telling < s->stack.head.count)
 		return false;
 	if (natives) {

@@ -1,0 +1,64 @@
+"""Loops as older verifiers want them: no program runs on into the beginning of a loop that it is in.
+
+Linux 6.1 refuses such a program ("back-edge"), newer kernels take it: so the compiled programs are read.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from probes import loader
+from probes.frames import programs
+
+pytestmark = pytest.mark.ebpf
+
+WIDE, JUMPS, ALWAYS, EXIT, CALL = 0x18, (5, 6), 0x05, 0x95, 0x85  # of an instruction's first byte
+
+
+def following(code: bytes, at: int) -> list[tuple[int, bool]]:
+    """(instruction that may come next, whether by a jump)."""
+    first = code[8 * at]
+    target = at + 1 + int.from_bytes(code[8 * at + 2 : 8 * at + 4], "little", signed=True)
+    if first == EXIT:
+        return []
+    if first == ALWAYS:
+        return [(target, True)]
+    onward = [(at + (2 if first == WIDE else 1), False)]
+    return [*onward, (target, True)] if first & 7 in JUMPS and first != CALL else onward
+
+
+def runs_into_loops(code: bytes) -> list[int]:
+    """Instructions after which a loop begins again without a jump: the verifier's own walk, depth first."""
+    open_, met, found = {0}, {0}, []
+    path = [(0, iter(following(code, 0)))]
+    while path:
+        at, rest = path[-1]
+        for then, jump in rest:
+            if then in open_ and not jump:
+                found.append(at)
+            if then not in met:
+                met.add(then)
+                open_.add(then)
+                path.append((then, iter(following(code, then))))
+                break
+        else:
+            open_.discard(at)
+            path.pop()
+    return found
+
+
+def test_such_a_loop_would_be_found() -> None:
+    jump_over, work, jump_if, leave = b"\x05\0\1\0", b"\xb7\0\0\0", b"\x15\0\xfd\xff", b"\x95\0\0\0"
+    assert runs_into_loops(b"".join(i + bytes(4) for i in (jump_over, work, work, jump_if, leave))) == [1]
+    assert runs_into_loops(b"".join(i + bytes(4) for i in (work, work, jump_if, leave))) == []
+
+
+def test_programs_have_loops_that_old_verifiers_take() -> None:
+    main = loader.load(loader.Options(False, 1 << 16, os.getpid()))
+    lines = programs.load(main)
+    for module in (main.module, lines.module):
+        for name, code in module.compiled.programs.items():
+            assert runs_into_loops(code) == [], name
+        module.close()
