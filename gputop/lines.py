@@ -31,16 +31,24 @@ class Line:
         name = self.file.rpartition("/")[2]
         return name if self.is_native else f"{name}:{self.line or '?'}"
 
+    @property
+    def brief(self) -> str:
+        """Where there is room for one of the two: ``train.py:42``, or of native code ``copy+0x41``."""
+        return self.function if self.is_native else self.place
+
     def text(self) -> str:
         """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
+        return self._of(self.file.rpartition("/")[2])
+
+    def full_text(self) -> str:
+        """The same with the whole path of the file."""
+        return self._of(self.file)
+
+    def _of(self, file: str) -> str:
         if not self.is_native:
-            return f"{self.place} in {self.function}()"
+            return f"{file}:{self.line or '?'} in {self.function}()"
         # without symbols the function is called after its file
-        return (
-            self.function
-            if self.function.startswith(f"{self.place}+")
-            else f"{self.function} in {self.place}"
-        )
+        return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
 
     def to_json(self) -> dict[str, Any]:
         """As in docs/json.md."""

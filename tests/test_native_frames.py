@@ -212,8 +212,12 @@ def test_the_line_is_the_innermost_of_the_users_own_python_else_own_code(
 
 def test_native_code_is_told_by_function_and_library() -> None:
     assert PROGRAM.text() == "step+0x41 in train"
-    assert LIBC.text() == "libc.so.6+0x2724a"
+    assert PROGRAM.brief == "step+0x41"
+    assert PROGRAM.full_text() == f"step+0x41 in {PROGRAM.file}"
+    assert LIBC.text() == LIBC.full_text() == "libc.so.6+0x2724a"
     assert PYTHON.text() == "train.py:7 in step()"
+    assert PYTHON.brief == "train.py:7"
+    assert PYTHON.full_text() == f"{PYTHON.file}:7 in step()"
     assert "native code" in read_source(PROGRAM, None).problem
 
 

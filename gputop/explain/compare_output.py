@@ -102,7 +102,7 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
         lines += ["", *_table(rows, width)]
         for row in diff.causes:
             if row.line is not None:
-                place = f"{row.cause} at {row.line.file}:{row.line.line} in {row.line.function}()"
+                place = f"{row.cause} at {row.line.full_text()}"
                 lines += textwrap.wrap(escape_text(place), width, subsequent_indent="  ")
     for note in diff.notes:
         lines += textwrap.wrap(escape_text(f"! {note}"), width, subsequent_indent="  ")

@@ -189,8 +189,8 @@ def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
         figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
         text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
     if finding.line is not None:
-        at = f"{finding.line.file}:{finding.line.line} in {finding.line.function}()  [s] source"
-        text.add(at, "value", 1, lead="line      ")
+        source = "" if finding.line.is_native else "  [s] source"
+        text.add(f"{finding.line.full_text()}{source}", "value", 1, lead="line      ")
     text.blank()
     for place, advice in enumerate(finding.advice):
         text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")

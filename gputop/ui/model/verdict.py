@@ -111,7 +111,7 @@ def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs
     more = len(report.findings) - 1
     others: list[Span] = [(f" +{more} more", "dim")] if more else []
     line = top.line
-    name = escape_text(line.place, ascii_only=glyphs.ascii) if line else ""
+    name = escape_text(line.brief, ascii_only=glyphs.ascii) if line else ""
     place: list[Span] = [(f" at {name}", "value")] if line else []
     after = [(f" ({top.cause}){cost}{kind}", "value"), *place, *doubts, *others]
     return _Sentence(before, top.title, after, "")
