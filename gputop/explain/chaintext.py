@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.causes.cause import Claim
+from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
 from gputop.explain.places import hot_line, longest, waiting_line
 from gputop.explain.ranges import Ints
@@ -16,12 +16,15 @@ from gputop.lines import Line
 _NAMED = 2  # occupants that a link names
 
 
-def chain(claim: Claim) -> tuple[Link, ...]:
+def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
     """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
     scene = claim.scene
     rows = np.flatnonzero(claim.leaves)
     ns = scene.ns[rows]
-    leader = int(rows[np.argmax(_weights(scene, rows))])
+    states = scene.leaves.state[rows]
+    if cause.crowded and (states == State.RUN).any():
+        states = np.where(states == State.QUEUED, State.RUN, states)
+    leader = int(rows[np.argmax(_weights(scene, rows, states))])
     enqueuer = int(scene.gaps.thread[scene.leaves.gap[leader]])
     pid, tid = _ids(scene, enqueuer)
     gap = int(scene.leaves.gap[leader])
@@ -37,22 +40,22 @@ def chain(claim: Claim) -> tuple[Link, ...]:
         line = waiting_line(scene, through, thread)
         text = _at(f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}", line)
         links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line))
-    return (*links, _last(claim, rows, leader))
+    return (*links, _last(claim, rows, states, leader))
 
 
-def _weights(scene: Scene, rows: Ints) -> Ints:
+def _weights(scene: Scene, rows: Ints, states: Ints) -> Ints:
     """The claimed time of each leaf's (process, state), so that the biggest group is told, not one leaf."""
-    key = (scene.pid[rows] + 1) * 8 + scene.leaves.state[rows]
+    key = (scene.pid[rows] + 1) * 8 + states
     _unique, where = np.unique(key, return_inverse=True)
     sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
     weights: Ints = sums[where.reshape(-1)] + scene.ns[rows] / (1 + scene.ns[rows].max())
     return weights
 
 
-def _last(claim: Claim, rows: Ints, leader: int) -> Link:
+def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
     scene = claim.scene
-    state = State(int(scene.leaves.state[leader]))
-    alike = rows[(scene.leaves.state[rows] == state) & (scene.pid[rows] == scene.pid[leader])]
+    state = State(int(states[rows == leader][0]))
+    alike = rows[(states == state) & (scene.pid[rows] == scene.pid[leader])]
     thread = int(scene.leaves.thread[leader])
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
@@ -66,6 +69,8 @@ def _last(claim: Claim, rows: Ints, leader: int) -> Link:
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
         line = hot.line
         text += f", most often at {hot.text()}"
+    if (states != scene.leaves.state[rows]).any():
+        text += ", or others at this work had its CPU"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was ready to run and had no CPU"
         shares = scene.occupants(claim.leaves)

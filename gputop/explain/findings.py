@@ -108,7 +108,7 @@ def _event(cause: Cause, claim: Claim) -> Event:
         cause.number,
         cause.title,
         int(scene.evidence.threads.pid[thread]),
-        chain(claim),
+        chain(cause, claim),
     )
 
 
@@ -140,7 +140,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
         int(scene.evidence.threads.pid[leader]),
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, _blamed(cause, claim)),
-        chain(claim),
+        chain(cause, claim),
         _evidence(claim, per_gap),
         _ruled_out(claim),
         cause.advice(claim),

@@ -133,5 +133,11 @@ FAULTS = Cause(
 )
 STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved, culprit="waiter")
 COMPUTING = Cause(
-    "C08", "the loader computes", _computing, _advise_computing, more=_cpu_taken, culprit="waiter"
+    "C08",
+    "the loader computes",
+    _computing,
+    _advise_computing,
+    more=_cpu_taken,
+    culprit="waiter",
+    crowded=True,
 )
