@@ -24,6 +24,8 @@ from probes.frames.layout import (
     TABLE_PARTS,
 )
 from probes.frames.linetable import line_at, whole_entries
+from probes.frames.mappings import Mappings
+from probes.frames.native import Frame, NativeFrames, NotYet
 from probes.frames.resolver import Resolver, Stack
 
 MINOR = sys.version_info.minor
@@ -94,9 +96,10 @@ def code_record(table: bytes = bytes([0x80 | 11 << 3 | 7, 0, 0]), **changes: obj
     return head.tobytes() + table
 
 
-def stack_record(number: int, generation: int = 0, at: int = 0) -> bytes:
+def stack_record(number: int, generation: int = 0, at: int = 0, natives: int = 0) -> bytes:
     head, frame = np.zeros(1, STACK_DTYPE), np.zeros(1, FRAME_DTYPE)
     head["kind"], head["pid"], head["serial"], head["id"], head["count"] = STACK_RECORD, 5, SERIAL, number, 1
+    head["native_count"] = natives
     frame["code"], frame["generation"] = CODE, generation
     frame["instruction"] = CODE + LAYOUTS[12].first_instruction + at
     return head.tobytes() + frame.tobytes()
@@ -104,7 +107,8 @@ def stack_record(number: int, generation: int = 0, at: int = 0) -> bytes:
 
 @pytest.fixture
 def subject() -> Resolver:
-    return Resolver([Interpreter(Path("python"), "python", (3, 12), layout=LAYOUTS[12])])
+    nothing_mapped = Mappings(lambda pid: None)
+    return Resolver([Interpreter(Path("python"), "python", (3, 12), layout=LAYOUTS[12])], nothing_mapped)
 
 
 def told(subject: Resolver, *records: bytes) -> list[Stack]:
@@ -128,6 +132,24 @@ def test_a_stack_waits_for_the_last_part_of_a_table(subject: Resolver) -> None:
     assert told(subject, first, stack_record(1, at=40)) == []
     (stack,) = told(subject, rest)
     assert stack.frames == (("/app/train.py", 42, "f"),)
+
+
+def test_a_stack_waits_for_the_symbols_of_a_file(subject: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Frame] = []
+
+    def frames(_self: NativeFrames, *_of: object, **_how: object) -> tuple[Frame, ...]:
+        if not read:
+            raise NotYet
+        return tuple(read)
+
+    monkeypatch.setattr(NativeFrames, "frames", frames)
+    assert told(subject, code_record(), stack_record(1, natives=2)) == []
+    assert subject.waits
+    assert list(subject.complete()) == []
+    read.append(("/lib/libcopy.so", 0, "copy+0x41"))
+    (stack,) = subject.complete()
+    assert stack.frames == (*read, ("/app/train.py", 42, "f"))
+    assert not subject.waits
 
 
 def test_code_of_another_generation_is_other_code(subject: Resolver) -> None:
