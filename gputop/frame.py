@@ -63,12 +63,13 @@ class ThreadRow:
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """The outermost calls of one function that a line of Python made."""
+    """The outermost calls of one function that a line made; ``frames``: the stack of most of that time."""
 
     line: Line
     api: str
     count: int
     sum_ns: int
+    frames: tuple[Line, ...] = ()  # from the innermost on
 
 
 @dataclass(frozen=True, slots=True)

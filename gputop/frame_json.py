@@ -64,7 +64,12 @@ def _process(row: ProcessRow) -> dict[str, Any]:
     made = _fields(row, "calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
-    made["lines"] = [row.line.to_json() | _fields(row, "line") for row in row.lines]
+    made["lines"] = [
+        row.line.to_json()
+        | _fields(row, "line", "frames")
+        | {"frames": [frame.to_json() for frame in row.frames]}
+        for row in row.lines
+    ]
     made["unknown_lines"] = row.unknown_lines
     made["waits"] = [wait.line.to_json() | _fields(wait, "line") for wait in row.waits]
     made["unknown_waits"] = row.unknown_waits

@@ -59,6 +59,7 @@ def add(sums: Sums, more: Sums) -> None:
 def line_rows(sums: Sums, facts: Facts) -> tuple[dict[int, list[LineRow]], dict[int, int]]:
     """(pid -> a row for each line and function, most time first; pid -> calls of unknown lines)."""
     found: dict[tuple[int, Line, int], tuple[int, int]] = {}
+    longest: dict[tuple[int, Line, int], tuple[int, int]] = {}  # the stack with most time, after that time
     unknown: dict[int, int] = {}
     for (pid, op, stack), (count, ns) in sums.items():
         line = facts.stacks.line(stack)
@@ -67,20 +68,25 @@ def line_rows(sums: Sums, facts: Facts) -> tuple[dict[int, list[LineRow]], dict[
             continue
         before = found.get((pid, line, op), (0, 0))
         found[pid, line, op] = before[0] + count, before[1] + ns
+        longest[pid, line, op] = max(longest.get((pid, line, op), (0, 0)), (ns, stack))
     rows: dict[int, list[LineRow]] = {}
     for (pid, line, op), (count, ns) in sorted(found.items(), key=lambda one: (-one[1][1], one[0])):
-        rows.setdefault(pid, []).append(LineRow(line, facts.api(op)[0], count, ns))
+        frames = facts.stacks.frames(longest[pid, line, op][1])
+        rows.setdefault(pid, []).append(LineRow(line, facts.api(op)[0], count, ns, frames))
     return rows, unknown
 
 
 def wait_rows(
-    sums: Sums, callers: Collection[int], facts: Facts
+    sums: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
 ) -> tuple[dict[int, list[WaitRow]], dict[int, int]]:
     """(pid -> a row for each line, most time first; pid -> waits at unknown lines).
 
-    Of a process with threads among ``callers`` only these count: others wait for work all the time.
+    Args:
+        sums: Of all threads.
+        feeding: Processes that made calls: of them only the threads that did count, others wait for work.
+        callers: Those threads.
+        facts: What the stacks are.
     """
-    feeding = {pid for pid, tid, _ in sums if tid in callers}
     found: dict[tuple[int, Line], tuple[int, int]] = {}
     unknown: dict[int, int] = {}
     for (pid, tid, stack), (count, ns) in sums.items():

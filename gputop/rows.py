@@ -163,7 +163,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
     lines, nameless = line_rows(window.lines, facts)
-    waits, unplaced = wait_rows(window.line_waits, window.callers(), facts)
+    waits, unplaced = wait_rows(window.line_waits, calls, window.callers(), facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())

@@ -140,7 +140,8 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     threads.finish(start_ns, end_ns, still_open)
     totals.grow(table.rows)
     rows = _processes(facts, table, totals, threads, lines)
-    waited, unplaced = wait_rows(waits, callers.take(), facts)
+    feeding = {row.pid for row in rows if row.calls}
+    waited, unplaced = wait_rows(waits, feeding, callers.take(), facts)
     before = lost_before(header)
     counted = mark.data.get("lost", {}) if mark is not None else {}
     lost = {kind: int(count) - before.get(kind, 0) for kind, count in counted.items()}

@@ -63,7 +63,13 @@ def _process_json(process: ProcessTotals) -> dict[str, Any]:
             for thread in process.threads
         ],
         "lines": [
-            {**row.line.to_json(), "api": row.api, "count": row.count, "sum_ns": row.sum_ns}
+            {
+                **row.line.to_json(),
+                "api": row.api,
+                "count": row.count,
+                "sum_ns": row.sum_ns,
+                "frames": [frame.to_json() for frame in row.frames],
+            }
             for row in process.lines
         ],
         "unknown_lines": process.unknown_lines,
@@ -109,9 +115,7 @@ def _process_text(process: ProcessTotals) -> list[str]:
 
 
 def _lines_text(process: ProcessTotals) -> list[str]:
-    unknown = (
-        f"  {process.unknown_lines:>9}{'':8}  of unknown lines: no Python made them, or see gputop check"
-    )
+    unknown = f"  {process.unknown_lines:>9}{'':8}  of unknown lines: gputop check may say why"
     rest = [unknown] if process.unknown_lines else []
     if not process.lines and not process.waits:
         return rest

@@ -83,7 +83,10 @@ def compiled(text: str, folder: Path | None = None) -> Compiled:
         if found is not None:
             return Compiled(*found, cached=True, folder=str(folder), problem="")
     data = _compile(text)
-    made = _parts(json.loads(data))
+    try:
+        made = _parts(json.loads(data))
+    except ValueError as error:
+        raise CompileError(f"bcc's answer cannot be read: {error}") from error
     if folder is not None and not problem:
         try:
             bpf_cache.write(folder, key, data)

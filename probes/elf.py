@@ -200,7 +200,7 @@ def _read(path: Path, tables: tuple[int, ...], prefix: str) -> Library:
         with data:
             try:
                 return _parse(Image(data), tables, prefix)
-            except (struct.error, IndexError, ValueError) as error:
+            except (struct.error, IndexError, ValueError, OverflowError) as error:
                 raise ElfError("a damaged ELF file") from error
 
 

@@ -137,19 +137,20 @@ def mappings(pids: Iterable[int]) -> Iterator[Mapped]:
     for pid in pids:
         seen: set[tuple[int, int]] = set()
         try:
-            lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+            lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
         except OSError:
             continue
         for line in lines:
-            columns = line.split(None, 5)
-            if len(columns) < 6 or classify(file_name(columns[5])) is None:
+            columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
+            path = columns[-1].lstrip(" ")
+            if len(columns) < 6 or classify(file_name(path)) is None:
                 continue
             major, minor = (int(number, 16) for number in columns[3].split(":"))
             file = (os.makedev(major, minor), int(columns[4]))
             if file not in seen:
                 seen.add(file)
                 start, end = (int(address, 16) for address in columns[0].split("-"))
-                yield Mapped(pid, (start, end), file, columns[5])
+                yield Mapped(pid, (start, end), file, path)
 
 
 def layer(mapping: Mapped) -> str:

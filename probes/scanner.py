@@ -58,6 +58,7 @@ class Scanner:
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
         self._scans = 0
+        self._behind, self._next_scan = False, 0.0  # records were lost: read the maps, but not all the time
         self._scanned: set[int] = set()
 
     def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
@@ -79,25 +80,32 @@ class Scanner:
         return events
 
     def run(self, stop: threading.Event) -> None:
-        """Goes on until ``stop``; for a thread of its own."""
-        behind, next_scan = False, 0.0  # records were lost, so the maps have to be read; not all the time
+        """Goes on until ``stop``; for a thread of its own. What fails is told, and it goes on."""
         while not stop.is_set():
-            late = self._lines is not None and self._lines.turn(libraries.all_pids)
-            if self._events is None:
-                if not stop.wait(_WAIT_S if late else POLL_S):
-                    self._poll()
-                continue
-            found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
-            if found:
-                self._notice(found)
-            behind |= lost
-            if behind and time.monotonic() >= next_scan:
-                behind, next_scan = False, time.monotonic() + POLL_S
-                self._scan(libraries.all_pids() if self._everyone else self._watched())
-            stop.wait(PAUSE_S if found else 0)
+            try:
+                self._turn(stop)
+            except Exception as error:  # a program that we have not thought of must not end the search
+                text = f"a program could not be looked into: {type(error).__name__}: {error}"
+                self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+                stop.wait(POLL_S)
         if self._events is not None:
             self._events.close()
         self._pages.close()
+
+    def _turn(self, stop: threading.Event) -> None:
+        late = self._lines is not None and self._lines.turn(libraries.all_pids)
+        if self._events is None:
+            if not stop.wait(_WAIT_S if late else POLL_S):
+                self._poll()
+            return
+        found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
+        if found:
+            self._notice(found)
+        self._behind |= lost
+        if self._behind and time.monotonic() >= self._next_scan:
+            self._behind, self._next_scan = False, time.monotonic() + POLL_S
+            self._scan(libraries.all_pids() if self._everyone else self._watched())
+        stop.wait(PAUSE_S if found else 0)
 
     # -- by the kernel's records ------------------------------------------------------------
 

@@ -15,14 +15,16 @@ _NATIVE_LIBRARY: Final = re.compile(
     r"^(/usr)?/lib(32|64|x32)?/|^/usr/local/(cuda|nvidia|lib)[^/]*/|^/opt/(nvidia|intel|rocm|conda)[^/]*/"
     r"|/lib(c|m|dl|rt|pthread|ffi|gcc_s|stdc\+\+|c\+\+(abi)?|gomp|omp|iomp5|numa)(-[^/]*)?\.so[^/]*$"
     r"|/lib(cuda|cudart|cublas(Lt)?|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nvrtc|nvjitlink|nccl|nv[A-Za-z]+"
-    r"|nvidia|torch|c10|caffe2|triton|mlx|tensorflow|jax|xla|onnxruntime|openblas|mkl|python3)[^/]*\.so[^/]*$"
+    r"|nvidia|torch|c10|caffe2|triton|mlx|tensorflow|jax|xla|onnxruntime|openblas|mkl|python3)([-_.\d][^/]*)?\.so[^/]*$"
     r"|/ld-[^/]*\.so[^/]*$|/python3?(\.\d+)?[a-z]*$"
 )
 
 
 def is_library(path: str) -> bool:
     """Whether a file is a library's."""
-    return _LIBRARY.search(path) is not None or _NATIVE_LIBRARY.search(path) is not None
+    if _LIBRARY.search(path) is not None:
+        return True
+    return not path.endswith(".py") and _NATIVE_LIBRARY.search(path) is not None
 
 
 def without_folders(path: str) -> str:

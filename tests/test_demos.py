@@ -125,8 +125,10 @@ def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_sampl
     for one in told:
         assert one.chain[2].line == Line(loaders.__file__, asks, "_train")
         hot = one.chain[-1].line
-        if one.cause == "C08" or hot is not None:  # who gets no CPU is at no line
+        # who gets no CPU is at no line, and a short time has few looks
+        if one.cause == "C08" and one in report.findings and one.loss.lower > 1_000_000_000:
             assert hot is not None
+        if hot is not None:
             assert hot.file == loaders.__file__
             assert hot.line != asks
     # a busy machine may be told as the cause instead; the wait is there all the same

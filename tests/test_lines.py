@@ -66,9 +66,9 @@ def test_calls_are_added_up_by_the_innermost_line_outside_of_packages(facts: Fac
     rows, unknown = line_rows(window.sums(), facts)
     assert rows == {
         5: [
-            LineRow(STEP, "cudaMemcpy", 1, 100),
-            LineRow(READ, "cudaMemcpy", 2, 40),
-            LineRow(READ, "cudaFree", 1, 5),
+            LineRow(STEP, "cudaMemcpy", 1, 100, (STEP,)),
+            LineRow(READ, "cudaMemcpy", 2, 40, (TORCH, READ)),
+            LineRow(READ, "cudaFree", 1, 5, (TORCH, READ)),
         ]
     }
     assert unknown == {}
@@ -109,7 +109,7 @@ def test_waits_are_added_up_by_line_without_the_time_in_a_run_queue(facts: Facts
     window = LineWindow()
     window.add_waits(waits((5, FIRST, 30, 10), (5, SECOND, 90, 0), (5, FIRST, 50, 5), (5, 0, 99, 0)))
     window.close_tick(1)
-    rows, unknown = wait_rows(window.waits(), {5}, facts)
+    rows, unknown = wait_rows(window.waits(), {5}, {5}, facts)
     assert rows == {5: [WaitRow(STEP, 1, 90), WaitRow(READ, 2, 65)]}
     assert unknown == {}
     window.close_tick(1)
@@ -120,8 +120,9 @@ def test_waits_of_threads_that_make_no_calls_count_only_where_none_does(facts: F
     window = LineWindow()
     window.add_waits(waits((5, FIRST, 30, 0), (6, FIRST, 900, 0), (6, NO_PYTHON, 900, 0)))
     window.close_tick(1)
-    assert wait_rows(window.waits(), {5, 77}, facts) == ({5: [WaitRow(READ, 1, 30)]}, {})
-    assert wait_rows(window.waits(), {77}, facts) == ({5: [WaitRow(READ, 2, 930)]}, {5: 1})
+    assert wait_rows(window.waits(), {5}, {5, 77}, facts) == ({5: [WaitRow(READ, 1, 30)]}, {})
+    assert wait_rows(window.waits(), set(), {77}, facts) == ({5: [WaitRow(READ, 2, 930)]}, {5: 1})
+    assert wait_rows(window.waits(), {5}, {77}, facts) == ({}, {}), "who calls has not waited"
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -238,6 +239,10 @@ def test_a_hostile_name_is_shown_escaped() -> None:
     made.set_focus("lines")
     assert "\x1b" not in text(made)
     assert "\x07" not in text(made)
+    made.act("open")
+    assert "Source of" in text(made)
+    assert "\x1b" not in text(made)
+    assert "\x07" not in text(made)
 
 
 # -- the source ----------------------------------------------------------------------------------
@@ -252,12 +257,17 @@ def train(tmp_path: Path) -> Line:
 
 
 def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(train: Line) -> None:
-    rows = (LineRow(train, "cudaMemcpy", 800, S), LineRow(replace(train, line=202), "cudaFree", 20, S // 10))
+    stack = (Line("/lib/libcudart.so", 0, "synchronize+0x41"), train)
+    rows = (
+        LineRow(train, "cudaMemcpy", 800, S, stack),
+        LineRow(replace(train, line=202), "cudaFree", 20, S // 10),
+    )
     made = presenter(frame(*rows, window_ns=2 * S), "source", mode="replay")
     made.act("source")
     made.set_focus("lines")
     made.act("open")
     shown = text(made).splitlines()
+    assert any("stack  synchronize+0x41 in libcudart.so < train.py:200 in mask()" in line for line in shown)
     (here,) = [line for line in shown if "line_200()" in line]
     (neighbour,) = [line for line in shown if "line_202()" in line]
     assert here.split() == ["400", "500ms", "200", "›", "line_200()"]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conftest import skip_or_fail
 
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
@@ -26,7 +27,7 @@ def library(minor: int) -> Path:
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     found = sorted(versions.glob(f"3.{minor}.*/lib/libpython3.{minor}.so.1.0"))
     if not found:
-        pytest.skip(f"no libpython3.{minor} on this machine")
+        skip_or_fail(f"no libpython3.{minor} on this machine")
     return found[0]
 
 

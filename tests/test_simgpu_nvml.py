@@ -208,7 +208,7 @@ def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
         assert all(look[3] - 20_000_000 < counter <= look[3] for counter in counters)
     rows = read_trace(trace).rows
     lasted = rows["end"] - rows["start"]
-    throttled = (rows["enqueue"] > begin + 50_000_000) & (rows["enqueue"] < end)
+    throttled = (rows["enqueue"] > begin + 50_000_000) & (rows["enqueue"] < end - 50_000_000)
     free = (rows["enqueue"] < begin) | (rows["enqueue"] > end + 50_000_000)
     assert set(lasted[throttled]) == {12_000_000}
     assert set(lasted[free]) == {4_000_000}

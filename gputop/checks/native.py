@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes import elf
+from probes import elf, libraries
 from probes.frames import interpreter
 from probes.frames.symbols import Functions
 
@@ -34,14 +34,14 @@ class Program:
 
 
 def find(pids: Iterable[int]) -> list[Program]:
-    """The programs of these processes that are no interpreters; not those whose files are closed to us."""
+    """The programs of these processes, without Python; not those whose files are closed to us."""
     users: dict[str, list[int]] = {}
     for pid in sorted(pids):
         with contextlib.suppress(OSError):
             users.setdefault(os.readlink(f"/proc/{pid}/exe"), []).append(pid)
     found = []
     for path, processes in users.items():
-        if interpreter.may_be(path.rpartition("/")[2]):
+        if interpreter.may_be(libraries.file_name(path)):
             continue
         with contextlib.suppress(OSError, elf.ElfError):
             functions = Functions(Path(f"/proc/{processes[0]}/exe"))

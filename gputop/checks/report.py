@@ -66,11 +66,13 @@ def gather(plan: Plan) -> Report:
     trial = tracing.Trial(tried=False)
     if not any(section.blocks for section in before):
         trial, found = tracing.try_tracing(found, plan.seconds)
+    pythons = python.find(plan.pids, plan.environment, plan.interpreters)
+    others = {pid for library in found for pid in library.pids}.difference(*(one.pids for one in pythons))
     after = (
         tracing.tracing_section(trial),
         libraries.libraries_section(found, all_traced=machine.path != kernel.PERF),
-        python.python_section(python.find(plan.pids, plan.environment, plan.interpreters)),
-        native.native_section(native.find({pid for library in found for pid in library.pids})),
+        python.python_section(pythons),
+        native.native_section(native.find(others)),
         nvml.nvml_section(nvml.read_nvml(plan.nvml_library), distribution),
     )
     return Report(distribution, (*before, *after))

@@ -193,9 +193,9 @@ def _loading_facts(trial: Trial) -> list[Fact]:
         return [ok(f"probes load in {took}; an earlier start compiled them into {trial.cache}")]
     done = f"probes compile and load in {took}"
     if not trial.cache_problem:
-        return [ok(f"{done}; the next start takes them from {trial.cache}")]
+        return [ok(f"{done}; kept in {trial.cache}, as are those of each kind of start")]
     problem = f"each start compiles the probes, which takes a second: {trial.cache_problem}"
-    fix = f"a folder {trial.cache} that only this user can write" if trial.cache else "set HOME"
+    fix = f"room in {trial.cache}, a folder that only this user can write" if trial.cache else "set HOME"
     return [ok(done), note(problem, fix)]
 
 

@@ -124,10 +124,10 @@ def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
 
 
 def _calls_text(scene: Scene, gaps: Ints) -> str:
-    opener, closer = _placed(scene, scene.gaps.opener[gaps]), _placed(scene, scene.gaps.closer[gaps])
+    opener, closer = placed(scene, scene.gaps.opener[gaps]), placed(scene, scene.gaps.closer[gaps])
     read = scene.gap_facts.read_row[gaps]
     if opener and (read >= 0).mean() > 0.5:
-        copy = _placed(scene, read)
+        copy = placed(scene, read)
         opener = opener if copy == opener else f"{copy} and {opener}"
     if not opener:
         return f"until {closer or 'the next work'}"
@@ -154,8 +154,8 @@ def usual_line(scene: Scene, rows: Ints) -> Line | None:
     return longest(scene.evidence, calls["stack"][rows], (calls["end"] - calls["begin"])[rows])
 
 
-def _placed(scene: Scene, rows: Ints) -> str:
-    """The most frequent function, with its line where that is known."""
+def placed(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls, with its line where that is known."""
     name = _usual(scene, rows)
     return _at(name, usual_line(scene, rows) if name else None)
 

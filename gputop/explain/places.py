@@ -68,7 +68,7 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
 
 
 def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
-    """The line where most of this time lies; None when it is not known."""
+    """The line where at least half of this time lies; None when none is known for so much."""
     if not stacks.any():  # of ten million calls without lines none has to be sorted
         return None
     times: dict[Line, int] = {}
@@ -78,7 +78,10 @@ def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
         line = evidence.facts.stacks.line(stack)
         if line is not None:
             times[line] = times.get(line, 0) + int(spent)
-    return max(times, key=lambda one: (times[one], one)) if times else None
+    if not times:
+        return None
+    line = max(times, key=lambda one: (times[one], one))
+    return line if 2 * times[line] >= ns.sum() else None
 
 
 def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:

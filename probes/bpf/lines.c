@@ -41,7 +41,7 @@ static __always_inline u64 state_of(struct python *p, u64 base)
 	return p->inner && value ? user_u64(value + p->inner) : value;
 }
 
-static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head *natives, struct chain *chain)
+static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head *natives, u64 chain)
 {
 	u32 row = s->python.row, one = 1;
 	struct interpreter *o = interpreters.lookup(&row);
@@ -61,7 +61,7 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head
 		return NO_PYTHON;
 	if (!walk(s, o, frame, sp))
 		return NOT_READ;
-	u64 id = (chain ? mix(s->hash, chain->hash) : s->hash) >> 2 | FIRST_STACK;
+	u64 id = (chain ? mix(s->hash, chain) : s->hash) >> 2 | FIRST_STACK;
 	if (told.lookup(&id))
 		return id;
 	u64 runtime = s->python.code_type - o->code_type + o->runtime;
@@ -77,7 +77,7 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head
 /* The identifier of the calling thread's Python stack, with the native code above it if that was looked at; or why
  * there is none. */
 static __always_inline u64 mixed_stack(u32 pid, u32 tid, u64 sp, u64 looks, struct stack_head *natives,
-				       struct chain *chain)
+				       u64 chain)
 {
 #ifdef TASK_FSBASE
 	struct scratch *s = scratches.lookup(&tid);
@@ -114,7 +114,7 @@ int on_line(struct pt_regs *ctx)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
 	struct stack_head natives = {.pid = pid};
-	struct chain *chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
+	u64 chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
 	u64 stack = mixed_stack(pid, tid, REG_SP, 0, chain ? &natives : 0, chain);
 	if (stack == NO_PYTHON && chain)
 		stack = native_stack(&natives, chain, 0);
@@ -137,7 +137,7 @@ int on_timer(void *ctx)
 	r.stack = python_stack(r.pid, tid, 0, LOOKS);
 	if (r.stack == NO_PYTHON) {
 		struct stack_head natives = {.pid = r.pid};
-		struct chain *chain = native_chain(ctx, &natives, 0, LOOKS);
+		u64 chain = native_chain(ctx, &natives, 0, LOOKS);
 		if (chain)
 			r.stack = native_stack(&natives, chain, LOOKS);
 	}

@@ -34,8 +34,9 @@ static __always_inline struct native *native_process(u32 pid)
 	return natives.lookup(&pid);
 }
 
-/* The chain of this thread, its addresses in `h`: from `caller` on, or from where the thread was interrupted. */
-static __always_inline struct chain *native_chain(void *ctx, struct stack_head *h, u64 caller, u64 looks)
+/* The hash of this thread's chain, its addresses in `h`: from `caller` on, or from where the thread was interrupted.
+ * Elements of the map are used again at any time, so what is found there is copied at once. */
+static __always_inline u64 native_chain(void *ctx, struct stack_head *h, u64 caller, u64 looks)
 {
 	struct native *p = native_process(h->pid);
 	if (!p)
@@ -67,17 +68,18 @@ static __always_inline struct chain *native_chain(void *ctx, struct stack_head *
 		if (!known)
 			return 0;
 	}
+	u64 hash = known->hash;
 	h->native_count = known->count;
-	return known;
+	return hash;
 }
 
 /* The identifier of a chain that no Python called. */
-static __always_inline u64 native_stack(struct stack_head *h, struct chain *chain, u64 looks)
+static __always_inline u64 native_stack(struct stack_head *h, u64 chain, u64 looks)
 {
 	struct python *p = pythons.lookup(&h->pid);
 	u32 one = 1;
 	h->row = p ? p->row : NO_FRAME;
-	u64 id = mix(chain->hash, h->row) >> 2 | FIRST_STACK;
+	u64 id = mix(chain, h->row) >> 2 | FIRST_STACK;
 	if (told.lookup(&id))
 		return id;
 	h->kind = STACK_RECORD;

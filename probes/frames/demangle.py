@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache, lru_cache
 from typing import Any
 
+_REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
+_MOST_REFERENCES = 40  # to parts before it: each may double the text
+_MOST_CHARACTERS = 400
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 
 
@@ -32,7 +36,7 @@ def _free() -> Any:
 @lru_cache(8192)
 def demangled(name: str) -> str:
     """The name of a function in C++ (or in Rust's older form); any other name as it is."""
-    if not name.startswith("_Z") or "\0" in name:
+    if not name.startswith("_Z") or "\0" in name or len(_REFERENCE.findall(name)) > _MOST_REFERENCES:
         return name
     function = _demangler()
     if function is None:
@@ -42,6 +46,8 @@ def demangled(name: str) -> str:
     if not text:
         return name
     try:
-        return ctypes.string_at(text).decode(errors="replace") if status.value == 0 else name
+        if status.value != 0:
+            return name
+        return ctypes.string_at(text).decode(errors="replace")[:_MOST_CHARACTERS]
     finally:
         _free()(text)

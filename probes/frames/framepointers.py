@@ -56,23 +56,25 @@ class _DamagedError(Exception):
     """The tables say what they may not."""
 
 
-def caller_at(image: elf.Image, address: int, function: int | None) -> Caller:
+def caller_at(image: elf.Image, address: int, function: int | None, *, interrupted: bool = False) -> Caller:
     """What is known of the caller of the code at an address.
 
     Args:
         image: The file.
         address: An instruction, as the file counts addresses; of a frame that called another, in the call.
         function: Where the function begins; None when that is not known.
+        interrupted: It may be anywhere, also where the frame is being left.
     """
     machine = _MACHINES.get(image.machine)
     if machine is None:
         return Caller.UNKNOWN
     try:
         row = _row_at(image, address)
-    except (struct.error, IndexError, ValueError, _DamagedError):
+    except (struct.error, IndexError, ValueError, OverflowError, _DamagedError):
         return Caller.UNKNOWN
     if row is None:
-        return Caller.NEXT if _begins_with_frame(image, address, function) else Caller.UNKNOWN
+        kept = not interrupted and _begins_with_frame(image, address, function)
+        return Caller.NEXT if kept else Caller.UNKNOWN
     if row.saved.get(machine.returns) == _UNDEFINED:
         return Caller.NONE
     frame = row.saved.get(machine.frame)

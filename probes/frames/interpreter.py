@@ -72,7 +72,7 @@ def read(path: Path, shown: str = "") -> Interpreter | None:
         with data:
             try:
                 return _parse(elf.Image(data), path, shown or str(path))
-            except (struct.error, IndexError, ValueError) as error:
+            except (struct.error, IndexError, ValueError, OverflowError) as error:
                 raise elf.ElfError("a damaged ELF file") from error
 
 

@@ -58,7 +58,7 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
     ``chosen``: those of all processes are not read.
     """
     try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
     except OSError:
         return
     mappings = [found for line in lines if (found := _mapping(line)) is not None]
@@ -71,13 +71,14 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
 
 
 def _mapping(line: str) -> FileMapping | None:
-    columns = line.split(None, 5)
-    if len(columns) < 6 or "x" not in columns[1] or not columns[5].startswith("/"):
+    columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
+    path = columns[-1].lstrip(" ")
+    if len(columns) < 6 or "x" not in columns[1] or not path.startswith("/"):
         return None
     start, end = (int(address, 16) for address in columns[0].split("-"))
     major, minor = (int(number, 16) for number in columns[3].split(":"))
     file = (os.makedev(major, minor), int(columns[4]))
-    return FileMapping(start, end, int(columns[2], 16), file, columns[5])
+    return FileMapping(start, end, int(columns[2], 16), file, path)
 
 
 def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
@@ -112,6 +113,8 @@ def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
             raise NoSlotError
         slot, inner = slots.pop()
         return Place(slot, bias + interpreter.code_type, inner)
+    except OverflowError as error:  # no address: the memory was freed meanwhile
+        raise NotYetError from error
     finally:
         os.close(memory)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 _NO_LINE = 128  # 3.10: -128 as a byte
 _LONG, _NO_COLUMN, _NONE = 14, 13, 15  # 3.11: codes of an entry
 _ONE_LINE = (10, 11, 12)
+_MOST_BITS = 36  # of a step: no interpreter writes more
+_MOST_LINES = 1 << 31
 
 
 def line_at(table: bytes, first_line: int, offset: int, minor: int) -> int | None:
@@ -14,7 +16,9 @@ def line_at(table: bytes, first_line: int, offset: int, minor: int) -> int | Non
     """
     if offset < 0:
         return None
-    return _pairs(table, first_line, offset) if minor == 10 else _locations(table, first_line, offset)
+    find = _pairs if minor == 10 else _locations
+    line = find(table, first_line, offset)
+    return line if line is not None and 0 < line < _MOST_LINES else None
 
 
 def whole_entries(table: bytes, minor: int) -> bytes:
@@ -68,6 +72,6 @@ def _signed(table: bytes, place: int) -> int:
         value |= (byte & 63) << shift
         shift += 6
         place += 1
-        if not byte & 64:
+        if not byte & 64 or shift >= _MOST_BITS:
             break
     return -(value >> 1) if value & 1 else value >> 1

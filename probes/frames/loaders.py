@@ -32,10 +32,11 @@ class Loaders:
         for mapping in mappings:
             if mapping.file in self._seen or not _NAME.fullmatch(libraries.file_name(mapping.path)):
                 continue
-            self._seen.add(mapping.file)
             found = libraries.file_of(mapping)
-            if found is not None:
-                with contextlib.suppress(OSError, elf.ElfError):
-                    offset = elf.read(found[0]).functions.get(_TELLS)
-                    if offset is not None:
-                        self._attach(found[0], offset)
+            if found is None:
+                continue  # it may be reached by another process's path
+            with contextlib.suppress(OSError, elf.ElfError):
+                offset = elf.read(found[0]).functions.get(_TELLS)
+                if offset is not None:
+                    self._attach(found[0], offset)
+                self._seen.add(mapping.file)

@@ -106,7 +106,7 @@ class Mappings:
     def missed(self, since_ns: int, until_ns: int) -> None:
         """Between these times something may have been mapped that was not heard of."""
         with self._lock:
-            if self._missed[1] >= since_ns:
+            if self._missed[1]:  # also what lies between two such times: rather nothing than something wrong
                 since_ns, until_ns = min(self._missed[0], since_ns), max(self._missed[1], until_ns)
             self._missed = since_ns, until_ns
             for process in self._processes.values():
@@ -197,11 +197,12 @@ class Mappings:
     def _read(self, process: _Process, moment: Moment, address: int) -> Mapped | None:
         """By its own list, if nothing has changed since the moment."""
         if process.read_state != moment.state:
-            read = read_maps(moment.pid)
-            state = self._state(moment.pid)
-            if state != moment.state:
+            if self._state(moment.pid) != moment.state:
                 return None
-            process.read, process.read_state = read, state
+            read = read_maps(moment.pid)
+            if self._state(moment.pid) != moment.state:
+                return None
+            process.read, process.read_state = read, moment.state
         for mapping in process.read:
             if mapping.span[0] <= address < mapping.span[1]:
                 return mapping
@@ -220,16 +221,16 @@ def _is_interpreter(mapping: Mapped) -> bool:
 def read_maps(pid: int) -> list[Mapped]:
     """The executable mappings of a process; none when it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
     except OSError:
         return []
     found = []
     for line in lines:
-        columns = line.split(None, 5)
-        if "x" in columns[1]:
+        columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
+        if len(columns) == 6 and "x" in columns[1]:
             start, end = (int(address, 16) for address in columns[0].split("-"))
             major, minor = (int(number, 16) for number in columns[3].split(":"))
             file = (os.makedev(major, minor), int(columns[4]))
-            path = columns[5] if len(columns) > 5 else ""
+            path = columns[5].lstrip(" ")
             found.append(Mapped(pid, (start, end), file, path, int(columns[2], 16)))
     return found

@@ -7,7 +7,9 @@ that its function evidently keeps. Where that ends, or a file is not known, GAP 
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,14 +111,18 @@ class NativeFrames:
             return None  # it may be reached by another process's path
         with contextlib.suppress(OSError, elf.ElfError):
             if table_bytes(reached[0]) > _AT_ONCE:
-                self._read_later(mapping.file, reached[0])
+                self._read_later(mapping.file, *reached)
                 raise NotYet
-        self._keep(mapping.file, _open(reached[0]))
+        self._keep(mapping.file, _open(*reached))
         return self._files[mapping.file]
 
-    def _read_later(self, file: Identity, path: Path) -> None:
+    def _read_later(self, file: Identity, path: Path, itself: Identity) -> None:
         def read() -> None:
-            self._read[file] = _open(path)
+            functions = None
+            try:
+                functions = _open(path, itself)
+            finally:
+                self._read[file] = functions  # whatever happens: else its stacks would wait for ever
 
         thread = threading.Thread(target=read, name="gputop-symbols", daemon=True)
         self._reading[file] = thread
@@ -136,11 +142,13 @@ class NativeFrames:
             oldest = self._files.pop(next(iter(self._files)))
             if oldest is not None:
                 oldest.close()
+            self._answers.clear()  # its inode may be another file's from here on
 
     def wait(self) -> None:
         """Until the symbols that are being read are there; not for ever."""
+        deadline = time.monotonic() + _PATIENCE_S
         for thread in list(self._reading.values()):
-            thread.join(_PATIENCE_S)
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def close(self) -> None:
         """Lets go of all files."""
@@ -152,12 +160,19 @@ class NativeFrames:
 
 def _answer(functions: Functions, path: str, offset: int, exact: bool) -> Answer:
     """What is at a place of a file, and what is known of its caller."""
+    try:
+        return _look_up(functions, path, offset, exact)
+    except (struct.error, IndexError, ValueError, OverflowError):  # a damaged file
+        return None, Caller.UNKNOWN
+
+
+def _look_up(functions: Functions, path: str, offset: int, exact: bool) -> Answer:
     place = functions.address(offset)
     if place is None or not (exact or functions.is_behind_call(place)):
         return None, Caller.UNKNOWN
     inside = place if exact else place - 1  # a call may be the last instruction of its function
     function = functions.function(inside)
-    caller = functions.caller(inside, function[1] if function else None)
+    caller = functions.caller(inside, function[1] if function else None, interrupted=exact)
     if function is None:
         return (path, 0, f"{path.rpartition('/')[2]}+{place:#x}"), caller
     name, begin = function
@@ -167,11 +182,16 @@ def _answer(functions: Functions, path: str, offset: int, exact: bool) -> Answer
     return (path, 0, name if exact else f"{name}+{place - begin:#x}"), caller
 
 
-def _open(path: Path) -> Functions | None:
+def _open(path: Path, itself: Identity) -> Functions | None:
+    """The functions of a file, if that is still the file of this device and inode."""
     try:
-        return Functions(path)
+        functions = Functions(path)
     except (OSError, elf.ElfError):
         return None
+    if functions.identity == itself:
+        return functions
+    functions.close()
+    return None
 
 
 def _is_interpreter(path: str) -> bool:
@@ -195,9 +215,10 @@ class Looks:
         if len(self._number) >= self._MOST:
             return True
         first = self._first.setdefault((pid, frames), number)
-        self._number[number] = first
-        return first == number
+        return self._number.setdefault(number, first) == number
 
     def number(self, number: int) -> int:
         """The number under which a look is told."""
-        return self._number.get(number, number)
+        if len(self._number) >= self._MOST:
+            return self._number.get(number, number)
+        return self._number.setdefault(number, number)  # told so before its frames are known: it stays so

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import struct
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ _BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
 
 def table_bytes(path: Path) -> int:
     """How much of a file are its symbols: what reading them takes. Raises OSError, elf.ElfError."""
-    with path.open("rb") as file, _mapped(file.fileno()) as data:
+    with _opened(path) as file, _mapped(file.fileno()) as data:
         image = _image(data)
         return int(sum(section[5] for section in image.sections if section[1] in (_SYMTAB, _DYNSYM)))
 
@@ -41,18 +43,24 @@ class Functions:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+        self._file = _opened(path)
         try:
             self._state = self._now()
             self._data = _mapped(self._file.fileno())
             self._image = _image(self._data)
             self._read()
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise elf.ElfError("a damaged ELF file") from error
 
     def _now(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode."""
+        status = os.fstat(self._file.fileno())
+        return status.st_dev, status.st_ino
 
     @property
     def unchanged(self) -> bool:
@@ -115,14 +123,23 @@ class Functions:
             return any(last & mask == call for mask, call in (_BL, _BLR))
         return code[3] == 0xE8 or any(word >> shift & 0x38FF == 0x10FF for shift in _X86_CALL_SHIFTS)
 
-    def caller(self, address: int, function: int | None) -> Caller:
+    def caller(self, address: int, function: int | None, *, interrupted: bool = False) -> Caller:
         """As ``framepointers.caller_at``."""
-        return caller_at(self._image, address, function)
+        return caller_at(self._image, address, function, interrupted=interrupted)
 
     def close(self) -> None:
         """Unmaps the file."""
         self._data.close()
         self._file.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file, never a pipe that keeps us waiting."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise elf.ElfError("no file")
+    return file
 
 
 def _mapped(descriptor: int) -> mmap.mmap:
@@ -135,5 +152,5 @@ def _mapped(descriptor: int) -> mmap.mmap:
 def _image(data: mmap.mmap) -> elf.Image:
     try:
         return elf.Image(data)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise elf.ElfError("a damaged ELF file") from error

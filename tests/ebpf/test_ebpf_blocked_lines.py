@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from conftest import skip_or_fail
 from recording import PROGRAMS, Recorded, Workshop
 from test_ebpf_interpreters import interpreter
 
@@ -50,7 +51,7 @@ def blocked(run: Recorded) -> Blocked:
 def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: Path) -> None:
     python = interpreter(minor)
     if python is None:
-        pytest.skip(f"no Python 3.{minor} on this machine")
+        skip_or_fail(f"no Python 3.{minor} on this machine")
     run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
     assert run.lost == 0
     assert len(run.said) == 2
@@ -68,7 +69,7 @@ def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: P
 def test_only_who_blocks_between_two_calls_is_asked_and_stats_add_it_up(tmp_path: Path) -> None:
     python = interpreter(12)
     if python is None:
-        pytest.skip("no Python 3.12 on this machine")
+        skip_or_fail("no Python 3.12 on this machine")
     run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
     off = run.records(Kind.OFFCPU)
     told = off["stack"] >= FIRST_STACK

@@ -35,7 +35,7 @@ Line = tuple[str, int, str]
 def python(minor: int) -> str:
     found = interpreter(minor)
     if found is None:
-        pytest.skip(f"no Python 3.{minor} on this machine")
+        skip_or_fail(f"no Python 3.{minor} on this machine")
     return found
 
 
@@ -77,7 +77,7 @@ def test_a_virtual_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("minor", [12])
 def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
     if shutil.which("unshare") is None:
-        pytest.skip("no unshare")
+        skip_or_fail("no unshare")
     run = Workshop(tmp_path, lines="costly").record(
         "unshare", "-pf", "--mount-proc", python(minor), PROGRAM, "3"
     )
@@ -131,7 +131,7 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     old = next(iter(sorted(versions.glob("3.9.*/bin/python3"))), None)
     if old is None:
-        pytest.skip("no Python 3.9 on this machine")
+        skip_or_fail("no Python 3.9 on this machine")
     run = Workshop(tmp_path, lines="costly").record(str(old), PROGRAM, "1")
     process = run.process(run.said[0]["pid"])
     assert process["lines"] == []

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from conftest import skip_or_fail
 from recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
 from test_ebpf_arrivals import marks
 from test_ebpf_lines import READY_S, Line, assert_all_right, counted, python, seen
@@ -35,7 +36,7 @@ def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: 
     process = run.process(run.said[0]["pid"])
     assert not seen(process) - truth(run), "no line has more calls than were made there"
     assert seen(process).total() + process["unknown_lines"] == truth(run).total()
-    assert seen(process).total() > process["unknown_lines"]
+    assert seen(process).total() > 1000
 
 
 @pytest.mark.parametrize("minor", [11, 13])
@@ -62,7 +63,7 @@ def embedder(minor: int, directory: Path) -> tuple[str, str]:
     home, words = json.loads(told)
     library = Path(words["LIBPL"], f"libpython3.{minor}.a")
     if not library.exists():
-        pytest.skip(f"no {library.name} on this machine")
+        skip_or_fail(f"no {library.name} on this machine")
     flags = (f"-I{words['INCLUDEPY']}", "-Wno-deprecated-declarations", str(library), "-Wl,-E", "-s", "-lm")
     return str(compile_program("embedder.c", directory, *flags, output="app")), home
 

@@ -74,6 +74,8 @@ def true_causes(run: Recorded, workers: int, idle_ns: int) -> set[str]:
     # of several workers the trainer waits for one at a time: their sums tell nothing of its own preemptions
     # who has no CPU does not come back from its wait in time either
     no_cpu, work = {"C13", "C15"} | ({"C09"} if workers else set()), {"C08"} if workers else {"C12"}
+    if workers > 1:  # one waits for the CPU behind the others, too: that is their own computing
+        no_cpu = no_cpu | {"C08"}
     if 2 * CLEAR * trained > idle_ns:  # collating and pinning keep the trainer itself busy as well
         work = work | {"C12"}
     busy, waited = (computed, starved) if workers else (trained, preempted)

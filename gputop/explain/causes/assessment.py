@@ -10,6 +10,7 @@ from gputop.explain.causes.cause import Level
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
+from gputop.lines import Line
 
 LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof (causes.md 6)
 MOMENTS = 3
@@ -32,8 +33,9 @@ def assessed(
     gain_ns: int,
     moments: Ints,
     count: int,
+    line: Line | None,
 ) -> Finding:
-    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first."""
+    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first; ``line`` that of its calls."""
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     steps = scene.steps_of(pid)
     middle = int(loss.middle)
@@ -54,6 +56,7 @@ def assessed(
         tuple((np.asarray(moments[:MOMENTS], np.int64) - start).tolist()),
         count,
         middle // steps.count if steps is not None and steps.count else None,
+        line,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import usual_api
+from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.intime import call_time
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Link, Range
@@ -59,6 +59,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
     certain = scene.analysis.gpu.ranges.certain(pid)
     which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
     api = usual_api(scene, rows)
+    where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
         "C04",
@@ -70,7 +71,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
         tid=tid,
         api=api,
         chain=(
-            Link("cuda", pid, tid, f"{api} from {which} memory", total, len(rows)),
+            Link("cuda", pid, tid, f"{where} from {which} memory", total, len(rows), line),
             Link(
                 "host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)
             ),
@@ -86,4 +87,5 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
         count=len(rows),
+        line=line,
     )

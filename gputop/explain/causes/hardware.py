@@ -9,7 +9,7 @@ import numpy as np
 from gputop.explain.apiclass import Role
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import usual_api
+from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.ranges import Ints, covered
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
@@ -102,6 +102,7 @@ def _slow(
         gain_ns=total,
         moments=worst,
         count=int(held.sum()),
+        line=None,
     )
 
 
@@ -128,6 +129,7 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
     calls = scene.evidence.calls
     pid, tid = int(calls["pid"][rows[0]]), int(calls["tid"][rows[0]])
     api, label = usual_api(scene, rows), scene.analysis.gpu.devices.labels[device]
+    where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
         "C25",
@@ -140,11 +142,12 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
         api=api,
         chain=(
             Link("gpu", 0, 0, f"{label} had work of {others} other process(es)", total, len(rows)),
-            Link("cuda", pid, tid, f"{api} waited meanwhile", total, len(rows)),
+            Link("cuda", pid, tid, f"{where} waited meanwhile", total, len(rows), line),
         ),
         evidence=(f"{format_ns(total)} of waits while another process had work on {label}",),
         advice=("run them one after the other, on different GPUs, or under MPS or MIG",),
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(shared)[::-1]]],
         count=len(rows),
+        line=line,
     )

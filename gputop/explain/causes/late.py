@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Role
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import usual_api
+from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.pending import RETURN_NS
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Link, Range
@@ -38,6 +38,7 @@ def late_spins(scene: Scene, span_ns: int) -> list[Finding]:
 def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Finding:
     calls = scene.evidence.calls
     tid, api = int(calls["tid"][rows[0]]), usual_api(scene, rows)
+    where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
         "C15",
@@ -50,7 +51,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
         api=api,
         chain=(
             Link("gpu", 0, 0, "finished at some moment while nobody could look", total, len(rows)),
-            Link("cuda", pid, tid, f"{api} spins", total, len(rows)),
+            Link("cuda", pid, tid, f"{where} spins", total, len(rows), line),
             Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
         ),
         evidence=(
@@ -64,4 +65,5 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(hidden)[::-1]]],
         count=len(rows),
+        line=line,
     )

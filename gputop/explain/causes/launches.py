@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import usual_api
+from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.intime import call_time
 from gputop.explain.ranges import Ints, covered
 from gputop.explain.report import Finding, Link, Range
@@ -87,6 +87,7 @@ def _finding(
     pid, tid = int(calls["pid"][launches[0]]), int(calls["tid"][launches[0]])
     inside = call_time(scene.evidence, launches).on_cpu
     api = usual_api(scene, launches)
+    where, line = placed(scene, launches), usual_line(scene, launches)
     return assessed(
         scene,
         "C06",
@@ -99,7 +100,7 @@ def _finding(
         api=api,
         chain=(
             Link("gpu", 0, 0, "idle between short kernels, for a part that calls cannot tell", loss, count),
-            Link("cuda", pid, tid, f"{api}, one after the other", int(inside.sum()), count),
+            Link("cuda", pid, tid, f"{where}, one after the other", int(inside.sum()), count, line),
             Link("host", pid, tid, "on a CPU all the time", spent - waiting, count),
         ),
         evidence=(
@@ -113,4 +114,5 @@ def _finding(
         gain_ns=loss,
         moments=begin,
         count=count,
+        line=line,
     )

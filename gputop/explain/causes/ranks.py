@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import usual_api
+from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
@@ -71,6 +71,7 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
     first = ranks[late][0]
     pid, tid, api = int(calls["pid"][first]), int(calls["tid"][first]), usual_api(scene, ranks[late])
     order = np.argsort(skew)[::-1]
+    where, line = placed(scene, ranks[late]), usual_line(scene, ranks[late])
     return assessed(
         scene,
         "C23",
@@ -87,9 +88,10 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
                 "cuda",
                 pid,
                 tid,
-                f"{api}: this rank was the last {times} of {len(skew)} times",
+                f"{where}: this rank was the last {times} of {len(skew)} times",
                 total,
                 len(skew),
+                line,
             ),
         ),
         evidence=(
@@ -103,4 +105,5 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
         gain_ns=total,
         moments=calls["begin"][ranks[late][order]],
         count=len(skew),
+        line=line,
     )

@@ -17,6 +17,8 @@ NOT_ASKED = {
     "live": ("Lines are not looked for: start gputop without --lines off.",),
     "replay": ("This recording has no lines: record with --lines costly or all.",),
 }
+_STACK_ROWS = 3
+_BEHIND = " < "  # its caller
 _UNKNOWN = (
     "no line is known here: the calls that --lines asks for have one, of native code and of the Pythons that"
     " gputop check lists"
@@ -31,6 +33,7 @@ class LineUse:
         api: The function in which most of the time passes; OFF_CPU where most of it is waits.
         others: How many others the line calls.
         share: Of the time of all calls and waits whose line is known, 0 to 1.
+        frames: The stack of most of its time, from the innermost on; of waits none.
     """
 
     line: SourceLine
@@ -39,6 +42,7 @@ class LineUse:
     count: int
     sum_ns: int
     share: float
+    frames: tuple[SourceLine, ...] = ()
 
 
 def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
@@ -53,7 +57,8 @@ def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
     for line, entries in by_line.items():
         ns = sum(entry.sum_ns for entry in entries)
         count = sum(entry.count for entry in entries)
-        uses.append(LineUse(line, entries[0].api, len(entries) - 1, count, ns, ns / max(total, 1)))
+        share, others = ns / max(total, 1), len(entries) - 1
+        uses.append(LineUse(line, entries[0].api, others, count, ns, share, entries[0].frames))
     return tuple(sorted(uses, key=lambda use: (-use.sum_ns, use.line)))
 
 
@@ -101,7 +106,7 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
         return NOT_ASKED[mode]
     if row.unknown_lines:
         calls = f"{format_count(row.unknown_lines)} calls, and the line of none is known"
-        return (f"{calls}: gputop check says of which Pythons it is.",)
+        return (f"{calls}: gputop check says which Pythons' lines are known, and why others' are not.",)
     which = "call" if frame.lines == "all" else "sync, copy, allocation or graph call"
     return (f"No {which} ended in the last window.",)
 
@@ -125,7 +130,7 @@ class SourcePage:
     @property
     def title(self) -> str:
         """The line in words."""
-        return f"Source of {self.line.text()}" if self.line else "Source"
+        return escape_text(f"Source of {self.line.text()}") if self.line else "Source"
 
     @property
     def place(self) -> int:
@@ -148,12 +153,27 @@ class SourcePage:
             return []
         path = escape_text(self._source.path, ascii_only=glyphs.ascii)
         out: list[Line] = [((f" {clip(path, width - 2, glyphs.ellipsis)}", "dim"),)]
+        out += self._stack(frame, width, glyphs)
         if self._source.problem:
             return out
         if _is_newer(self._source, frame, self._row_of(frame)):
             doubt = "the file was changed after the program began: its lines may have moved"
             out.append(((f" {glyphs.warning} {doubt}", "warn"),))
         return [*out, ((f"    n/s  TIME/s {'LINE':>6}", "head"),)]
+
+    def _stack(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """What it calls on the way to CUDA, and who calls it."""
+        uses = line_uses(self._row_of(frame))
+        frames = next((use.frames for use in uses if use.line == self.line), ())
+        if len(frames) < 2:
+            return []
+        told = escape_text(_BEHIND.join(one.text() for one in frames), ascii_only=glyphs.ascii)
+        shown = wrap(told, max(width - 9, 8))
+        if len(shown) > _STACK_ROWS:
+            last = f"{clip(shown[_STACK_ROWS - 1], width - 11, '')} {glyphs.ellipsis}"
+            shown = [*shown[: _STACK_ROWS - 1], last]
+        heads = [" stack  ", *(" " * 8 for _ in shown[1:])]
+        return [((head, "dim"), (text, "value")) for head, text in zip(heads, shown, strict=True)]
 
     def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
         """The lines below the head; what they cost comes from a frame."""

@@ -80,7 +80,7 @@ class Panes:
         context = details.call_context(frame, None, self.glyphs)
         if placed.pane == "lines":
             title.append((f" of {who}", "dim"))
-            if row and row.lines and row.unknown_lines:
+            if row and (row.lines or row.waits) and row.unknown_lines:
                 title.append((f"  and {format_count(row.unknown_lines)} calls of unknown lines", "faint"))
             empty = lines.no_lines(frame, row, mode)
             return self._listed(self.lines, placed, context, title, empty, lambda _: "", focused)
