@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from probes import api, cookies, elf, sites
+from probes import api, cookies, elf, maps, sites
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
@@ -136,21 +136,10 @@ def mappings(pids: Iterable[int]) -> Iterator[Mapped]:
     """The mappings themselves, each library once for each process."""
     for pid in pids:
         seen: set[tuple[int, int]] = set()
-        try:
-            lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
-        except OSError:
-            continue
-        for line in lines:
-            columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
-            path = columns[-1].lstrip(" ")
-            if len(columns) < 6 or classify(file_name(path)) is None:
-                continue
-            major, minor = (int(number, 16) for number in columns[3].split(":"))
-            file = (os.makedev(major, minor), int(columns[4]))
-            if file not in seen:
-                seen.add(file)
-                start, end = (int(address, 16) for address in columns[0].split("-"))
-                yield Mapped(pid, (start, end), file, path)
+        for mapping in maps.read(pid, lambda _rights, path: classify(file_name(path)) is not None):
+            if mapping.file not in seen:
+                seen.add(mapping.file)
+                yield mapping
 
 
 def layer(mapping: Mapped) -> str:

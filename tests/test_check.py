@@ -252,8 +252,32 @@ def test_what_the_kernel_refuses_is_told_and_its_log_kept() -> None:
     assert section.details == ("R1 invalid",)
 
 
+KEPT = "/var/cache/x"
+LOADED = tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 5), cache=KEPT)
+
+
+@pytest.mark.parametrize(
+    ("trial", "status", "said"),
+    [
+        (replace(LOADED, cached=True), OK, f"load in 300 ms; an earlier start compiled them into {KEPT}"),
+        (LOADED, OK, f"probes compile and load in 300 ms; kept in {KEPT}"),
+        (replace(LOADED, cache_problem="it is full"), NOTE, "takes a second: it is full"),
+        (replace(LOADED, cache="", cache_problem="no home"), NOTE, "set HOME"),
+    ],
+)
+def test_whether_the_programs_are_kept_is_told(trial: tracing.Trial, status: str, said: str) -> None:
+    section = tracing.tracing_section(trial)
+    assert said in texts(section, status)
+    assert not section.blocks
+    assert [section.data[key] for key in ("cached", "cache", "cache_problem")] == [
+        trial.cached,
+        trial.cache,
+        trial.cache_problem,
+    ]
+
+
 def test_a_probe_that_never_fires_in_the_c_library_stops_live_tracing() -> None:
-    trial = tracing.Trial(True, 300.0, 8, libc=SelfHit("gnu_get_libc_version", 5, 0))
+    trial = tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 0))
     assert tracing.tracing_section(trial).blocks
     seen = replace(trial, libc=SelfHit("gnu_get_libc_version", 5, 5))
     assert not tracing.tracing_section(seen).blocks

@@ -13,7 +13,7 @@ import pytest
 from gputop.checks.native import find, native_section
 from gputop.lines import Line, Stacks
 from gputop.source import read_source
-from probes.frames import mappings
+from probes import maps
 from probes.frames.demangle import demangled
 from probes.frames.framepointers import Caller
 from probes.frames.mappings import Mappings, Moment
@@ -90,7 +90,7 @@ def test_what_may_have_been_replaced_unheard_is_unknown() -> None:
 def test_a_list_read_later_counts_only_if_nothing_was_loaded_since() -> None:
     now = [STATE]
     known = Mappings(lambda _pid: now[0])
-    entry = next(mapping for mapping in mappings.read_maps(ME) if mapping.file[1])
+    entry = next(mapping for mapping in maps.executable(ME) if mapping.file[1])
     assert known.find(Moment(ME, 5, STATE), entry.span[0]) == entry
     now[0] = (7, 1)
     assert known.find(Moment(ME, 6, (7, 2)), entry.span[0]) is None
@@ -149,7 +149,7 @@ def test_where_a_frame_pointer_leads_to_the_caller_is_what_readelf_reads(
 
 
 def _libc() -> Path:
-    return next(Path(one.path) for one in mappings.read_maps(ME) if re.search(r"/libc[.-][^/]*$", one.path))
+    return next(Path(one.path) for one in maps.executable(ME) if re.search(r"/libc[.-][^/]*$", one.path))
 
 
 def test_a_file_that_has_changed_tells_nothing(tmp_path: Path) -> None:

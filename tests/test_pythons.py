@@ -16,7 +16,7 @@ from conftest import skip_or_fail
 
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
-from probes import elf
+from probes import elf, libraries, maps
 from probes.frames import interpreter, late
 from probes.frames.layout import LAYOUTS
 
@@ -42,6 +42,8 @@ def running(program: Path, **env: str) -> Iterator[int]:
     """A process of this program, which waits for its input."""
     process = subprocess.Popen([program], stdin=subprocess.PIPE, env=os.environ | env)
     try:
+        while os.path.realpath(program) not in {mapping.path for mapping in maps.executable(process.pid)}:
+            time.sleep(0.01)  # exec has begun, and the program is not there yet
         yield process.pid
     finally:
         process.communicate(timeout=10)
@@ -136,7 +138,7 @@ def test_an_interpreter_whose_file_is_gone_is_read_all_the_same(tmp_path: Path) 
 def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "python3"
     shutil.copy("/bin/cat", copy)
-    monkeypatch.setattr(late.FileMapping, "reach", lambda self, pid: None)
+    monkeypatch.setattr(libraries, "file_of", lambda mapping: None)
     with running(copy) as pid:
         status, text = found(pid)
     assert (status, python.GONE in text) == (NOTE, True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from json_page import assert_documented
 
+from gputop import demo
 from gputop.commands.explain import evidence_of
 from gputop.demo.stories import STORIES
 from gputop.explain.build import explain
@@ -147,3 +148,21 @@ def test_json_and_its_documentation_agree(name: str) -> None:
     text = assert_documented(document)
     for level in ("proved", "strong", "hint"):
         assert f"`{level}`" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "source", "call"),
+    [
+        ("storm", "C15", "stories.py", "cuda.synchronize(stream)"),
+        ("dataloader-workers", "C04", "loaders.py", "next(batches)"),
+        ("dataloader-workers", "C08", "loaders.py", "next(batches)"),
+        ("redundant-to-device", "C05", "transfers.py", "torch.cuda(np.array("),
+    ],
+)
+def test_a_finding_names_the_line_that_is_in_the_demos_source(
+    name: str, cause: str, source: str, call: str
+) -> None:
+    found = next(one for one in explain(evidence(name)).findings if one.cause == cause)
+    assert found.line is not None
+    assert found.line.file.endswith(source)
+    assert call in (Path(str(demo.__file__)).parent / source).read_text().splitlines()[found.line.line - 1]

@@ -61,7 +61,7 @@ def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
     """Adds the interpreters of a process; a file that is only called like one where there is none else."""
     found: list[_File] = []
     for mapping in late.candidates(pid, chosen=chosen):
-        reached = mapping.reach(pid)
+        reached = libraries.file_of(mapping)
         if reached is None:
             shown = Interpreter(Path(mapping.path), mapping.path, (0, 0), GONE)
             found.append(files.setdefault(mapping.file, _File(shown, mapping.path)))

@@ -7,9 +7,8 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from probes import libraries
+from probes import libraries, maps
 from probes.frames.interpreter import Interpreter, may_be
 from probes.frames.layout import Layout, slot_of
 from probes.mmap_events import Mapped
@@ -28,21 +27,6 @@ class NoSlotError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FileMapping:
-    """A file that may be an interpreter, where its code is mapped."""
-
-    start: int
-    end: int
-    offset: int
-    file: tuple[int, int]
-    path: str
-
-    def reach(self, pid: int) -> tuple[Path, tuple[int, int]] | None:
-        """A path to this very file, with its device and inode; None when the process has ended."""
-        return libraries.file_of(Mapped(pid, (self.start, self.end), self.file, self.path))
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where an interpreter is in a process: what ``layout.PROCESS`` holds."""
 
@@ -51,17 +35,13 @@ class Place:
     inner: int = 0
 
 
-def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
+def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
     """The executable mappings of a process that may be its interpreter; none when it has ended.
 
     They have an interpreter's name. Where none has, the program may have one inside, if it uses CUDA or was
     ``chosen``: those of all processes are not read.
     """
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
-    except OSError:
-        return
-    mappings = [found for line in lines if (found := _mapping(line)) is not None]
+    mappings = [mapping for mapping in maps.executable(pid) if mapping.path.startswith("/")]
     names = [libraries.file_name(mapping.path) for mapping in mappings]
     if not any(map(may_be, names)) and (chosen or any(map(libraries.classify, names))):
         with contextlib.suppress(OSError):
@@ -70,18 +50,7 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[FileMapping]:
     yield from (mapping for mapping, name in zip(mappings, names, strict=True) if may_be(name))
 
 
-def _mapping(line: str) -> FileMapping | None:
-    columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
-    path = columns[-1].lstrip(" ")
-    if len(columns) < 6 or "x" not in columns[1] or not path.startswith("/"):
-        return None
-    start, end = (int(address, 16) for address in columns[0].split("-"))
-    major, minor = (int(number, 16) for number in columns[3].split(":"))
-    file = (os.makedev(major, minor), int(columns[4]))
-    return FileMapping(start, end, int(columns[2], 16), file, path)
-
-
-def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
+def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
     """Where its threads' states are, checked against all of them.
 
     Raises:
@@ -91,7 +60,7 @@ def locate(pid: int, interpreter: Interpreter, mapping: FileMapping) -> Place:
     """
     layout = interpreter.layout
     assert layout is not None
-    bias = mapping.start + interpreter.free_offset - mapping.offset - interpreter.code_free
+    bias = mapping.span[0] + interpreter.free_offset - mapping.offset - interpreter.code_free
     runtime = bias + interpreter.runtime
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import bpfcall, elf, libraries, procfs
+from probes import bpfcall, elf, libraries, maps, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
@@ -26,7 +26,7 @@ from probes.frames.layout import (
     row_bytes,
 )
 from probes.frames.loaders import Loaders
-from probes.frames.mappings import Mappings, State, read_maps
+from probes.frames.mappings import Mappings, State
 from probes.frames.native import Looks
 from probes.frames.programs import LinePrograms
 from probes.frames.resolver import Resolver, Stack
@@ -143,7 +143,7 @@ class Lines(Hears):
             return not self._ready.is_set()
         if not self._begun:
             self._begun = True
-            self._loaders.notice(read_maps(os.getpid()))
+            self._loaders.notice(maps.executable(os.getpid()))
             for path in self._pythons:
                 with contextlib.suppress(OSError):
                     self._file(path, str(path), _identity(path))
@@ -168,7 +168,7 @@ class Lines(Hears):
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
         if self._programs is None:
             return
-        self._loaders.notice(read_maps(pid))
+        self._loaders.notice(maps.executable(pid))
         now = time.monotonic()
         until, before = self._waiting.pop(pid, (now + _PATIENCE_S, ""))
         if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
@@ -185,7 +185,7 @@ class Lines(Hears):
         """Why the interpreter of a process is not known now, if there is one, and whether that may change."""
         why = ""
         for mapping in late.candidates(pid, chosen=not self._others.options.watch_all):
-            row = self._reach(pid, mapping)
+            row = self._reach(mapping)
             if isinstance(row, str):
                 return row, False
             if row is None and interpreter.may_be(libraries.file_name(mapping.path)):
@@ -215,14 +215,14 @@ class Lines(Hears):
         )
         return struct.unpack("<QQ", content) if content is not None else None
 
-    def _holds(self, row: int, mapping: late.FileMapping) -> bool:
+    def _holds(self, row: int, mapping: Mapped) -> bool:
         """Whether this mapping of the file is the one with the code."""
         place = self._rows[row].free_offset
-        return mapping.offset <= place < mapping.offset + mapping.end - mapping.start
+        return mapping.offset <= place < mapping.offset + mapping.span[1] - mapping.span[0]
 
-    def _reach(self, pid: int, mapping: late.FileMapping) -> int | str | None:
+    def _reach(self, mapping: Mapped) -> int | str | None:
         if mapping.file not in self._files:
-            found = mapping.reach(pid)
+            found = libraries.file_of(mapping)
             if found is None:
                 return None
             self._files[mapping.file] = self._file(found[0], mapping.path, found[1])

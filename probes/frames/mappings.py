@@ -9,13 +9,12 @@ Nothing is guessed: an address that neither answers for is unknown.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from probes import maps
 from probes.frames import interpreter
 from probes.mmap_events import Mapped
 
@@ -162,7 +161,7 @@ class Mappings:
             if begun:
                 return False
             if process.parent is None:
-                return any(map(_is_interpreter, read_maps(pid)))
+                return any(map(_is_interpreter, maps.executable(pid)))
             pid, time_ns = process.parent[0], min(process.parent[1], time_ns)
         return False
 
@@ -199,7 +198,7 @@ class Mappings:
         if process.read_state != moment.state:
             if self._state(moment.pid) != moment.state:
                 return None
-            read = read_maps(moment.pid)
+            read = maps.executable(moment.pid)
             if self._state(moment.pid) != moment.state:
                 return None
             process.read, process.read_state = read, moment.state
@@ -216,21 +215,3 @@ def _last(times: list[int], until_ns: int) -> int:
 
 def _is_interpreter(mapping: Mapped) -> bool:
     return interpreter.may_be(mapping.path.removesuffix(" (deleted)").rpartition("/")[2])
-
-
-def read_maps(pid: int) -> list[Mapped]:
-    """The executable mappings of a process; none when it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        columns = line.split(" ", 5)  # a file may be called anything; only a line's end is escaped
-        if len(columns) == 6 and "x" in columns[1]:
-            start, end = (int(address, 16) for address in columns[0].split("-"))
-            major, minor = (int(number, 16) for number in columns[3].split(":"))
-            file = (os.makedev(major, minor), int(columns[4]))
-            path = columns[5].lstrip(" ")
-            found.append(Mapped(pid, (start, end), file, path, int(columns[2], 16)))
-    return found
