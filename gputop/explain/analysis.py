@@ -8,7 +8,8 @@ import numpy as np
 
 from gputop.explain.chain import Leaves, Links, Walk
 from gputop.explain.evidence import Evidence
-from gputop.explain.gaps import Gaps, GpuTime
+from gputop.explain.estimate import Estimate, estimates
+from gputop.explain.gaps import Gaps, GpuTime, join
 from gputop.explain.ranges import Ints, expand
 
 
@@ -18,13 +19,14 @@ class AccountingError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Gaps, and where each instant of them went."""
+    """Gaps, proved and estimated, and where each instant of them went."""
 
     evidence: Evidence
     gpu: GpuTime
     gaps: Gaps
     leaves: Leaves
     links: Links
+    estimates: tuple[Estimate, ...] = ()
 
 
 def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
@@ -34,7 +36,9 @@ def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
         AccountingError: They do not.
     """
     gpu = GpuTime(evidence, stretch)
-    return Analysis(evidence, gpu, gpu.gaps, *walk(evidence, gpu.gaps))
+    estimated = tuple(estimates(evidence, gpu))
+    gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
+    return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
 
 
 def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:

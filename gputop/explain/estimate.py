@@ -1,0 +1,220 @@
+"""How long a GPU was idle although no call proves it: an estimate with its sources and its error.
+
+Two sources say how long the work of a GPU takes: NVML, which saw it (witness.py), and the program's own waits,
+from which the work of its kernels can be learned (learned.py). The queue of what the GPU was given
+(workqueue.py), run with these durations, says *when* it was idle: those intervals become gaps like the proved
+ones, and go down the same chain. Nothing of it is ever called proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.evidence import Evidence
+from gputop.explain.gaps import Gaps, GpuTime
+from gputop.explain.learned import Learned, learn
+from gputop.explain.ranges import Ints, Mask, covered, intersect, length
+from gputop.explain.witness import Witness, witness
+from gputop.explain.workqueue import Floats, Queue, queue_of
+
+SMALL_NS = 50_000  # shorter gaps are summed up, not followed one by one: a launch follows a launch
+AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
+WORTH_NS = 1_000_000  # less time than this is not worth an estimate
+_SAMPLE, _STRETCHES = 300_000, 16  # operations by which the durations are found, in so many stretches of time
+_ROUNDS = 14
+_USUAL_NS = 10_000.0  # what a kernel takes, to begin with
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One GPU's estimated idle time within the time of its span in which nothing is proved.
+
+    Attributes:
+        device: Its number.
+        idle_ns: Estimated idle time, beside what is proved.
+        error_ns: How far that may be off.
+        source: ``nvml``, ``learned`` or ``both``.
+        agrees: False where the two sources disagree: then nothing is more than a hint.
+        small_ns: Of ``idle_ns`` what lies in gaps that are too short to follow, by (thread's row).
+        gaps: The others.
+    """
+
+    device: int
+    idle_ns: int
+    error_ns: int
+    source: str
+    agrees: bool
+    busy_share: float | None
+    small_ns: dict[int, int]
+    gaps: Gaps
+
+
+def estimates(evidence: Evidence, gpu: GpuTime) -> list[Estimate]:
+    """One for each GPU about whose unknown time something can be said."""
+    found = [_of_device(evidence, gpu, span.device) for span in gpu.spans]
+    return [one for one in found if one is not None]
+
+
+def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None:
+    span = next(span for span in gpu.spans if span.device == device)
+    unknown = gpu.unknown[device]
+    open_ns = length(*unknown)
+    if open_ns < WORTH_NS:
+        return None
+    queue = queue_of(evidence, gpu, device)
+    if not len(queue):
+        return None
+    seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
+    model = _Model(queue, unknown, learn(gpu, device, queue))
+    told = _told(gpu, device, span.begin, span.end, seen, model, open_ns)
+    if told is None:
+        return None
+    idle_ns, error_ns, source, agrees = told
+    begin, end = model.pieces(model.fitted(idle_ns))
+    small, gaps = _gaps(queue, device, begin, end)
+    total = int((end - begin).sum())
+    busy = seen.busy if seen is not None else None
+    return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps)
+
+
+def _told(
+    gpu: GpuTime,
+    device: int,
+    low: int,
+    high: int,
+    seen: Witness | None,
+    model: _Model,
+    open_ns: int,
+) -> tuple[int, int, str, bool] | None:
+    """(idle time within the unknown, its error, who says so, whether all who say something agree)."""
+    by_nvml = None
+    if seen is not None:
+        mine = (gpu.gaps.device == device) & ~gpu.gaps.estimated
+        gone = int((gpu.gaps.end - gpu.gaps.begin)[mine].sum())
+        # NVML counts kernels; what was neither a kernel nor a copy was idle
+        idle = (high - low) * (1 - seen.busy) - gone - _aside(gpu, device) - model.copies_ns
+        by_nvml = min(max(idle, 0.0), open_ns), seen.error * (high - low)
+    by_work = model.learned_idle()
+    if by_nvml is None:
+        return None if by_work is None else (int(by_work[0]), int(by_work[1]), "learned", True)
+    if by_work is None:
+        return int(by_nvml[0]), int(by_nvml[1]), "nvml", True
+    apart = abs(by_nvml[0] - by_work[0])
+    agrees = apart <= by_nvml[1] + by_work[1] + AGREE * (high - low)
+    if not agrees:
+        return int(by_nvml[0]), int(max(apart, by_nvml[1])), "nvml", False
+    # each counts by how sure it is
+    trust = [1 / max(error, 1.0) ** 2 for _idle, error in (by_nvml, by_work)]
+    idle = (trust[0] * by_nvml[0] + trust[1] * by_work[0]) / sum(trust)
+    return int(idle), int(max(min(by_nvml[1], by_work[1]), apart / 2)), "both", True
+
+
+def _aside(gpu: GpuTime, device: int) -> int:
+    """Start-up and first uses within the span: taken for idle."""
+    return next(span.outside_ns for span in gpu.spans if span.device == device)
+
+
+class _Model:
+    """The queue with durations, and what of its idle time lies in the unknown.
+
+    Attributes:
+        copies_ns: Time in which copies and fills run in the unknown, and no kernel.
+    """
+
+    def __init__(self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None) -> None:
+        self.queue, self.unknown, self.learned = queue, unknown, learned
+        self._part, self._part_unknown = _sample(queue, unknown)
+        whole = length(*unknown)
+        self._weight = whole / max(length(*self._part_unknown), 1)
+        # idle time within the unknown if kernels took no time at all: what is left are copies
+        least = self._inside(_USUAL_NS, 0.0)
+        self.copies_ns = max(whole - int(least * self._weight), 0)
+
+    def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
+        """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
+        kernels = np.full(len(queue), usual)
+        if self.learned is not None:
+            kernels = self.learned.durations(queue.kind, usual)
+        return np.where(queue.kernel, kernels * scale, queue.fixed)
+
+    def _inside(self, usual: float, scale: float) -> int:
+        """Idle time within the unknown of the sample."""
+        idle = self._part.idle(self._durations(self._part, usual, scale=scale))
+        return int(covered(idle, *self._part_unknown).sum())
+
+    def fitted(self, idle_ns: int) -> Floats:
+        """Durations with which the queue is idle for so long within the unknown."""
+        usual = self._usual()
+        scale = _bisect(lambda one: self._inside(usual, one), idle_ns / self._weight)
+        return self._durations(self.queue, usual, scale=scale)
+
+    def _usual(self) -> float:
+        return self.learned.usual_ns if self.learned is not None else _USUAL_NS
+
+    def pieces(self, duration: Floats) -> tuple[Ints, Ints]:
+        """The idle intervals within the unknown."""
+        return intersect(self.queue.idle(duration), self.unknown)
+
+    def learned_idle(self) -> tuple[float, float] | None:
+        """(idle time within the unknown, its error) by what was learned; None where that is too little."""
+        if self.learned is None or not self.learned.enough(self.queue, self.unknown):
+            return None
+        usual, error = self.learned.usual_ns, self.learned.error
+        idle = [
+            self._weight * self._inside(usual, scale)
+            for scale in (1.0, 1 + error, 1 / (1 + error))
+        ]
+        return idle[0], max(abs(idle[1] - idle[0]), abs(idle[2] - idle[0]))
+
+
+def _sample(queue: Queue, unknown: tuple[Ints, Ints]) -> tuple[Queue, tuple[Ints, Ints]]:
+    """Of a long queue some stretches of time, evenly spread, and what is unknown in them."""
+    if len(queue) <= _SAMPLE:
+        return queue, unknown
+    low, high = int(queue.ready.min()), int(queue.ready.max())
+    begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
+    end = begin + int((high - low) / _STRETCHES * _SAMPLE / len(queue))
+    place = np.searchsorted(begin, queue.ready, side="right") - 1
+    chosen = np.flatnonzero((place >= 0) & (queue.ready < end[np.maximum(place, 0)]))
+    return queue.take(chosen), intersect(unknown, (begin, end))
+
+
+def _bisect(idle: Callable[[float], int], goal: float) -> float:
+    """The scale of the durations at which the idle time, which falls with it, meets the goal."""
+    low, high = -10.0, 14.0  # powers of two
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if idle(2.0**middle) > goal:
+            low = middle
+        else:
+            high = middle
+    return float(2.0 ** ((low + high) / 2))
+
+
+def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[dict[int, int], Gaps]:
+    """(short ones by thread, the others): each belongs to the thread that gave the next operation."""
+    order = np.argsort(queue.ready, kind="stable")
+    closer = np.searchsorted(queue.ready[order], begin, side="right")
+    known = closer < len(order)
+    closer, begin, end = order[closer[known]], begin[known], end[known]
+    opener = order[np.maximum(np.searchsorted(queue.ready[order], begin, side="right") - 1, 0)]
+    short: Mask = end - begin < SMALL_NS
+    small: dict[int, int] = {}
+    for thread in np.unique(queue.thread[closer[short]]).tolist():
+        mine = short & (queue.thread[closer] == thread)
+        small[thread] = int((end - begin)[mine].sum())
+    long = ~short
+    never = np.zeros(int(np.count_nonzero(long)), np.bool_)
+    return small, Gaps(
+        begin=begin[long],
+        end=end[long],
+        device=np.full(len(never), device, np.int64),
+        opener=queue.row[opener[long]],
+        closer=queue.row[closer[long]],
+        thread=queue.thread[closer[long]],
+        proved=never,
+        estimated=~never,
+    )
