@@ -28,6 +28,11 @@ class Analysis:
     links: Links
     estimates: tuple[Estimate, ...] = ()
 
+    @property
+    def estimated(self) -> bool:
+        """Whether every GPU has an estimate of its idle time."""
+        return bool(self.gpu.spans) and len(self.estimates) == len(self.gpu.spans)
+
 
 def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
     """Finds the gaps in a stretch of time and explains each; its leaves sum up to it, to the nanosecond.

@@ -20,12 +20,22 @@ from gputop.explain.ranges import Ints, Mask, covered, intersect, length
 from gputop.explain.witness import Witness, witness
 from gputop.explain.workqueue import Floats, Queue, queue_of
 
-SMALL_NS = 50_000  # shorter gaps are summed up, not followed one by one: a launch follows a launch
+SMALL_NS, MOST_GAPS = 5_000, 20_000  # shorter gaps, and the shortest beyond so many, are summed up, not followed
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
 _SAMPLE, _STRETCHES = 300_000, 16  # operations by which the durations are found, in so many stretches of time
 _ROUNDS = 14
 _USUAL_NS = 10_000.0  # what a kernel takes, to begin with
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """Gaps that are too short to be followed one by one, as columns."""
+
+    begin: Ints
+    end: Ints
+    closer: Ints
+    thread: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,8 @@ class Estimate:
         error_ns: How far that may be off.
         source: ``nvml``, ``learned`` or ``both``.
         agrees: False where the two sources disagree: then nothing is more than a hint.
-        small_ns: Of ``idle_ns`` what lies in gaps that are too short to follow, by (thread's row).
+        busy_share: What NVML saw: the share of the span in which a kernel ran, None where it said nothing.
+        small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
         gaps: The others.
     """
 
@@ -48,7 +59,7 @@ class Estimate:
     source: str
     agrees: bool
     busy_share: float | None
-    small_ns: dict[int, int]
+    small: Small
     gaps: Gaps
 
 
@@ -75,7 +86,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None
     idle_ns, error_ns, source, agrees = told
     begin, end = model.pieces(model.fitted(idle_ns))
     small, gaps = _gaps(queue, device, begin, end)
-    total = int((end - begin).sum())
+    total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
     return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps)
 
@@ -194,27 +205,32 @@ def _bisect(idle: Callable[[float], int], goal: float) -> float:
     return float(2.0 ** ((low + high) / 2))
 
 
-def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[dict[int, int], Gaps]:
-    """(short ones by thread, the others): each belongs to the thread that gave the next operation."""
+def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gaps]:
+    """(short ones, the others): each belongs to the thread that gave the next operation."""
     order = np.argsort(queue.ready, kind="stable")
-    closer = np.searchsorted(queue.ready[order], begin, side="right")
-    known = closer < len(order)
-    closer, begin, end = order[closer[known]], begin[known], end[known]
-    opener = order[np.maximum(np.searchsorted(queue.ready[order], begin, side="right") - 1, 0)]
-    short: Mask = end - begin < SMALL_NS
-    small: dict[int, int] = {}
-    for thread in np.unique(queue.thread[closer[short]]).tolist():
-        mine = short & (queue.thread[closer] == thread)
-        small[thread] = int((end - begin)[mine].sum())
-    long = ~short
-    never = np.zeros(int(np.count_nonzero(long)), np.bool_)
+    place = np.searchsorted(queue.ready[order], begin, side="right")
+    known = place < len(order)
+    place, begin, end = place[known], begin[known], end[known]
+    closer, opener = order[place], order[np.maximum(place - 1, 0)]
+    long = _followed(end - begin)
+    row, thread = queue.row[closer], queue.thread[closer]
+    small = Small(begin[~long], end[~long], row[~long], thread[~long])
+    every = np.ones(int(np.count_nonzero(long)), np.bool_)
     return small, Gaps(
         begin=begin[long],
         end=end[long],
-        device=np.full(len(never), device, np.int64),
+        device=np.full(len(every), device, np.int64),
         opener=queue.row[opener[long]],
-        closer=queue.row[closer[long]],
-        thread=queue.thread[closer[long]],
-        proved=never,
-        estimated=~never,
+        closer=row[long],
+        thread=thread[long],
+        proved=~every,
+        estimated=every,
     )
+
+
+def _followed(length_ns: Ints) -> Mask:
+    """The longest gaps, as many as are followed one by one."""
+    long: Mask = length_ns >= SMALL_NS
+    if np.count_nonzero(long) > MOST_GAPS:
+        long &= length_ns >= np.partition(length_ns, len(length_ns) - MOST_GAPS)[len(length_ns) - MOST_GAPS]
+    return long

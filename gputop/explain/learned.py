@@ -17,7 +17,7 @@ from gputop.explain.gaps import GpuTime
 from gputop.explain.ranges import Ints, Mask, covered
 from gputop.explain.workqueue import Floats, Queue
 
-FEWEST = 3  # waits that a kernel must have had a part in
+FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
 MOST_OPERATIONS = 300_000  # by which durations are learned
 NEAR_NS = 60_000  # a wait that ended this short before the proof is what proved it
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
@@ -77,7 +77,7 @@ def learn(gpu: GpuTime, device: int, queue: Queue) -> Learned | None:
         return None
     part = queue.take(np.arange(min(len(queue), MOST_OPERATIONS)))
     waits = _waits(gpu, device, part)
-    if np.count_nonzero(waits.exact) < FEWEST:
+    if np.count_nonzero(waits.exact) < WAITS:
         return None
     kinds = int(queue.kind.max()) + 1
     log = np.full(kinds, np.log(_FIRST_NS))
@@ -86,7 +86,7 @@ def learn(gpu: GpuTime, device: int, queue: Queue) -> Learned | None:
         _correct(log, part, waits, ratio, first)
     ratio, first = _compare(part, np.exp(log), waits)
     exact = waits.exact & (first <= waits.last)
-    if np.count_nonzero(exact) < FEWEST:
+    if np.count_nonzero(exact) < WAITS:
         return None
     error = float(np.median(np.abs(np.log(ratio[exact]))))
     measured = _measured(part, waits, first, kinds)

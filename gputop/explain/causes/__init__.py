@@ -7,6 +7,7 @@ from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.inputs import PREPARED, TINY_COPIES
 from gputop.explain.causes.kernel import DISK, MEMORY, NETWORK
 from gputop.explain.causes.loaders import COMPUTING, FAULTS, ON_DISK, STARVED
+from gputop.explain.causes.overhead import LAUNCHES, STAGED
 from gputop.explain.causes.reads import EXPLICIT, PRINTS, SCALAR, TENSOR
 from gputop.explain.causes.scheduling import LATE_RETURN, LOCK, PREEMPTED, THROTTLE
 
@@ -28,8 +29,10 @@ CATALOGUE: tuple[Cause, ...] = (
     MEMORY,
     PRINTS,
     TINY_COPIES,
+    STAGED,
     PREPARED,
     SCALAR,
     TENSOR,
     EXPLICIT,
+    LAUNCHES,
 )

@@ -71,6 +71,7 @@ class Cause:
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
             ``waiter`` names the opener and the line at which the thread that feeds the GPU was blocked after.
+        fault: Whether it is something to change; else it is no finding, however long it takes.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
 
@@ -83,6 +84,7 @@ class Cause:
     more: Callable[[Claim], int] = lambda _claim: 0
     culprit: str = "opener"
     crowded: bool = False
+    fault: bool = True
 
 
 def bursts(times: Ints, least: int, within_ns: int) -> Mask:

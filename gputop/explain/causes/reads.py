@@ -42,7 +42,7 @@ def _tensor(scene: Scene, free: Mask) -> Mask:
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gaps.opener[scene.leaves.gap] >= 0)
+    return free & own_work(scene) & (scene.gaps.opener[scene.leaves.gap] >= 0) & ~scene.estimated
 
 
 def _advise_scalar(claim: Claim) -> tuple[str, ...]:

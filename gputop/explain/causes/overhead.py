@@ -1,0 +1,80 @@
+"""C06 and C04 where it is estimated how long the GPU was idle: it waits for launches, or for staged copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes.cause import Cause, Claim, Level
+from gputop.explain.causes.reads import own_work
+from gputop.explain.ranges import Mask
+from gputop.explain.scene import BIG_COPY, H2D, Scene
+from gputop.format import format_bytes, format_ns
+
+LONG_NS = 1_000_000  # usually between two launches: no call takes Python so long, so the program does other work
+
+
+def _launches(scene: Scene, free: Mask) -> Mask:
+    """What the submitting thread does between one piece of work and the next, which is no input."""
+    return free & scene.estimated & (own_work(scene) | _launching(scene))
+
+
+def _launching(scene: Scene) -> Mask:
+    return scene.own & scene.in_closer & scene.inside(Group.LAUNCH, Group.SET, Group.GRAPH)
+
+
+def _staged(scene: Scene, free: Mask) -> Mask:
+    """Inside a copy to the device that is large and not from page-locked memory, as far as was seen."""
+    calls, closer = scene.evidence.calls, np.maximum(scene.gaps.closer, 0)
+    if not len(calls) or not len(scene.gaps):
+        return scene.mask()
+    pinned = scene.analysis.gpu.ranges.pinned(
+        calls["pid"][closer], calls["aux"][closer], calls["begin"][closer]
+    )
+    copies = scene.gap_facts.sent_bytes >= BIG_COPY
+    copies &= (scene.gaps.closer >= 0) & (calls["direction"][closer] == H2D) & ~pinned
+    return free & scene.estimated & scene.own & scene.in_closer & copies[scene.leaves.gap]
+
+
+def _advise_launches(claim: Claim) -> tuple[str, ...]:
+    usual = float(np.median(scene_gaps(claim)))
+    if usual >= LONG_NS:
+        return (
+            f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
+            "another process, do it less often, or do it after the launches of the next step",
+        )
+    return (
+        "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused "
+        "optimizers (fused=True) and kernels, or a larger batch",
+    )
+
+
+def scene_gaps(claim: Claim) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The time that a claim takes of each of its gaps, ns."""
+    return claim.scene.gap_ns(claim.leaves)[claim.gaps]
+
+
+def _advise_staged(claim: Claim) -> tuple[str, ...]:
+    size = int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
+    return (
+        f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
+        "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)",
+    )
+
+
+LAUNCHES = Cause(
+    "C06",
+    "CPU overhead: the host launches more slowly than the GPU works",
+    _launches,
+    _advise_launches,
+    lambda _claim: Level.STRONG,
+    culprit="closer",
+)
+STAGED = Cause(
+    "C04",
+    "copies to the device from pageable memory",
+    _staged,
+    _advise_staged,
+    lambda _claim: Level.STRONG,
+    culprit="closer",
+)
