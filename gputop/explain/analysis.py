@@ -8,9 +8,9 @@ import numpy as np
 
 from gputop.explain.chain import Leaves, Links, Walk
 from gputop.explain.evidence import Evidence
-from gputop.explain.estimate import Estimate, estimates
+from gputop.explain.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.gaps import Gaps, GpuTime, join
-from gputop.explain.ranges import Ints, expand
+from gputop.explain.ranges import Ints, expand, length
 
 
 class AccountingError(AssertionError):
@@ -31,7 +31,9 @@ class Analysis:
     @property
     def estimated(self) -> bool:
         """Whether every GPU has an estimate of its idle time."""
-        return bool(self.gpu.spans) and len(self.estimates) == len(self.gpu.spans)
+        told = {one.device for one in self.estimates}
+        rest = [span.device for span in self.gpu.spans if span.device not in told]
+        return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
 
 
 def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:

@@ -14,6 +14,7 @@ from gputop.explain.coverage import contradictions, strangers
 from gputop.explain.diagnosis import diagnose
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome, find
+from gputop.explain.gains import what_if, with_gains
 from gputop.explain.gaps import GpuTime
 from gputop.explain.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.scene import Scene
@@ -54,7 +55,7 @@ def examine(
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
     outcome = find(scene, scale, coverage=coverage)
-    findings = list(outcome.findings)
+    findings = with_gains(scene, outcome)
     for assess in ASSESSMENTS:
         findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
@@ -81,6 +82,7 @@ def examine(
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
+        what_if=what_if(scene, outcome, findings),
         storms=storms(scene),
         cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,

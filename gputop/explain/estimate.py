@@ -15,13 +15,14 @@ import numpy as np
 
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime
-from gputop.explain.learned import Learned, learn
+from gputop.explain.learned import Learned, as_waited, learn
 from gputop.explain.ranges import Ints, Mask, covered, intersect, length
 from gputop.explain.witness import Witness, witness
 from gputop.explain.workqueue import Floats, Queue, queue_of
 
 SMALL_NS, MOST_GAPS = 5_000, 20_000  # shorter gaps, and the shortest beyond so many, are summed up, not followed
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
+LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
 _SAMPLE, _STRETCHES = 300_000, 16  # operations by which the durations are found, in so many stretches of time
 _ROUNDS = 14
@@ -51,6 +52,7 @@ class Estimate:
         busy_share: What NVML saw: the share of the span in which a kernel ran, None where it said nothing.
         small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
         gaps: The others.
+        queue, duration_ns: What the GPU was given, and how long each of it took as far as one can tell.
     """
 
     device: int
@@ -61,6 +63,8 @@ class Estimate:
     busy_share: float | None
     small: Small
     gaps: Gaps
+    queue: Queue
+    duration_ns: Floats
 
 
 def estimates(evidence: Evidence, gpu: GpuTime) -> list[Estimate]:
@@ -84,11 +88,12 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None
     if told is None:
         return None
     idle_ns, error_ns, source, agrees = told
-    begin, end = model.pieces(model.fitted(idle_ns))
+    duration = model.known() if source == "learned" else model.fitted(idle_ns, error_ns)
+    begin, end = model.pieces(duration)
     small, gaps = _gaps(queue, device, begin, end)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
-    return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps)
+    return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps, queue, as_waited(gpu, device, queue, duration))
 
 
 def _told(
@@ -156,10 +161,19 @@ class _Model:
         idle = self._part.idle(self._durations(self._part, usual, scale=scale))
         return int(covered(idle, *self._part_unknown).sum())
 
-    def fitted(self, idle_ns: int) -> Floats:
-        """Durations with which the queue is idle for so long within the unknown."""
-        usual = self._usual()
-        scale = _bisect(lambda one: self._inside(usual, one), idle_ns / self._weight)
+    def known(self) -> Floats:
+        """The durations that are learned."""
+        return self._durations(self.queue, self._usual(), scale=1.0)
+
+    def fitted(self, idle_ns: int, error_ns: int) -> Floats:
+        """Durations with which the queue is idle for so long within the unknown.
+
+        Those that are learned stay as they are where that is near enough.
+        """
+        usual, goal = self._usual(), idle_ns / self._weight
+        if self.learned is not None and abs(self._inside(usual, 1.0) - goal) * self._weight <= error_ns:
+            return self.known()
+        scale = _bisect(lambda one: self._inside(usual, one), goal)
         return self._durations(self.queue, usual, scale=scale)
 
     def _usual(self) -> float:
@@ -173,7 +187,7 @@ class _Model:
         """(idle time within the unknown, its error) by what was learned; None where that is too little."""
         if self.learned is None or not self.learned.enough(self.queue, self.unknown):
             return None
-        usual, error = self.learned.usual_ns, self.learned.error
+        usual, error = self.learned.usual_ns, max(self.learned.error, LEAST_ERROR)
         idle = [
             self._weight * self._inside(usual, scale)
             for scale in (1.0, 1 + error, 1 / (1 + error))

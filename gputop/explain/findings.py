@@ -34,6 +34,7 @@ class Outcome:
     """What the gaps gave.
 
     Attributes:
+        claims: What each finding rests on.
         small_ns: Explained, but too little or too rare.
         cause: The catalogue's row of the cause that took each leaf, -1 for none.
         unexplained_ns: The chain did not lead to a cause.
@@ -44,6 +45,7 @@ class Outcome:
     small_ns: int
     unexplained_ns: int
     cause: Ints
+    claims: tuple[tuple[Cause, Claim], ...] = ()
 
 
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
@@ -52,6 +54,7 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         max(LEAST_SHARE * span_ns, LEAST_NS), max(SUPPOSED_SHARE * span_ns, LEAST_NS, _doubt(scene))
     )
     findings: list[Finding] = []
+    claims: list[tuple[Cause, Claim]] = []
     events: list[Event] = []
     small = 0
     owner, early = owners(scene), possible(scene)
@@ -64,13 +67,15 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
             mine = taken & (processes[scene.leaves.gap] == pid)
             more = short.pop((number, pid), 0)
-            finding, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, more, coverage=coverage)
+            finding, claim, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, more, coverage=coverage)
             events += lonely
             small += rest
             if finding is not None:
+                claims.append((cause, claim))
                 findings.append(replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0))))
     small += sum(short.values())
-    return Outcome(tuple(findings), tuple(events), small, int(scene.ns[owner < 0].sum()), owner)
+    rest = int(scene.ns[owner < 0].sum())
+    return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,8 @@ def _doubt(scene: Scene) -> float:
 
 def _judge(
     scene: Scene, cause: Cause, mine: Column, least: _Least, slack_ns: Ints, short_ns: int, *, coverage: bool
-) -> tuple[Finding | None, list[Event], int]:
-    """(the finding if it repeats and is worth it, gaps that stand alone, what is neither).
+) -> tuple[Finding | None, Claim, list[Event], int]:
+    """(the finding if it repeats and is worth it, what repeats, gaps that stand alone, what is neither).
 
     ``short_ns`` are gaps too short to be among these that belong to the cause, too.
     """
@@ -106,9 +111,9 @@ def _judge(
     sure = int(scene.ns[claim.leaves & ~scene.estimated].sum())
     worth = sure >= least.proved or claim.ns + short_ns >= least.supposed
     if len(claim.gaps) < LEAST_GAPS or not worth:
-        return None, events, int(per_gap.sum()) - told + short_ns
+        return None, claim, events, int(per_gap.sum()) - told + short_ns
     finding = _finding(cause, claim, slack_ns, short_ns, coverage=coverage)
-    return finding, events, int(per_gap.sum()) - claim.ns - told
+    return finding, claim, events, int(per_gap.sum()) - claim.ns - told
 
 
 def _lonely(ns: Ints) -> Column:

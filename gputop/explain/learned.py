@@ -49,7 +49,7 @@ class Learned:
         return known[np.where(kind >= 0, kind, len(self.ns))]
 
     def enough(self, queue: Queue, unknown: tuple[Ints, Ints]) -> bool:
-        """Whether nearly all kernels given in the unknown time are learned, by their time."""
+        """Whether nearly all kernels given in the unknown time are learned."""
         if self.error > WORST or not len(unknown[0]):
             return False
         place = np.searchsorted(unknown[1], queue.ready, side="right")
@@ -58,8 +58,7 @@ class Learned:
         kinds = queue.kind[inside]
         if not len(kinds) or (kinds < 0).any():
             return False
-        time = self.ns[kinds]
-        return bool(time[self.measured[kinds]].sum() >= COVERED * time.sum())
+        return bool(np.count_nonzero(self.measured[kinds]) >= COVERED * len(kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,18 @@ def learn(gpu: GpuTime, device: int, queue: Queue) -> Learned | None:
     return Learned(times, measured, error, usual)
 
 
+def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floats:
+    """Durations that agree with every proof and every wait: what a wait waited for took until its end."""
+    real = queue.real(duration)
+    waits = _waits(gpu, device, queue)
+    last, at = waits.last[waits.exact], waits.at[waits.exact]
+    if not len(last):
+        return real
+    end = np.minimum(queue.ends(duration)[last], queue.limit[last])
+    real[last] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
+    return real
+
+
 def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     """The proofs that end a part of the queue; exact where work was there until just before."""
     last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False))
@@ -102,6 +113,10 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     known = at < np.int64(1) << 62
     last, at = last[known], at[known]
     exact = covered(gpu.pending(device), at - NEAR_NS, at) > 0
+    # a copy that was waited for alone says nothing about kernels
+    kernels = np.append(0, np.cumsum(queue.kernel))
+    head = np.searchsorted(queue.group, queue.group[last])
+    exact &= kernels[last + 1] > kernels[head]
     return _Waits(last, at, exact)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
-from gputop.explain.report import Diagnosis, Event, Finding, Link, Range, Report
+from gputop.explain.report import Diagnosis, Event, Finding, Link, Range, Report, WhatIf
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.lines import line_json
 
@@ -51,6 +52,10 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "outside_ns": report.outside_ns,
         "events": [_event_json(event) for event in report.events],
         "findings": [_finding_json(finding) for finding in report.findings],
+        "what_if": [
+            {"cause": one.cause, "step_before_ns": one.before_ns, "step_after_ns": one.after_ns}
+            for one in report.what_if
+        ],
         "storms": [
             {
                 "pid": storm.pid,
@@ -153,6 +158,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
         )
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
+    if len(report.what_if) > 1 or (report.what_if and len(report.findings) == 1):
+        lines += ["", *_wrapped(_what_if_text(report.what_if), width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
@@ -182,6 +189,12 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
         moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
         lines.append(f"   worst at {moments} s (gputop replay --at)")
     return lines
+
+
+def _what_if_text(steps: Sequence[WhatIf]) -> str:
+    """``A step without C12: 78.0ms to 31.0ms; then without C04: to 12.0ms``."""
+    parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in steps]
+    return f"A step takes {format_ns(steps[0].before_ns)}. As the run replays without {', then without '.join(parts)}."
 
 
 def _loss_text(loss: Range) -> str:

@@ -77,6 +77,15 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a step takes before and after a cause is gone, ns; those told before it are gone already."""
+
+    cause: str
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A long gap that did not repeat; ``time_ns`` since the start of the recording."""
 
@@ -187,6 +196,7 @@ class Report:
         small_ns: Explained gaps that are too small or too few for a finding.
         unexplained_ns: Proved idle time of which the chain does not say why.
         unknown_ns: Gaps that are not counted because a record is missing in them.
+        what_if: The step without the first finding, without the first two, and so on.
         coverage: False when NVML contradicts the proofs: then some work is invisible.
         notes: What cannot be known here.
     """
@@ -202,6 +212,7 @@ class Report:
     outside_ns: int
     events: tuple[Event, ...]
     findings: tuple[Finding, ...]
+    what_if: tuple[WhatIf, ...]
     storms: tuple[StormCost, ...]
     cpu_waits: tuple[tuple[int, int], ...]
     small_ns: int

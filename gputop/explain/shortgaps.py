@@ -27,7 +27,7 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
     launches, copies = CATALOGUE.index(LAUNCHES), CATALOGUE.index(TINY_COPIES)
     for estimate in scene.analysis.estimates:
         small = estimate.small
-        length, sends = small.end - small.begin, _sends(scene, small)
+        length, sends = small.end - small.begin, ends_with_copy(scene, small)
         pids = scene.evidence.threads.pid[small.thread]
         for pid in np.unique(pids).tolist():
             mine = pids == pid
@@ -43,7 +43,7 @@ def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> No
         found[cause, pid] = found.get((cause, pid), 0) + ns
 
 
-def _sends(scene: Scene, small: Small) -> Mask:
+def ends_with_copy(scene: Scene, small: Small) -> Mask:
     """Which of them end with a copy to the device."""
     calls = scene.evidence.calls
     if not len(calls):

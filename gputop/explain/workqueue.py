@@ -85,6 +85,13 @@ class Queue:
         ends: Ints = (reach + total - own) * UNIT_NS + base
         return ends
 
+    def real(self, duration: Floats) -> Floats:
+        """What each operation takes, ns, of a given duration once the proofs are heeded."""
+        end = np.minimum(self.ends(duration), self.limit)
+        before = np.append(0, end[:-1])
+        before[np.append(True, self.group[1:] != self.group[:-1])] = 0
+        return np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
         """Disjoint intervals, in order, in which no stream has an operation under way."""
         end = np.minimum(self.ends(duration), self.limit)

@@ -76,5 +76,6 @@ STAGED = Cause(
     _staged,
     _advise_staged,
     lambda _claim: Level.STRONG,
+    calls_go=frozenset({"sends"}),
     culprit="closer",
 )
