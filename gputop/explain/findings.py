@@ -67,12 +67,16 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
             mine = taken & (processes[scene.leaves.gap] == pid)
             more = short.pop((number, pid), 0)
-            finding, claim, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, more, coverage=coverage)
+            finding, claim, lonely, rest = _judge(
+                scene, cause, mine, least, early.left_ns, more, coverage=coverage
+            )
             events += lonely
             small += rest
             if finding is not None:
                 claims.append((cause, claim))
-                findings.append(replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0))))
+                findings.append(
+                    replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0)))
+                )
     small += sum(short.values())
     rest = int(scene.ns[owner < 0].sum())
     return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
@@ -190,7 +194,9 @@ def _loss(
         level = Level.STRONG if level == Level.PROVED else level
     elif level == Level.PROVED:
         lower = sure
-    estimates = [one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())]
+    estimates = [
+        one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
+    ]
     if not estimates:
         return level, Range(lower, assumed + slack)
     if not all(one.agrees for one in estimates) and assumed < 0.5 * total:
