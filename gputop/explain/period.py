@@ -25,10 +25,12 @@ FEWEST = 4  # repetitions
 BETWEEN = 1 / 3  # what lies between steps, an evaluation now and then, is at most this part of everything,
 WHOLE = 0.3  # and a step holds at least this part of the kinds of things that recur
 DEVIATES = 0.85  # a part with an input that shares less than this with the others is where a step begins
-INPUT_BYTES_FACTOR = 2  # an input is preferred for where a step begins
+_INPUT = 2  # an input is preferred for where a step begins
 _PIECES, _PIECE, _LONG = 4, 24_000, 300_000  # operations that are looked at to choose
 _PAUSE = 0.05  # no single pause weighs more than this part of the time
 _CANDIDATES, _PER_COUNT, _SPREAD = 30, 3, 1.05
+_INNER = 1.5  # an inner loop comes so many times as often
+_LAUNCHES = (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE)
 _TABLE = 8_000_000  # cells
 _RARE = 1024  # kinds that are told apart
 
@@ -63,7 +65,9 @@ class _Sample:
     work: npt.NDArray[np.uint8]
     spent: Floats
     pause: Floats
+    waited: Mask
     piece: Ints
+    launches: bool  # the process launches kernels
 
     def __len__(self) -> int:
         return len(self.symbol)
@@ -85,13 +89,13 @@ class _Tried:
     alike: Floats  # of each part, how much it shares with what is usual
 
 
-def choose(sequence: Sequence) -> Cut | None:
-    """The way that fits; None when the sequence repeats nothing."""
+def choose(sequence: Sequence, *, launches: bool) -> Cut | None:
+    """The way that fits; None when the sequence repeats nothing. With ``launches``, copies alone are no step."""
     size = len(sequence)
     if size < FEWEST:
         return None
     for pieces, each in ((_PIECES, _PIECE), (1, _LONG)):
-        sample = _sample(sequence, pieces, each)
+        sample = _sample(sequence, pieces, each, launches=launches)
         best = _best(sample)
         if best is not None and (len(sample) == size or best.length * 2 * FEWEST <= each):
             break
@@ -111,7 +115,7 @@ def heads_of(symbol: Ints, wanted: int, *, every: bool) -> Ints:
     return np.flatnonzero(here)
 
 
-def _sample(sequence: Sequence, pieces: int, each: int) -> _Sample:
+def _sample(sequence: Sequence, pieces: int, each: int, *, launches: bool) -> _Sample:
     size = len(sequence)
     if size <= pieces * each:
         rows, piece = np.arange(size), np.zeros(size, np.int64)
@@ -132,7 +136,7 @@ def _sample(sequence: Sequence, pieces: int, each: int) -> _Sample:
     spent = np.minimum(spent, _PAUSE * spent.sum())
     pause = np.append(0, np.maximum(begin[1:] - end[:-1], 0)).astype(np.float64)
     work = np.append(sequence.work[name], np.uint8(Work.SET))
-    return _Sample(number[symbol], np.append(name, -1), work, spent, pause, piece)
+    return _Sample(number[symbol], np.append(name, -1), work, spent, pause, sequence.waited[rows], piece, launches)
 
 
 def _best(sample: _Sample) -> _Tried | None:
@@ -142,32 +146,33 @@ def _best(sample: _Sample) -> _Tried | None:
         return None
     most = max(one.score for one in tried)
     good = [one for one in tried if one.score >= most - CLOSE]
-    good = _with_input(sample, good)
+    good = [one for one in good if not _inside(sample, one, good)]
     shortest = max(good, key=lambda one: one.parts)
     same = [one for one in good if one.parts * _SPREAD >= shortest.parts]
     # of all that begin as often, the step begins where the host was longest at something else
-    return max(same, key=lambda one: one.pause * (INPUT_BYTES_FACTOR if _sends(sample, one) else 1) + one.score)
+    return max(same, key=lambda one: one.pause * (_INPUT if _sends(sample, one) else 1) + one.score)
 
 
 def _sends(sample: _Sample, one: _Tried) -> bool:
     return bool(sample.work[one.number] == Work.SEND)
 
 
-def _with_input(sample: _Sample, good: list[_Tried]) -> list[_Tried]:
-    """Layers of a model are alike, too: but a loop in which only the parts with an input differ is inside a step."""
-    inputs = [one for one in good if _sends(sample, one)]
-    if not inputs:
-        return good
-    step = max(inputs, key=lambda one: one.parts)
-    kept = []
-    for one in good:
-        if one.parts > 1.5 * step.parts:
-            part = np.searchsorted(one.heads, step.heads, side="right") - 1
-            part = part[(part >= 0) & (part < len(one.alike))]
-            if len(part) and one.alike[part].mean() < DEVIATES:
-                continue
-        kept.append(one)
-    return kept
+def _inside(sample: _Sample, one: _Tried, good: list[_Tried]) -> bool:
+    """Layers of a model are alike, too: a loop in which only those parts differ that begin a step is inside it.
+
+    They are those with an input; in a program without inputs those that wait, where the others do not.
+    """
+    outer = [other for other in good if other.parts * _INNER < one.parts]
+    inputs = [other for other in outer if _sends(sample, other)]
+    if inputs:
+        marks = max(inputs, key=lambda other: other.parts).heads
+    elif outer and not np.isin(sample.work[one.usual], Work.SEND).any():
+        marks = np.flatnonzero(sample.waited)
+    else:
+        return False
+    part = np.unique(np.searchsorted(one.heads, marks, side="right") - 1)
+    part = part[(part >= 0) & (one.alike[part] > 0)]
+    return 0 < len(part) * _INNER < one.parts and float(one.alike[part].mean()) < DEVIATES
 
 
 def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
@@ -185,7 +190,7 @@ def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
         length = np.diff(heads)
         usual = np.median(length)
         even = float(length[(length <= 1.5 * usual) & (length * 1.5 >= usual)].sum() / len(sample))
-        bonus = INPUT_BYTES_FACTOR if sample.work[number] == Work.SEND else 1
+        bonus = _INPUT if sample.work[number] == Work.SEND else 1
         rows.append((len(heads), even, float(np.median(sample.pause[heads])) * bonus, number, every, heads))
     rows.sort(key=lambda row: row[0])
     groups: list[list[tuple[int, float, float, int, bool, Ints]]] = []
@@ -222,7 +227,7 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     rare = np.bincount(part[inside & (sample.symbol == kinds - 1)], minlength=len(heads))[whole]
     does, size, spent = does[whole, :-1], size[whole], spent[whole]
     alike, holds, usual = _likeness(does, rare, size / max(size.sum(), 1) + spent / max(spent.sum(), 1))
-    if not len(usual):
+    if not len(usual) or not _gives(sample, usual):
         return None
     main = len(usual) >= WHOLE * (kinds - 1)
     by_size = _explained(alike, holds, size.astype(np.float64), float(len(sample)), main=main)
@@ -230,8 +235,16 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     score, own = min(by_size[0], by_time[0]), min(by_size[1], by_time[1])
     shares = np.zeros(len(heads))
     shares[whole] = alike
-    pause = float(np.median(sample.pause[heads]))
-    return _Tried(number, every, score, own, len(heads), float(np.median(size)), usual, pause, heads, shares)
+    step = (alike >= SAME) | (holds >= HOLDS)
+    if np.count_nonzero(step) < FEWEST - 1:
+        return None
+    pause, length = float(np.median(sample.pause[heads[whole][step]])), float(np.median(size[step]))
+    return _Tried(number, every, score, own, np.count_nonzero(step), length, usual, pause, heads, shares)
+
+
+def _gives(sample: _Sample, usual: Ints) -> bool:
+    """A loop of copies is no step of a program that launches kernels: parameters are moved before the first one."""
+    return not sample.launches or bool(np.isin(sample.work[usual], _LAUNCHES).any())
 
 
 def _likeness(does: Mask, rare: Ints, weight: Floats) -> tuple[Floats, Floats, Ints]:

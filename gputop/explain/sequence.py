@@ -16,12 +16,13 @@ import numpy.typing as npt
 from gputop.explain.apiclass import Group, Role
 from gputop.explain.evidence import Column, Evidence
 from gputop.explain.identity import group_ids
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, Mask
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
 _H2D, _D2H = 1, 2
 _BINS = 2  # of copies' sizes, in each power of two
 _FEW = 0.005  # part of the copies; a size that so few have joins no two groups of sizes
+_LAUNCHED = 0.01  # part of the operations
 _CODE_BITS, _CLASS_BITS = 20, 8
 
 
@@ -46,6 +47,7 @@ class Sequence:
         rows: Its row in the calls.
         begin, end: Of its call, ns.
         symbol: What it is, as a number from 0.
+        waited: Whether the next thing that the process does is to wait or to read a result.
         work: ``Work`` of each symbol.
     """
 
@@ -53,30 +55,43 @@ class Sequence:
     begin: Ints
     end: Ints
     symbol: Ints
+    waited: Mask
     work: npt.NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    def launches(self) -> bool:
+        """Whether it is not only copies that the process gives the GPU."""
+        kinds = (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE)
+        counts = np.bincount(self.work[self.symbol], minlength=len(Work))
+        return bool(counts[list(kinds)].sum() > _LAUNCHED * counts.sum())
+
     def part(self, low: int, high: int) -> Sequence:
         """The operations from ``low`` up to ``high``."""
         cut = slice(low, high)
-        return Sequence(self.rows[cut], self.begin[cut], self.end[cut], self.symbol[cut], self.work)
+        return Sequence(
+            self.rows[cut], self.begin[cut], self.end[cut], self.symbol[cut], self.waited[cut], self.work
+        )
 
 
 def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False) -> Sequence:
     """What these threads of one process ask for; with ``waits`` also where they wait."""
     rows = _rows(evidence, threads)
     work = _work(evidence, rows)
-    chosen = np.flatnonzero(work < (Work.WAIT + 1 if waits else Work.WAIT))
+    chosen = np.flatnonzero(work <= Work.WAIT)
     rows, work = rows[chosen], work[chosen]
     calls = evidence.calls
     begin = calls["begin"][rows]
     if len(threads) > 1:
         order = np.argsort(begin, kind="stable")
         rows, work, begin = rows[order], work[order], begin[order]
+    waited = np.append(work[1:] == Work.WAIT, False)
+    if not waits:
+        chosen = np.flatnonzero(work < Work.WAIT)
+        rows, work, begin, waited = rows[chosen], work[chosen], begin[chosen], waited[chosen]
     symbol, kinds = _symbols(evidence, rows, work)
-    return Sequence(rows, begin, calls["end"][rows], symbol, kinds)
+    return Sequence(rows, begin, calls["end"][rows], symbol, waited, kinds)
 
 
 def _rows(evidence: Evidence, threads: Ints) -> Ints:

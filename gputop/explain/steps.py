@@ -121,7 +121,7 @@ def _of_process(evidence: Evidence, givers: Ints) -> Steps | None:
 
 
 def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None:
-    loops = sorted(_loops(known, 0, len(known), _LOOPS), key=lambda loop: int(loop[0][0]))
+    loops = _loops(known, 0, len(known), _LOOPS, launches=known.launches()) if len(known) else []
     if not loops:
         return None
     head = np.concatenate([loop[0] for loop in loops])
@@ -144,18 +144,19 @@ def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None
 Loop = tuple[Ints, Ints, Mask]
 
 
-def _loops(known: Sequence, low: int, high: int, most: int) -> list[Loop]:
+def _loops(known: Sequence, low: int, high: int, most: int, *, launches: bool) -> list[Loop]:
     """(head, tail, whole) of the steps of each loop between two places."""
     part = known.part(low, high)
-    cut = choose(part) if most and high - low >= max(FEWEST, _LOOP * len(known)) else None
+    enough = most and high - low >= max(FEWEST, _LOOP * len(known))
+    cut = choose(part, launches=launches) if enough else None
     if cut is None:
         return []
     loop = _typed(part, cut)
     if loop is None:
         return []
     head, tail, whole = loop
-    before = _loops(known, low, low + int(head[0]), most - 1)
-    behind = _loops(known, low + int(tail[-1]), high, most - 1)
+    before = _loops(known, low, low + int(head[0]), most - 1, launches=launches)
+    behind = _loops(known, low + int(tail[-1]), high, most - 1, launches=launches)
     return [*before, (head + low, tail + low, whole), *behind]
 
 
