@@ -1,4 +1,4 @@
-"""Equal values get equal numbers, unequal ones never: identity of handles without sorting millions of them."""
+"""Equal values get equal numbers, unequal ones never: exact identity of handles, without sorting them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Where a sequence of operations begins again: the shortest period that explains it as well as the best does.
 
-Every kind of operation that recurs is a candidate: the sequence is cut where it begins to occur. Parts that do
-nearly the same *set* of things are alike, so a varying number of the same kernels changes nothing. What a
-candidate explains is the part of the operations, and of the time, that lies in parts that are alike: an inner
-loop leaves the rest of its step unexplained, however long it takes itself.
+Every kind of operation that recurs is a candidate: the sequence is cut where it begins to occur. Parts that
+do nearly the same *set* of things are alike, so a varying number of the same kernels changes nothing. What a
+candidate explains is the part of the operations, and of the time, that lies in parts that are alike: an
+inner loop leaves the rest of its step unexplained, however long it takes itself.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.ranges import Ints, Mask
+from gputop.explain.ranges import Floats, Ints, Mask
 from gputop.explain.sequence import Sequence, Work
 
 SAME = 0.6  # parts are alike when they share this part of what they do (Jaccard index)
 HOLDS = 0.8  # a part that holds this much of what is usual is a step with something else behind it
-FILLS = 0.6  # so much of the operations and of the time must be explained between the first and the last part,
+FILLS = (
+    0.6  # so much of the operations and of the time must be explained between the first and the last part,
+)
 LEAST = 0.2  # and so much of all: another loop may come before or behind
 CLOSE = 0.03  # candidates this close to the best are as good as it
 FEWEST = 4  # repetitions
@@ -33,8 +35,6 @@ _INNER = 1.5  # an inner loop comes so many times as often
 _LAUNCHES = (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE)
 _TABLE = 8_000_000  # cells
 _RARE = 1024  # kinds that are told apart
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Tried:
 
 
 def choose(sequence: Sequence, *, launches: bool) -> Cut | None:
-    """The way that fits; None when the sequence repeats nothing. With ``launches``, copies alone are no step."""
+    """The way that fits; None when it repeats nothing. With ``launches``, copies alone are no step."""
     size = len(sequence)
     if size < FEWEST:
         return None
@@ -136,7 +136,9 @@ def _sample(sequence: Sequence, pieces: int, each: int, *, launches: bool) -> _S
     spent = np.minimum(spent, _PAUSE * spent.sum())
     pause = np.append(0, np.maximum(begin[1:] - end[:-1], 0)).astype(np.float64)
     work = np.append(sequence.work[name], np.uint8(Work.SET))
-    return _Sample(number[symbol], np.append(name, -1), work, spent, pause, sequence.waited[rows], piece, launches)
+    return _Sample(
+        number[symbol], np.append(name, -1), work, spent, pause, sequence.waited[rows], piece, launches
+    )
 
 
 def _best(sample: _Sample) -> _Tried | None:
@@ -158,7 +160,7 @@ def _sends(sample: _Sample, one: _Tried) -> bool:
 
 
 def _inside(sample: _Sample, one: _Tried, good: list[_Tried]) -> bool:
-    """Layers of a model are alike, too: a loop in which only those parts differ that begin a step is inside it.
+    """Layers of a model are alike, too: a loop is inside a step where only those parts differ that begin one.
 
     They are those with an input; in a program without inputs those that wait, where the others do not.
     """
@@ -220,7 +222,9 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     whole[:-1] &= sample.piece[heads[1:]] == sample.piece[heads[:-1]]
     if np.count_nonzero(whole) < FEWEST - 1 or len(heads) * kinds > _TABLE:
         return None
-    spent = np.bincount(np.maximum(part, 0), weights=np.where(part >= 0, sample.spent, 0), minlength=len(heads))
+    spent = np.bincount(
+        np.maximum(part, 0), weights=np.where(part >= 0, sample.spent, 0), minlength=len(heads)
+    )
     does = np.zeros((len(heads), kinds), np.bool_)
     inside = part >= 0
     does[part[inside], sample.symbol[inside]] = True
@@ -239,11 +243,11 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     if np.count_nonzero(step) < FEWEST - 1:
         return None
     pause, length = float(np.median(sample.pause[heads[whole][step]])), float(np.median(size[step]))
-    return _Tried(number, every, score, own, np.count_nonzero(step), length, usual, pause, heads, shares)
+    return _Tried(number, every, score, own, int(np.count_nonzero(step)), length, usual, pause, heads, shares)
 
 
 def _gives(sample: _Sample, usual: Ints) -> bool:
-    """A loop of copies is no step of a program that launches kernels: parameters are moved before the first one."""
+    """A loop of copies is no step of a program that launches: it moves parameters before the first."""
     return not sample.launches or bool(np.isin(sample.work[usual], _LAUNCHES).any())
 
 

@@ -1,15 +1,16 @@
-"""Finds the steps of a program by itself: the sequence of launches that a process repeats, over all its threads.
+"""Finds the steps of a program by itself: the launches that a process repeats, over all its threads.
 
-Whether it waits, and where, is no part of it: an iteration that prints its loss is the same step. Two loops one
-after the other have steps of their own; an evaluation now and then is no step.
+Whether it waits, and where, is no part of it: an iteration that prints its loss is the same step. Two loops
+one after the other have steps of their own; an evaluation now and then is no step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
 from gputop.explain.apiclass import Group, Role
 from gputop.explain.evidence import Evidence
@@ -64,6 +65,11 @@ class Steps:
         length = self.until - self.begin
         return int(np.median(length[self.whole] if self.whole.any() else length))
 
+    def main(self) -> Steps:
+        """Those of the loop that takes most of the time."""
+        spent = np.bincount(self.loop, weights=self.until - self.begin)
+        return self.take(self.loop == int(np.argmax(spent)))
+
     def take(self, chosen: Mask) -> Steps:
         """Some of them."""
         return Steps(
@@ -83,24 +89,31 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
 
     Of one process, if it is named. None when it repeats nothing.
     """
+    for givers in islice(givers_of(evidence, pid), _PROCESSES):
+        steps = _of_process(evidence, givers)
+        if steps is not None:
+            inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
+            return steps.take(inside) if inside.any() else None
+    return None
+
+
+def givers_of(evidence: Evidence, pid: int | None = None) -> Iterator[Ints]:
+    """Of each process, or of one: the threads that give a GPU work. Who gives most comes first."""
     calls, threads = evidence.calls, evidence.threads
+    if not len(calls):
+        return
     roles = evidence.role(calls)
     gives = roles == Role.ENQUEUE
     gives |= roles == Role.COPY_SYNC
-    per_thread = np.bincount(calls["row"][gives], minlength=len(threads.tid)) if len(calls) else np.zeros(0, np.int64)
+    per_thread = np.bincount(calls["row"][gives], minlength=len(threads.tid))
     if pid is not None:
         per_thread = np.where(threads.pid == pid, per_thread, 0)
     active = np.flatnonzero(per_thread)
     processes, number = np.unique(threads.pid[active], return_inverse=True)
     per_process = np.bincount(number.reshape(-1), weights=per_thread[active])
-    for place in np.argsort(-per_process, kind="stable")[:_PROCESSES].tolist():
+    for place in np.argsort(-per_process, kind="stable").tolist():
         mine = active[threads.pid[active] == processes[place]]
-        mine = mine[np.argsort(-per_thread[mine], kind="stable")]
-        steps = _of_process(evidence, mine) if per_process[place] >= FEWEST else None
-        if steps is not None:
-            inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
-            return steps.take(inside) if inside.any() else None
-    return None
+        yield mine[np.argsort(-per_thread[mine], kind="stable")]
 
 
 def _of_process(evidence: Evidence, givers: Ints) -> Steps | None:
@@ -164,7 +177,7 @@ def _typed(part: Sequence, cut: Cut) -> Loop | None:
     """Which parts of the sequence are steps."""
     heads = heads_of(part.symbol, cut.symbol, every=cut.every)
     bounds = np.append(heads, len(part))
-    kinds, cells = len(part.work), 0
+    kinds = len(part.work)
     alike, holds = np.zeros(len(heads)), np.zeros(len(heads))
     low = 0
     while low < len(heads):
@@ -174,7 +187,7 @@ def _typed(part: Sequence, cut: Cut) -> Loop | None:
         row = np.repeat(np.arange(high - low), np.diff(bounds[low : high + 1]))
         does[row, part.symbol[inside]] = 1
         alike[low:high], holds[low:high] = likeness(does, cut.usual)
-        low, cells = high, cells + 1
+        low = high
     same = alike >= SAME
     # much longer than usual with all of it inside: a step, and something else behind it
     step = same | (holds >= HOLDS)
@@ -203,7 +216,7 @@ def _end(evidence: Evidence, known: Sequence, givers: Ints) -> int:
 
 
 def _in_the_name_of(evidence: Evidence, givers: Ints) -> int:
-    """The main thread, if it gives work itself or waits for a thread that does; else the one that gives most."""
+    """The main thread, if it gives work itself or waits for who does; else the one that gives most."""
     threads, slices = evidence.threads, evidence.slices
     pid = threads.pid[givers[0]]
     main = int(threads.row(np.array([pid]))[0])
