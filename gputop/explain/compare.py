@@ -13,7 +13,7 @@ from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome
 from gputop.explain.period import FEWEST
 from gputop.explain.persteps import Measures, Pieces, Unit, by_batch, by_second, by_step, measure
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Floats, Ints
 from gputop.explain.report import Finding, Report
 from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
 from gputop.explain.scene import Scene
@@ -199,7 +199,7 @@ def _sequence(scene: Scene) -> Work | None:
     return None if givers is None else sequence(scene.evidence, givers)
 
 
-def spread(values: Ints) -> Spread | None:
+def spread(values: Floats | Ints) -> Spread | None:
     """How values lie; None without any."""
     if not len(values):
         return None
@@ -237,7 +237,7 @@ def _cause(
         total = sum(one.loss.lower if proved else one.loss.upper for one in findings)
         losses.append(total / side.units if findings else None)
     of_gaps = kind == "idle" and proved
-    spreads = [spread(side.measures.causes.get(cause, np.zeros(0, np.int64))) for side in (before, after)]
+    spreads = [spread(side.measures.causes.get(cause, np.zeros(0))) for side in (before, after)]
     return CauseChange(
         cause,
         kind,

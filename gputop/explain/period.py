@@ -134,7 +134,7 @@ def _sample(sequence: Sequence, pieces: int, each: int, *, launches: bool) -> _S
     spent[np.flatnonzero(np.diff(piece))] = 0
     spent = np.clip(spent, 0, None)
     spent = np.minimum(spent, _PAUSE * spent.sum())
-    pause = np.append(0, np.maximum(begin[1:] - end[:-1], 0)).astype(np.float64)
+    pause = (begin - sequence.since[rows]).astype(np.float64)
     work = np.append(sequence.work[name], np.uint8(Work.SET))
     return _Sample(
         number[symbol], np.append(name, -1), work, spent, pause, sequence.waited[rows], piece, launches
@@ -233,10 +233,11 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     alike, holds, usual = _likeness(does, rare, size / max(size.sum(), 1) + spent / max(spent.sum(), 1))
     if not len(usual) or not _gives(sample, usual):
         return None
-    main = len(usual) >= WHOLE * (kinds - 1)
-    by_size = _explained(alike, holds, size.astype(np.float64), float(len(sample)), main=main)
-    by_time = _explained(alike, holds, spent, float(sample.spent.sum()), main=main)
-    score, own = min(by_size[0], by_time[0]), min(by_size[1], by_time[1])
+    by_size = _Weighed.of(alike, holds, size.astype(np.float64), float(len(sample)))
+    by_time = _Weighed.of(alike, holds, spent, float(sample.spent.sum()))
+    little = len(usual) >= WHOLE * (kinds - 1) and by_size.between <= BETWEEN * by_size.everything
+    (score, own), (timed, own_time) = by_size.explained(little=little), by_time.explained(little=little)
+    score, own = min(score, timed), min(own, own_time)
     shares = np.zeros(len(heads))
     shares[whole] = alike
     step = (alike >= SAME) | (holds >= HOLDS)
@@ -268,24 +269,38 @@ def likeness(does: npt.NDArray[np.float32], usual: Ints, rare: Ints | int = 0) -
     return shared / np.maximum(every, 1), shared / max(len(usual), 1)
 
 
-def _explained(
-    alike: Floats, holds: Floats, weight: Floats, total: float, *, main: bool
-) -> tuple[float, float]:
-    """(of everything, between the first and the last part): how much lies in parts that are alike.
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A weight of everything: operations, or time.
 
-    An incomplete part at either end is nobody's fault, and what lies between steps counts for nothing where
-    it is little.
+    Attributes:
+        alike: In parts that are alike, each by how much it is; ``usual`` is that of a usual part.
+        more: In parts with something else behind a step, as much as that step.
+        between: What else there is between the first and the last part.
+        own: All from the first to the last part.
+        everything: All. An incomplete part at either end is nobody's fault.
     """
-    same = alike >= SAME
-    own = float(weight.sum())
-    if not same.any() or own <= 0:
-        return 0.0, 0.0
-    usual = float(np.median(weight[same]))
-    explained = float((weight * alike)[same].sum())
-    everything = own + max(total - own - 2 * usual, 0.0)
-    more = ~same & (holds >= HOLDS)
-    step_in_it = float(np.minimum(weight[more], usual).sum())
-    between = float(weight[~same].sum()) - step_in_it
-    if main and between <= BETWEEN * everything:
-        explained, everything, own = explained + step_in_it, everything - between, own - between
-    return explained / max(everything, 1e-9), explained / max(own, 1e-9)
+
+    alike: float
+    more: float
+    between: float
+    own: float
+    everything: float
+
+    @classmethod
+    def of(cls, alike: Floats, holds: Floats, weight: Floats, total: float) -> _Weighed:
+        same = alike >= SAME
+        own = float(weight.sum())
+        usual = float(np.median(weight[same])) if same.any() else 0.0
+        more = float(np.minimum(weight[~same & (holds >= HOLDS)], usual).sum())
+        between = float(weight[~same].sum()) - more
+        everything = own + max(total - own - 2 * usual, 0.0)
+        return cls(float((weight * alike)[same].sum()), more, between, own, everything)
+
+    def explained(self, *, little: bool) -> tuple[float, float]:
+        """(of everything, of its own): what lies between steps counts for nothing where it is little."""
+        if little:
+            told, without = self.alike + self.more, self.between
+        else:
+            told, without = self.alike, 0.0
+        return told / max(self.everything - without, 1e-9), told / max(self.own - without, 1e-9)

@@ -16,7 +16,7 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.findings import LEAST_GAPS, LONELY, Outcome
 from gputop.explain.period import heads_of
-from gputop.explain.ranges import Ints, Mask, covered, union
+from gputop.explain.ranges import Floats, Ints, Mask, covered, union
 from gputop.explain.scene import Scene
 from gputop.explain.sequence import Sequence
 from gputop.explain.steps import Steps
@@ -73,17 +73,17 @@ class Measures:
     """
 
     unit: Unit
-    duration: Ints
-    idle: Ints
-    calls: Ints
-    launches: Ints
-    voluntary: Ints
-    involuntary: Ints
-    causes: dict[str, Ints]
+    duration: Floats
+    idle: Floats
+    calls: Floats
+    launches: Floats
+    voluntary: Floats
+    involuntary: Floats
+    causes: dict[str, Floats]
     left_out: int
     between: int
 
-    def named(self) -> Iterator[tuple[str, Ints]]:
+    def named(self) -> Iterator[tuple[str, Floats]]:
         """(key in JSON, values) of each measure."""
         yield from (
             ("duration_ns", self.duration),
@@ -100,8 +100,10 @@ def by_step(steps: Steps) -> Pieces:
     loop = steps.main()
     between = int(np.count_nonzero(~loop.whole[:-1]))
     whole, length = loop.whole.copy(), loop.until - loop.begin
-    # without the next one it is not known when the last one is over, but that it took no less than usual
-    whole[-1] &= length[-1] >= np.median(length)
+    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
+    usual = np.median(length)
+    whole[-1] &= length[-1] >= usual
+    whole[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
     if whole.any():
         loop = loop.take(whole)
     return Pieces(Unit.STEP, loop.begin, loop.until, steps.thread, float(steps.count), between)
@@ -109,7 +111,7 @@ def by_step(steps: Steps) -> Pieces:
 
 def by_batch(scene: Scene, known: Sequence, symbol: int) -> Pieces:
     """From one copy of an input to the next."""
-    begin = known.begin[heads_of(known.symbol, symbol, every=False)]
+    begin = known.since[heads_of(known.symbol, symbol, every=False)]
     return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
 
 
@@ -136,9 +138,9 @@ def measure(scene: Scene, outcome: Outcome, pieces: Pieces, times: float = 1.0) 
     per_second = pieces.unit is Unit.SECOND
     scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
 
-    def scaled(values: Ints) -> Ints:
-        whole: Ints = np.rint(values * scale).astype(np.int64)
-        return whole
+    def scaled(values: Ints) -> Floats:
+        told: Floats = values * scale
+        return told
 
     own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
     launches = own & np.isin(scene.evidence.group(calls), [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
@@ -147,7 +149,7 @@ def measure(scene: Scene, outcome: Outcome, pieces: Pieces, times: float = 1.0) 
     gaps = union(scene.gaps.begin, scene.gaps.end)
     return Measures(
         pieces.unit,
-        duration=length if per_second else scaled(length),
+        duration=length.astype(np.float64) if per_second else scaled(length),
         idle=scaled(covered(gaps, begin, end)),
         calls=scaled(_count(calls["begin"][own], begin, end)),
         launches=scaled(_count(calls["begin"][launches], begin, end)),
@@ -175,8 +177,7 @@ def _usual(scene: Scene, pieces: Pieces) -> Mask:
         waited = covered(_waits(scene, pieces.thread), begin, until)
         far[far] = waited < _WAITED * (until - begin)
     few = LEAST_GAPS if len(length) >= _CERTAIN else 2
-    repeated = np.count_nonzero(far) >= few
-    usual: Mask = far | ~far if repeated else ~far
+    usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
     return usual
 
 

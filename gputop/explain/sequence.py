@@ -47,6 +47,7 @@ class Sequence:
         rows: Its row in the calls.
         begin, end: Of its call, ns.
         symbol: What it is, as a number from 0.
+        since: When the process was done with what it did before it, waits included, ns.
         waited: Whether the next thing that the process does is to wait or to read a result.
         work: ``Work`` of each symbol.
     """
@@ -55,6 +56,7 @@ class Sequence:
     begin: Ints
     end: Ints
     symbol: Ints
+    since: Ints
     waited: Mask
     work: npt.NDArray[np.uint8]
 
@@ -71,7 +73,13 @@ class Sequence:
         """The operations from ``low`` up to ``high``."""
         cut = slice(low, high)
         return Sequence(
-            self.rows[cut], self.begin[cut], self.end[cut], self.symbol[cut], self.waited[cut], self.work
+            self.rows[cut],
+            self.begin[cut],
+            self.end[cut],
+            self.symbol[cut],
+            self.since[cut],
+            self.waited[cut],
+            self.work,
         )
 
 
@@ -87,11 +95,14 @@ def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False) -> Seque
         order = np.argsort(begin, kind="stable")
         rows, work, begin = rows[order], work[order], begin[order]
     waited = np.append(work[1:] == Work.WAIT, False)
+    over = np.maximum.accumulate(calls["end"][rows])
+    since = np.minimum(np.append(begin[:1], over[:-1]), begin)
     if not waits:
         chosen = np.flatnonzero(work < Work.WAIT)
-        rows, work, begin, waited = rows[chosen], work[chosen], begin[chosen], waited[chosen]
+        rows, work, begin = rows[chosen], work[chosen], begin[chosen]
+        since, waited = since[chosen], waited[chosen]
     symbol, kinds = _symbols(evidence, rows, work)
-    return Sequence(rows, begin, calls["end"][rows], symbol, waited, kinds)
+    return Sequence(rows, begin, calls["end"][rows], symbol, since, waited, kinds)
 
 
 def _rows(evidence: Evidence, threads: Ints) -> Ints:
@@ -146,11 +157,11 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
 
 
 def _sizes(size: Ints) -> Ints:
-    """Groups of sizes: batches of varying length are one, as long as no size between them is missing."""
+    """Groups of sizes: batches of varying length are one, where no factor of two between them is missing."""
     if not len(size):
         return size
     place = np.floor(np.log2(np.maximum(size, 1)) * _BINS).astype(np.int64)
-    used = np.bincount(place, minlength=64 * _BINS) > _FEW * len(size)
-    group = np.cumsum(np.append(False, used[1:] & ~used[:-1]))
-    numbers: Ints = group[place]
+    used = np.flatnonzero(np.bincount(place, minlength=64 * _BINS) > _FEW * len(size))
+    first = used[np.append(True, np.diff(used) > _BINS)]
+    numbers: Ints = np.searchsorted(first, place, side="right")
     return numbers

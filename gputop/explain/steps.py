@@ -32,7 +32,7 @@ class Steps:
 
     Attributes:
         thread: Row of the thread in whose name they are: the main thread, where it has to do with them.
-        begin: Of each, in order, ns.
+        begin: Of each, in order, ns: what the host does for its first operation belongs to it.
         until: When what belongs to it ends: where the next one begins, if nothing else is between.
         whole: It is over, and held nothing but a step.
         loop: Which loop it belongs to; loops follow each other.
@@ -141,10 +141,10 @@ def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None
     tail = np.concatenate([loop[1] for loop in loops])
     whole = np.concatenate([loop[2] for loop in loops])
     number = np.repeat(np.arange(len(loops)), [len(loop[0]) for loop in loops])
-    after = np.append(known.begin[1:], _end(evidence, known, givers))
+    after = np.append(known.since[1:], _end(evidence, known, givers))
     return Steps(
         _in_the_name_of(evidence, givers),
-        known.begin[head],
+        known.since[head],
         after[tail - 1],
         whole,
         number,
