@@ -178,7 +178,9 @@ def _copies(
     rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
     pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
     staged = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
-    fixed[at] = np.where(staged, COPY_NS, COPY_NS + size / rate)
+    # what the link has not moved while the CPU staged it follows after the call
+    before = np.where(staged, calls["end"][rows] - calls["begin"][rows], 0)
+    fixed[at] = COPY_NS + np.maximum(size / rate - before, 0)
     return fixed, ready
 
 

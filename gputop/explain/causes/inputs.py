@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.reads import own_work
+from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
@@ -16,7 +17,7 @@ MANY_COPIES = 20  # a step (causes.md C05)
 def _small(scene: Scene) -> Mask:
     """Gaps between small copies to the device, where there are many of them a step."""
     facts = scene.gap_facts
-    small: Mask = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (facts.read_bytes < 0)
+    small: Mask = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (read_between(scene) < 0)
     owner = scene.evidence.threads.pid[scene.gaps.thread]
     for pid in np.unique(owner[small]).tolist():
         own = owner == pid
@@ -35,7 +36,7 @@ def _prepared(scene: Scene, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.leaves.gap
     # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
     # of a scalar: after a loss.item() the next input is what the time goes into
-    round_trip = facts.read_bytes[gap] > SCALAR_BYTES
+    round_trip = read_between(scene)[gap] > SCALAR_BYTES
     return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
 
 

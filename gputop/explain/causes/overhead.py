@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.causes.reads import own_work
+from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.format import format_bytes, format_ns
@@ -18,11 +18,7 @@ LONG_NS = (
 
 def _launches(scene: Scene, free: Mask) -> Mask:
     """What the submitting thread does between one piece of work and the next, which is no input."""
-    return free & scene.estimated & (own_work(scene) | _launching(scene))
-
-
-def _launching(scene: Scene) -> Mask:
-    return scene.own & scene.in_closer & scene.inside(Group.LAUNCH, Group.SET, Group.GRAPH)
+    return free & scene.estimated & own_work(scene)
 
 
 def _staged(scene: Scene, free: Mask) -> Mask:
@@ -35,6 +31,7 @@ def _staged(scene: Scene, free: Mask) -> Mask:
     )
     copies = scene.gap_facts.sent_bytes >= BIG_COPY
     copies &= (scene.gaps.closer >= 0) & (calls["direction"][closer] == H2D) & ~pinned
+    copies &= read_between(scene) < 0
     return free & scene.estimated & scene.own & scene.in_closer & copies[scene.leaves.gap]
 
 

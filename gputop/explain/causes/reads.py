@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
+from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.chain import State
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import SCALAR_BYTES, Scene
@@ -17,11 +18,13 @@ PRINT_NS = 50_000_000
 
 
 _QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
+_GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
     """The enqueuer's own doing: on a CPU, or asleep of its own will, not inside an allocating call."""
-    return scene.own & scene.does(State.RUN, State.BLOCKED) & scene.inside(*_QUIET)
+    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
 
 def _prints(scene: Scene, free: Mask) -> Mask:
@@ -33,12 +36,12 @@ def _prints(scene: Scene, free: Mask) -> Mask:
 
 
 def _scalar(scene: Scene, free: Mask) -> Mask:
-    size = scene.gap_facts.read_bytes[scene.leaves.gap]
+    size = read_between(scene)[scene.leaves.gap]
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
 def _tensor(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gap_facts.read_bytes[scene.leaves.gap] > SCALAR_BYTES)
+    return free & own_work(scene) & (read_between(scene)[scene.leaves.gap] > SCALAR_BYTES)
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
@@ -54,7 +57,7 @@ def _advise_scalar(claim: Claim) -> tuple[str, ...]:
 
 
 def _advise_tensor(claim: Claim) -> tuple[str, ...]:
-    size = int(np.median(claim.scene.gap_facts.read_bytes[claim.gaps]))
+    size = int(np.median(read_between(claim.scene)[claim.gaps]))
     return (
         f"{format_bytes(size)} come back {claim.per_step()} (.cpu(), .numpy(), .tolist()), and the host "
         "works on them while the GPU is idle: do that work on the device (masking, scatter, sorting have "
