@@ -7,7 +7,8 @@ from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.inputs import PREPARED, TINY_COPIES
 from gputop.explain.causes.kernel import DISK, MEMORY, NETWORK
 from gputop.explain.causes.loaders import COMPUTING, FAULTS, ON_DISK, STARVED
-from gputop.explain.causes.reads import EXPLICIT, PRINTS, SCALAR, TENSOR
+from gputop.explain.causes.overhead import OVERHEAD
+from gputop.explain.causes.reads import BLOCKING, EXPLICIT, PRINTS, SCALAR, TENSOR
 from gputop.explain.causes.scheduling import LATE_RETURN, LOCK, PREEMPTED, THROTTLE
 
 # What fills the gap decides first; only the enqueuer's own work goes by the call that opened it.
@@ -31,5 +32,7 @@ CATALOGUE: tuple[Cause, ...] = (
     PREPARED,
     SCALAR,
     TENSOR,
+    BLOCKING,
     EXPLICIT,
+    OVERHEAD,
 )

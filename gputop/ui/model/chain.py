@@ -221,10 +221,7 @@ def _rest(text: _Writer, report: Report) -> None:
     """What is no finding: single long gaps, threads in storms, the remainder, and doubts."""
     text.blank()
     for event in report.events:
-        said = (
-            f"{format_ns(event.ns)} at {event.time_ns / NS_PER_S:.3f} s, process {event.pid}: {event.title}"
-        )
-        text.add(said, "dim", 1, lead="once      ")
+        text.add(event.text(), "dim", 1, lead="once      ")
     for storm in report.storms:
         cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
         rate = format_count(storm.switches_per_second)

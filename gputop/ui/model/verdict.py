@@ -107,7 +107,7 @@ def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs
     sign = glyphs.warning if top.kind == "idle" else glyphs.dot
     before = [(f"{sign} {idle_text(report)} ", token), (f"{top.level}: ", token)]
     cost = f" {format_ns(top.per_step_ns)}/step" if top.per_step_ns else f" {format_ns(loss_ns(top))}"
-    kind = "" if top.kind == "idle" else " wasted"
+    kind = "" if top.kind == "idle" else " overhead"
     more = len(report.findings) - 1
     others: list[Span] = [(f" +{more} more", "dim")] if more else []
     line = top.line
