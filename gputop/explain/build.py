@@ -120,12 +120,12 @@ def _verdict(
     idle_findings = [finding for finding in findings if finding.kind == "idle" and finding.loss.lower]
     if idle_findings:
         top = idle_findings[0]
-        return f"{said}: {format_ns(top.loss.lower)} because {top.title} ({top.cause}, {top.level})."
+        return f"{said}, {format_ns(top.loss.lower)} of it: {top.title} ({top.cause}, {top.level})."
     if unexplained > 0.02 * span:
         return f"{said}; for {format_ns(unexplained)} of it the chain is not known."
     if findings:
         top = findings[0]
-        return f"{said}, but {top.title} ({top.cause}, {top.level})."
+        return f"{said}; {top.title} ({top.cause}, {top.level})."
     if idle.upper > 0.5 * span:
         return f"{said}; for the rest it cannot be told, because the program seldom waits for it."
     return f"{said}: no loss that repeats."

@@ -47,7 +47,10 @@ def _prints(scene: Scene, free: Mask) -> Mask:
 def _formatted(scene: Scene) -> Mask:
     """Gaps whose read was made by PyTorch's formatter of tensors, as the Python stack tells."""
     row = scene.gap_facts.read_row
-    stacks, which = np.unique(scene.evidence.calls["stack"][np.maximum(row, 0)], return_inverse=True)
+    of_each = np.where(row >= 0, scene.evidence.calls["stack"][np.maximum(row, 0)], 0)
+    if not of_each.any():  # of millions of gaps without lines none has to be sorted
+        return np.zeros(len(row), np.bool_)
+    stacks, which = np.unique(of_each, return_inverse=True)
     frames = scene.evidence.facts.stacks.frames
     known = [
         form_of_read(Pattern(files=frozenset(frame.file for frame in frames(stack)))) == "print"

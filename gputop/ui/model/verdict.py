@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputop.format import NS_PER_S, clip, escape_text, format_count, format_ns, format_percent
+from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
@@ -43,8 +43,10 @@ def verdict_line(
         right = [(f" {_when(explained, now_ns)}", "dim"), (" [Enter]" if focused else " [w]", "key")]
     for words, tail in _tellings(body, right):
         room = width - line_width(lead) - line_width(tail) - 1
-        title = clip(body.title, max(room - line_width(body.words("", words)), 0), glyphs.ellipsis)
-        if title == body.title or (not tail and len(title) >= LEAST_TITLE):
+        room = max(room - line_width(body.words("", words)), 0)
+        whole = brief(body.title, room)
+        title = clip(whole, room, glyphs.ellipsis)
+        if title == whole or (not tail and len(title) >= LEAST_TITLE):
             return merged(spread([*lead, *body.words(title, words)], tail, width))
     return fit_line([*lead, *body.words("", 1)], width, ellipsis=glyphs.ellipsis)
 
