@@ -122,7 +122,7 @@ class Program:
 
     def gaps(self, *, proved: bool = True) -> list[tuple[int, int]]:
         """(begin, end) of the gaps, in microseconds."""
-        gaps = self.analysis().gaps
+        gaps = self.analysis().gpu.gaps
         rows = zip(gaps.begin.tolist(), gaps.end.tolist(), gaps.proved.tolist(), strict=True)
         return [((low - START) // US, (high - START) // US) for low, high, sure in rows if sure == proved]
 

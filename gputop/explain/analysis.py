@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.chain import Leaves, Links, Walk
+from gputop.explain.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence import Evidence
-from gputop.explain.gaps import Gaps, GpuTime
-from gputop.explain.ranges import Ints, expand
+from gputop.explain.gaps import Gaps, GpuTime, join
+from gputop.explain.ranges import Ints, expand, length
 
 
 class AccountingError(AssertionError):
@@ -18,13 +19,21 @@ class AccountingError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Gaps, and where each instant of them went."""
+    """Gaps, proved and estimated, and where each instant of them went."""
 
     evidence: Evidence
     gpu: GpuTime
     gaps: Gaps
     leaves: Leaves
     links: Links
+    estimates: tuple[Estimate, ...] = ()
+
+    @property
+    def estimated(self) -> bool:
+        """Whether every GPU has an estimate of its idle time."""
+        told = {one.device for one in self.estimates}
+        rest = [span.device for span in self.gpu.spans if span.device not in told]
+        return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
 
 
 def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
@@ -34,7 +43,9 @@ def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
         AccountingError: They do not.
     """
     gpu = GpuTime(evidence, stretch)
-    return Analysis(evidence, gpu, gpu.gaps, *walk(evidence, gpu.gaps))
+    estimated = tuple(estimates(evidence, gpu))
+    gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
+    return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
 
 
 def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gputop.explain.account import account, whole
 from gputop.explain.analysis import analyse
 from gputop.explain.causes.assessments import ASSESSMENTS
 from gputop.explain.chain import State
 from gputop.explain.coverage import contradictions, strangers
+from gputop.explain.diagnosis import diagnose
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome, find
+from gputop.explain.gains import what_if, with_gains
 from gputop.explain.gaps import GpuTime
-from gputop.explain.report import Finding, GpuSpan, Range, Report, StepFacts
+from gputop.explain.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.scene import Scene
+from gputop.explain.sentence import verdict
 from gputop.explain.storms import storms
-from gputop.format import format_ns, format_percent
+from gputop.format import format_ns
 
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
 
@@ -51,33 +55,34 @@ def examine(
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
     outcome = find(scene, scale, coverage=coverage)
-    findings = list(outcome.findings)
+    findings = with_gains(scene, outcome)
     for assess in ASSESSMENTS:
         findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
-    lower = sum(device.empty_ns for device in gpu.spans)
-    idle = Range(lower, lower + sum(device.unknown_ns for device in gpu.spans))
+    accounts = [account(analysis, device) for device in gpu.spans]
+    idle = whole(accounts)
     outside = _outside(gpu, stretch)
+    diagnosis = diagnose(scene, outcome, findings, accounts)
     events = [event for event in outcome.events if pids is None or event.pid in pids]
     report = Report(
         start_ns=start,
         duration_ns=stretch[1] - stretch[0],
-        verdict=_verdict(evidence, gpu, idle, span, findings, outcome.unexplained_ns),
+        verdict=verdict(gpu, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns)
+        if gpu.spans
+        else _nothing(evidence),
+        diagnosis=diagnosis,
         idle=idle,
         span_ns=span,
         gpus=tuple(
-            GpuSpan(
-                gpu.devices.labels[device.device],
-                device.span_ns,
-                Range(device.empty_ns, device.empty_ns + device.unknown_ns),
-            )
-            for device in gpu.spans
+            GpuSpan(gpu.devices.labels[device.device], device.span_ns, one.idle, one)
+            for device, one in zip(gpu.spans, accounts, strict=True)
         ),
         steps=_steps(scene),
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
+        what_if=what_if(scene, outcome, findings),
         storms=storms(scene),
         cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,
@@ -85,7 +90,7 @@ def examine(
         unknown_ns=gpu.voided_ns,
         coverage=coverage,
         lost_events=evidence.lost_events,
-        notes=_notes(evidence, gpu, coverage=coverage, idle=idle, span=span),
+        notes=_notes(evidence, gpu, accounts, coverage=coverage),
     )
     return report, scene, outcome
 
@@ -106,29 +111,10 @@ def _steps(scene: Scene) -> StepFacts | None:
     )
 
 
-def _verdict(
-    evidence: Evidence, gpu: GpuTime, idle: Range, span: int, findings: Sequence[Finding], unexplained: int
-) -> str:
-    if not gpu.spans:
-        if not len(evidence.calls):
-            return "No CUDA call was seen, so nothing is known about a GPU."
-        return "No call gave a GPU work, so there is no idle time to explain."
-    which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
-    part = f"{format_ns(idle.lower)} of {format_ns(span)}" if idle.lower else f"none of {format_ns(span)}"
-    share = f" ({format_percent(100 * idle.lower / span)} %)" if span and idle.lower else ""
-    said = f"{which} provably had nothing to do for {part}{share}"
-    idle_findings = [finding for finding in findings if finding.kind == "idle" and finding.loss.lower]
-    if idle_findings:
-        top = idle_findings[0]
-        return f"{said}, {format_ns(top.loss.lower)} of it: {top.title} ({top.cause}, {top.level})."
-    if unexplained > 0.02 * span:
-        return f"{said}; for {format_ns(unexplained)} of it the chain is not known."
-    if findings:
-        top = findings[0]
-        return f"{said}; {top.title} ({top.cause}, {top.level})."
-    if idle.upper > 0.5 * span:
-        return f"{said}; for the rest it cannot be told, because the program seldom waits for it."
-    return f"{said}: no loss that repeats."
+def _nothing(evidence: Evidence) -> str:
+    if not len(evidence.calls):
+        return "No CUDA call was seen, so nothing is known about a GPU."
+    return "No call gave a GPU work, so there is no idle time to explain."
 
 
 def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
@@ -140,7 +126,9 @@ def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(costs.items()))
 
 
-def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, span: int) -> tuple[str, ...]:
+def _notes(
+    evidence: Evidence, gpu: GpuTime, accounts: Sequence[Account], *, coverage: bool
+) -> tuple[str, ...]:
     notes = []
     if not coverage:
         notes.append(
@@ -166,9 +154,32 @@ def _notes(evidence: Evidence, gpu: GpuTime, *, coverage: bool, idle: Range, spa
             f"{evidence.lost_events} events are lost; {format_ns(gpu.voided_ns) if gpu.voided_ns else '0'} "
             "of gaps around them are left out"
         )
-    if span and idle.upper - idle.lower > 0.2 * span:
-        notes.append(
-            f"for {format_ns(idle.upper - idle.lower)} it cannot be told from the calls whether the GPU had "
-            "work: no call waited for it there"
-        )
+    notes += _about_estimates(accounts)
     return tuple(notes)
+
+
+_SOURCES = {
+    "nvml": "NVML saw kernels run",
+    "learned": "the work of its kernels is learned from the program's waits",
+    "both": "NVML and the work learned from the program's waits agree",
+}
+
+
+def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
+    """Who says what no call proves, and what nobody says."""
+    for one in accounts:
+        if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
+            yield (
+                f"{format_ns(one.estimated_ns)} of idle time are estimated, give or take "
+                f"{format_ns(one.error_ns)}: {_SOURCES[one.source]}"
+            )
+        if not one.agrees:
+            yield (
+                "NVML and the work learned from the program's waits disagree about the idle time: what rests "
+                "on it is a hint"
+            )
+        if one.unknown_ns > 0.2 * one.span_ns:
+            yield (
+                f"for {format_ns(one.unknown_ns)} it cannot be told whether the GPU had work: no call waited "
+                "for it there, and NVML says too little"
+            )

@@ -18,10 +18,12 @@ from gputop.explain.possible import possible
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
 from gputop.explain.scene import Scene
+from gputop.explain.shortgaps import short_gaps
 from gputop.format import format_ns
 from gputop.lines import Line
 
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
+SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
 LEAST_GAPS = 3  # fewer do not repeat
 LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
 OUTWEIGHS = (
@@ -37,6 +39,7 @@ class Outcome:
     """What the gaps gave.
 
     Attributes:
+        claims: What each finding rests on.
         small_ns: Explained, but too little or too rare.
         cause: The catalogue's row of the cause that took each leaf, -1 for none.
         unexplained_ns: The chain did not lead to a cause.
@@ -47,46 +50,79 @@ class Outcome:
     small_ns: int
     unexplained_ns: int
     cause: Ints
+    claims: tuple[tuple[Cause, Claim], ...] = ()
 
 
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
     """Lets every cause take its pieces, process by process."""
-    least = max(LEAST_SHARE * span_ns, LEAST_NS)
+    least = _Least(
+        max(LEAST_SHARE * span_ns, LEAST_NS), max(SUPPOSED_SHARE * span_ns, LEAST_NS, _doubt(scene))
+    )
     findings: list[Finding] = []
+    claims: list[tuple[Cause, Claim]] = []
     events: list[Event] = []
     small = 0
     owner, early = owners(scene), possible(scene)
+    short = short_gaps(scene, owner)
     processes = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
     for number, cause in enumerate(CATALOGUE):
+        if not cause.fault:
+            continue
         taken = owner == number
         for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
             mine = taken & (processes[scene.leaves.gap] == pid)
-            finding, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, coverage=coverage)
+            more = short.pop((number, pid), 0)
+            finding, claim, lonely, rest = _judge(
+                scene, cause, mine, least, early.left_ns, more, coverage=coverage
+            )
             events += lonely
             small += rest
             if finding is not None:
-                more = early.by_cause.get((number, pid), 0)
-                findings.append(replace(finding, loss=Range(finding.loss.lower, finding.loss.upper + more)))
-    return Outcome(tuple(findings), tuple(events), small, int(scene.ns[owner < 0].sum()), owner)
+                claims.append((cause, claim))
+                findings.append(
+                    replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0)))
+                )
+    small += sum(short.values())
+    rest = int(scene.ns[owner < 0].sum())
+    return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """What a loss must reach, ns: one of which enough is proved, and one that is an estimate."""
+
+    proved: float
+    supposed: float
+
+
+def _doubt(scene: Scene) -> float:
+    """The error of the estimates, all GPUs together, ns."""
+    return float(sum(one.error_ns for one in scene.analysis.estimates))
 
 
 def _judge(
-    scene: Scene, cause: Cause, mine: Column, least: float, slack_ns: Ints, *, coverage: bool
-) -> tuple[Finding | None, list[Event], int]:
-    """(the finding if it repeats and is worth it, gaps that stand alone, what is neither)."""
+    scene: Scene, cause: Cause, mine: Column, least: _Least, slack_ns: Ints, short_ns: int, *, coverage: bool
+) -> tuple[Finding | None, Claim, list[Event], int]:
+    """(the finding if it repeats and is worth it, what repeats, gaps that stand alone, what is neither).
+
+    ``short_ns`` are gaps too short to be among these that belong to the cause, too.
+    """
     per_gap = scene.gap_ns(mine)
     gaps = np.flatnonzero(per_gap)
     alone = _lonely(per_gap[gaps], scene.gaps.begin[gaps])
     events = []
     for gap in gaps[alone].tolist():
-        if per_gap[gap] >= least:
+        if per_gap[gap] >= least.proved:
             claim = _claim(scene, mine, np.array([gap]))
             events.append(_event(cause, claim))
     told = sum(event.ns for event in events)
     claim = _claim(scene, mine, gaps[~alone])
-    if len(claim.gaps) < LEAST_GAPS or claim.ns < least:
-        return None, events, int(per_gap.sum()) - told
-    return _finding(cause, claim, slack_ns, coverage=coverage), events, int(per_gap.sum()) - claim.ns - told
+    sure = int(scene.ns[claim.leaves & ~scene.estimated].sum())
+    worth = sure >= least.proved or claim.ns + short_ns >= least.supposed
+    if len(claim.gaps) < LEAST_GAPS or not worth:
+        return None, claim, events, int(per_gap.sum()) - told + short_ns
+    finding = _finding(cause, claim, slack_ns, short_ns, coverage=coverage)
+    return finding, claim, events, int(per_gap.sum()) - claim.ns - told
 
 
 def _lonely(ns: Ints, begin: Ints) -> Column:
@@ -136,19 +172,10 @@ def _start(scene: Scene) -> int:
     return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
 
 
-def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> Finding:
+def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
     per_gap = scene.gap_ns(claim.leaves)[gaps]
-    whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
-    slack = int((slack_ns[gaps] * (per_gap / whole)).sum())
-    proved = scene.gaps.proved[gaps]
-    sure = int(per_gap[proved].sum())
-    level, lower = cause.level(claim), claim.ns
-    if not coverage or sure < 0.5 * claim.ns:
-        level = Level.STRONG if level == Level.PROVED else level
-    elif level == Level.PROVED:
-        lower = sure
-    loss = Range(lower, claim.ns + slack)
+    level, loss = _loss(cause, claim, per_gap, slack_ns, short_ns, coverage=coverage)
     leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
     worst = gaps[np.argsort(per_gap)[::-1][:_MOMENTS]]
     return Finding(
@@ -167,9 +194,46 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, *, coverage: bool) -> F
         _gain(cause, claim),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
-        lower // claim.steps.count if claim.steps is not None and claim.steps.count else None,
+        _told(loss) // claim.steps.count if claim.steps is not None and claim.steps.count else None,
         _line(cause, claim),
     )
+
+
+def _loss(
+    cause: Cause, claim: Claim, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
+) -> tuple[Level, Range]:
+    """How sure the loss is, and how large; the lower bound is what is proved of it."""
+    scene, gaps = claim.scene, claim.gaps
+    whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
+    guessed = scene.gaps.estimated[gaps]
+    slack = int((slack_ns[gaps] * (per_gap / whole))[~guessed].sum())
+    assumed, total = int(per_gap[~guessed].sum()), claim.ns + short_ns
+    sure = int(per_gap[scene.gaps.proved[gaps]].sum())
+    level, lower = cause.level(claim), assumed
+    if not coverage or sure < 0.5 * total:
+        level = Level.STRONG if level == Level.PROVED else level
+    elif level == Level.PROVED:
+        lower = sure
+    estimates = [
+        one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
+    ]
+    if not estimates:
+        return level, Range(lower, assumed + slack)
+    if not all(one.agrees for one in estimates) and assumed < 0.5 * total:
+        level = Level.HINT
+    known = sum(one.idle_ns for one in estimates)
+    doubt = sum(one.error_ns for one in estimates) * (total - assumed) / max(known, 1)
+    return level, Range(lower, max(assumed + slack, total + int(doubt)), total)
+
+
+def _widened(loss: Range, more_ns: int) -> Range:
+    """With time that may belong to it, too."""
+    return Range(loss.lower, loss.upper + more_ns, loss.estimate)
+
+
+def _told(loss: Range) -> int:
+    """What a loss is told to be, per step: the estimate, else what is sure."""
+    return loss.lower if loss.estimate is None else loss.estimate
 
 
 def _line(cause: Cause, claim: Claim) -> Line | None:

@@ -36,6 +36,8 @@ class Gaps:
         closer: Row of the call that gives it work at ``end``, -1 for a group of collectives.
         thread: Row of the thread that makes it.
         proved: Whether every assumption is known to hold (else it is strong).
+        estimated: Whether no call proves it: what the GPU was given had ended by then, as far as one can tell
+            (estimate.py).
     """
 
     begin: Ints
@@ -45,6 +47,7 @@ class Gaps:
     closer: Ints
     thread: Ints
     proved: Column
+    estimated: Column
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -100,6 +103,8 @@ class GpuTime:
 
     Attributes:
         voided_ns: Time of gaps that are unknown because a record is missing in them.
+        empty: When each stream was proved empty.
+        unknown: For each GPU when it may or may not have had work: disjoint intervals of its span.
         outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
     """
 
@@ -113,6 +118,8 @@ class GpuTime:
         self.delays = Delays(evidence)
         self.voided_ns = 0
         self.spans: list[DeviceTime] = []
+        self.empty: dict[int, StreamEmpty] = {}
+        self.unknown: dict[int, tuple[Ints, Ints]] = {}
         every = proofs(evidence, self.streams, self.devices, self.ranges)
         self._every = [known for _direct, known in every]
         self._pending = Pending(
@@ -127,7 +134,7 @@ class GpuTime:
             ]
         )
         parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
-        self.gaps = _join(parts)
+        self.gaps = join(parts)
 
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
@@ -136,6 +143,7 @@ class GpuTime:
     def _device(self, device: int) -> Gaps:
         mine = np.flatnonzero(self.streams.device == device)
         empty = [self._empty(stream, self._every[stream]) for stream in mine.tolist()]
+        self.empty.update(zip(mine.tolist(), empty, strict=True))
         return self._bounded(device, empty, *_all_empty(empty))
 
     def _empty(self, stream: int, known: Proofs) -> StreamEmpty:
@@ -205,6 +213,7 @@ class GpuTime:
         pending = subtract(intersect(busy, span), gone)
         aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
         aside = subtract(subtract(intersect(aside, span), gone), pending)
+        self.unknown[device] = subtract(subtract(subtract(span, gone), pending), aside)
         self.spans.append(
             DeviceTime(
                 device,
@@ -276,6 +285,7 @@ class GpuTime:
             thread=streams.enqueue_thread[closer],
             # a process that ends may leave its GPU at work for a moment
             proved=fresh & (opener >= 0) & (at >= self._proved_since(device)),
+            estimated=np.zeros(len(at), np.bool_),
         )
 
     def _proved_since(self, device: int) -> int:
@@ -317,11 +327,14 @@ def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
     return time[all_at], what[all_at], time[following], what[following]
 
 
-def _join(parts: list[Gaps]) -> Gaps:
-    names = ("begin", "end", "device", "opener", "closer", "thread")
-    empty = np.zeros(0, np.int64)
-    columns = [np.concatenate([empty, *(getattr(part, name) for part in parts)]) for name in names]
-    proved = np.concatenate([np.zeros(0, np.bool_), *(part.proved for part in parts)])
+def join(parts: list[Gaps]) -> Gaps:
+    """All of them, by begin."""
+    names = ("begin", "end", "device", "opener", "closer", "thread", "proved", "estimated")
+    types = (np.int64,) * 6 + (np.bool_,) * 2
+    columns = [
+        np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
+        for name, dtype in zip(names, types, strict=True)
+    ]
     order = np.argsort(columns[0], kind="stable")
-    begin, end, device, opener, closer, thread = (column[order] for column in columns)
-    return Gaps(begin, end, device, opener, closer, thread, proved[order])
+    begin, end, device, opener, closer, thread, proved, estimated = (column[order] for column in columns)
+    return Gaps(begin, end, device, opener, closer, thread, proved, estimated)

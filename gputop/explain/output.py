@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
-from gputop.explain.report import Event, Finding, Link, Report
+from gputop.explain.report import Diagnosis, Event, Finding, Link, Range, Report, WhatIf
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.lines import line_json
 
@@ -19,13 +20,24 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "start_ns": report.start_ns,
         "duration_ns": report.duration_ns,
         "verdict": report.verdict,
-        "gpu_idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper},
+        "class": report.diagnosis.kind if report.diagnosis else None,
+        "diagnosis": _diagnosis_json(report.diagnosis),
+        "gpu_idle_ns": {**_range_json(report.idle), "source": _source(report)},
         "span_ns": report.span_ns,
         "gpus": [
             {
                 "label": gpu.label,
                 "span_ns": gpu.span_ns,
-                "idle_ns": {"lower": gpu.idle.lower, "upper": gpu.idle.upper},
+                "idle_ns": {**_range_json(gpu.idle), "source": gpu.account.source},
+                "account_ns": {
+                    "proved_idle": gpu.account.proved_ns,
+                    "estimated_idle": gpu.account.estimated_ns,
+                    "busy": gpu.account.busy_ns,
+                    "unknown": gpu.account.unknown_ns,
+                    "outside": gpu.account.outside_ns,
+                },
+                "error_ns": gpu.account.error_ns,
+                "sources_agree": gpu.account.agrees,
             }
             for gpu in report.gpus
         ],
@@ -40,6 +52,10 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "outside_ns": report.outside_ns,
         "events": [_event_json(event) for event in report.events],
         "findings": [_finding_json(finding) for finding in report.findings],
+        "what_if": [
+            {"cause": one.cause, "step_before_ns": one.before_ns, "step_after_ns": one.after_ns}
+            for one in report.what_if
+        ],
         "storms": [
             {
                 "pid": storm.pid,
@@ -57,6 +73,28 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "coverage": report.coverage,
         "lost": {"events": report.lost_events},
         "notes": list(report.notes),
+    }
+
+
+def _range_json(one: Range) -> dict[str, Any]:
+    return {"lower": one.lower, "upper": one.upper, "estimate": one.estimate}
+
+
+def _source(report: Report) -> str | None:
+    """Who estimates: one word where all GPUs have the same."""
+    sources = {gpu.account.source for gpu in report.gpus if gpu.account.source is not None}
+    return sources.pop() if len(sources) == 1 else ("several" if sources else None)
+
+
+def _diagnosis_json(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+    if diagnosis is None:
+        return None
+    return {
+        "class": diagnosis.kind,
+        "title": diagnosis.title,
+        "level": str(diagnosis.level),
+        "evidence": list(diagnosis.evidence),
+        "advice": list(diagnosis.advice),
     }
 
 
@@ -78,7 +116,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "kind": finding.kind,
         "title": finding.title,
         "level": str(finding.level),
-        "loss_ns": {"lower": finding.loss.lower, "upper": finding.loss.upper},
+        "loss_ns": _range_json(finding.loss),
         "pid": finding.pid,
         "tid": finding.tid,
         "api": finding.api,
@@ -109,6 +147,11 @@ def _link_json(link: Link) -> dict[str, Any]:
 def report_to_text(report: Report, width: int = 100) -> str:
     """The report for people."""
     lines = [*_wrapped(report.verdict, width, "")]
+    if report.diagnosis is not None and not report.findings:
+        for text in report.diagnosis.evidence[1:]:
+            lines += _wrapped(text, width, "  ")
+        for text in report.diagnosis.advice:
+            lines += _wrapped(f"> {text}", width, "  ")
     if report.steps is not None:
         lines.append(
             f"{report.steps.count} steps of {format_ns(report.steps.median_ns)} each, by the calls of thread "
@@ -116,6 +159,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
         )
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
+    if len(report.what_if) > 1 or (report.what_if and len(report.findings) == 1):
+        lines += ["", *_wrapped(_what_if_text(report.what_if), width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
@@ -125,19 +170,14 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
-    lower, upper = finding.loss.lower, finding.loss.upper
-    loss = (
-        format_ns(lower)
-        if upper < 1.05 * lower
-        else f"{format_ns(lower) if lower else '0'} to {format_ns(upper)}"
-    )
+    told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
     share = (
-        f", {format_percent(100 * lower / report.span_ns)} % of the time" if report.span_ns and lower else ""
+        f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
     )
     kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
-    lines = [*_wrapped(head, width, ""), f"   {kind}: {loss}{share}{per_step}"]
+    lines = [*_wrapped(head, width, ""), f"   {kind}: {_loss_text(finding.loss)}{share}{per_step}"]
     for depth, link in enumerate(finding.chain):
         what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
         lines += _wrapped(what, width, "     ")
@@ -151,6 +191,24 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
         moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
         lines.append(f"   worst at {moments} s (gputop replay --at)")
     return lines
+
+
+def _what_if_text(steps: Sequence[WhatIf]) -> str:
+    """``A step takes 78.0ms. Run again without C12: to 31.0ms, then without C04: to 12.0ms.``"""
+    parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in steps]
+    first = format_ns(steps[0].before_ns)
+    return f"A step takes {first}. Run again without {', then without '.join(parts)}."
+
+
+def _loss_text(loss: Range) -> str:
+    """``2.25s``, ``1.0s to 1.6s``, ``about 1.2s (1.0s proved, at most 1.6s)``."""
+    lower, upper, estimate = loss.lower, loss.upper, loss.estimate
+    if upper < 1.05 * lower:
+        return format_ns(lower)
+    sure = format_ns(lower) if lower else "0"
+    if estimate is None:
+        return f"{sure} to {format_ns(upper)}"
+    return f"about {format_ns(estimate)} ({sure} proved, at most {format_ns(upper)})"
 
 
 def _rest(report: Report, width: int) -> list[str]:

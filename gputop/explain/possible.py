@@ -46,9 +46,8 @@ def possible(scene: Scene) -> Possible:
     thread = calls["row"][opener].astype(np.int64)
     before = np.maximum(opener - 1, 0)
     before = np.where(calls["row"][before] == thread, before, -1)
-    early = Gaps(
-        begin[rows], end[rows], gaps.device[rows], before, opener, thread, np.zeros(len(rows), np.bool_)
-    )
+    never = np.zeros(len(rows), np.bool_)
+    early = Gaps(begin[rows], end[rows], gaps.device[rows], before, opener, thread, never, never)
     leaves, links = walk(scene.evidence, early)
     other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, leaves, links), steps_of=scene)
     owner = owners(other)

@@ -11,15 +11,16 @@ from gputop.lines import Line
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A duration that lies between two bounds, in ns."""
+    """A duration that lies between two bounds, in ns; ``estimate`` is where, as far as one can tell."""
 
     lower: int
     upper: int
+    estimate: int | None = None
 
     @property
     def middle(self) -> float:
         """What findings are ranked by."""
-        return (self.lower + self.upper) / 2
+        return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,15 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a step takes before and after a cause is gone, ns; those told before it are gone already."""
+
+    cause: str
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was."""
 
@@ -107,12 +117,70 @@ class StormCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """One GPU's span as parts that add up to it, ns.
+
+    Attributes:
+        span_ns: The whole.
+        proved_ns: Provably idle.
+        estimated_ns: Idle as far as one can tell: estimated, or proved but for one assumption.
+        busy_ns: Certainly or presumably at work.
+        unknown_ns: Nobody says.
+        outside_ns: Start-up and first uses within the span.
+        error_ns: How far the estimate may be off; None without one.
+        source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
+        agrees: False where these disagree.
+        seen_busy: The share of the span in which NVML saw a kernel run; None where it says nothing.
+        bounds: What is proved: the idle time lies between.
+    """
+
+    span_ns: int
+    proved_ns: int
+    estimated_ns: int
+    busy_ns: int
+    unknown_ns: int
+    outside_ns: int
+    error_ns: int | None
+    source: str | None
+    agrees: bool
+    seen_busy: float | None
+    bounds: Range
+
+    @property
+    def idle(self) -> Range:
+        """The idle time: its bounds, and the estimate where there is one or nothing is left to estimate."""
+        known = self.source is not None or not self.unknown_ns
+        estimate = self.proved_ns + self.estimated_ns if known else None
+        return Range(self.bounds.lower, self.bounds.upper, estimate)
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpan:
-    """One GPU: the time from its first work to the last moment at which it was proved empty."""
+    """One GPU: the time from its first work to the last moment of which its state is known."""
 
     label: str
     span_ns: int
     idle: Range
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What kind of trouble it is.
+
+    Attributes:
+        kind: The class, as ``class`` in JSON (docs/json.md); None for a busy GPU of which no more is known.
+        title: The class in the field's words.
+        level: How sure that is.
+        evidence: Sentences with their figures.
+        advice: What to change, where no finding says it.
+    """
+
+    kind: str | None
+    title: str
+    level: Level
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +203,7 @@ class Report:
         small_ns: Explained gaps that are too small or too few for a finding.
         unexplained_ns: Proved idle time of which the chain does not say why.
         unknown_ns: Gaps that are not counted because a record is missing in them.
+        what_if: The step without the first finding, without the first two, and so on.
         coverage: False when NVML contradicts the proofs: then some work is invisible.
         notes: What cannot be known here.
     """
@@ -142,6 +211,7 @@ class Report:
     start_ns: int
     duration_ns: int
     verdict: str
+    diagnosis: Diagnosis | None
     idle: Range
     span_ns: int
     gpus: tuple[GpuSpan, ...]
@@ -149,6 +219,7 @@ class Report:
     outside_ns: int
     events: tuple[Event, ...]
     findings: tuple[Finding, ...]
+    what_if: tuple[WhatIf, ...]
     storms: tuple[StormCost, ...]
     cpu_waits: tuple[tuple[int, int], ...]
     small_ns: int

@@ -61,6 +61,8 @@ class Scene:
         family: Whether its process descends from the enqueuer's, or they have one parent that is watched.
         group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
         in_opener: Whether it lies in the wait that opened the gap (a late return).
+        in_closer: Whether it lies in the call that gives the GPU work again.
+        estimated: Whether its gap is estimated, not proved.
         throttled: Whether the cgroup's quota was used up.
         over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
@@ -95,6 +97,8 @@ class Scene:
         groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
         self.group: Column = np.where(in_call, groups[leaves.call], Group.OTHER)
         self.in_opener: Mask = in_call & (leaves.call == self.gaps.opener[leaves.gap])
+        self.in_closer: Mask = in_call & (leaves.call == self.gaps.closer[leaves.gap])
+        self.estimated: Mask = self.gaps.estimated[leaves.gap]
         kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = leaves.slice >= 0
@@ -250,8 +254,9 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
     roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
     roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
-    moved_row = _moved(evidence, opener, roles)
-    read_row = _reads(evidence, opener, roles)
+    moved_row = np.where(gaps.estimated, -1, _moved(evidence, opener, roles))
+    # what opens an estimated gap is the work that came to its end, not a wait
+    read_row = np.where(gaps.estimated, -1, _reads(evidence, opener, roles))
     read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
     sends = (gaps.closer >= 0) & (calls["direction"][closer] == H2D)
     groups = evidence.apis.group.take(calls["op"][closer], mode="clip")

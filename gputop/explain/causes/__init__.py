@@ -7,13 +7,15 @@ from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.inputs import PREPARED, TINY_COPIES
 from gputop.explain.causes.kernel import DISK, MEMORY, NETWORK
 from gputop.explain.causes.loaders import COMPUTING, FAULTS, ON_DISK, STARVED
-from gputop.explain.causes.overhead import OVERHEAD
+from gputop.explain.causes.overhead import LAUNCHES, STAGED
 from gputop.explain.causes.reads import BLOCKING, EXPLICIT, PRINTS, SCALAR, TENSOR
 from gputop.explain.causes.scheduling import LATE_RETURN, LOCK, PREEMPTED, THROTTLE
+from gputop.explain.causes.unasked import UNASKED
 
 # What fills the gap decides first; only the enqueuer's own work goes by the call that opened it.
 CATALOGUE: tuple[Cause, ...] = (
     THROTTLE,
+    UNASKED,
     NETWORK,
     LATE_RETURN,
     PREEMPTED,
@@ -29,10 +31,11 @@ CATALOGUE: tuple[Cause, ...] = (
     MEMORY,
     PRINTS,
     TINY_COPIES,
+    STAGED,
     PREPARED,
     SCALAR,
     TENSOR,
     BLOCKING,
     EXPLICIT,
-    OVERHEAD,
+    LAUNCHES,
 )

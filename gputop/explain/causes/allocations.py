@@ -12,7 +12,7 @@ from gputop.explain.scene import Scene
 def _inside(scene: Scene, *groups: Group) -> Mask:
     """The enqueuer inside its own call of these groups, whatever it waits for there."""
     works = scene.does(State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN)
-    return works & scene.inside(*groups)
+    return works & scene.inside(*groups) & ~(scene.estimated & scene.in_closer)
 
 
 def _device_memory(scene: Scene, free: Mask) -> Mask:

@@ -74,8 +74,11 @@ class Cause:
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
             two), instead of taking the host's work away.
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
+        calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
+            their waits), ``sends`` (the copies to the device that end them, and the waits behind these).
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
             ``waiter`` names the opener and the line at which the submitting thread was blocked after.
+        fault: Whether it is something to change; else it is no finding, however long it takes.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
 
@@ -86,8 +89,10 @@ class Cause:
     level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
     overlaps: bool = False
     more: Callable[[Claim], int] = lambda _claim: 0
+    calls_go: frozenset[str] = frozenset()
     culprit: str = "opener"
     crowded: bool = False
+    fault: bool = True
     titled: Callable[[Claim], str] | None = None
 
     def name(self, claim: Claim) -> str:

@@ -20,6 +20,8 @@ _FAST = 10  # percentile of ns/byte that stands for staging without waiting, whe
 
 def pageable_copies(scene: Scene, span_ns: int) -> list[Finding]:
     """One finding per process whose staging costs enough."""
+    if scene.analysis.estimated:  # then it is a cause like the others (overhead.py)
+        return []
     evidence = scene.evidence
     calls = evidence.calls
     groups = evidence.group(calls)

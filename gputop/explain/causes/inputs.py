@@ -127,6 +127,7 @@ TINY_COPIES = Cause(
     _advise_tiny,
     more=_copies,
     culprit="closer",
+    calls_go=frozenset({"sends"}),
     titled=lambda claim: title_of(_form(claim), claim.times),
 )
 PREPARED = Cause(

@@ -24,7 +24,7 @@ def late_spins(scene: Scene, span_ns: int) -> list[Finding]:
     # a wait that slept knows when it was woken: its late return is a gap of its own
     spun = (delays.completed == calls["end"]) & (hidden > 0)
     # where work is queued behind what was waited for, the GPU went on
-    spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.opener)] = False
+    spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.opener[~scene.gaps.estimated])] = False
     rows = within(scene, np.flatnonzero(spun & (roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
     found = []
     for pid in np.unique(calls["pid"][rows]).tolist():

@@ -23,6 +23,8 @@ FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ah
 
 def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
     """One finding per thread that is bound by its launches."""
+    if scene.analysis.estimated:  # then it is a cause like the others (overhead.py)
+        return []
     evidence = scene.evidence
     calls = evidence.calls
     groups = evidence.group(calls)

@@ -74,7 +74,7 @@ def _blocking(scene: Scene, free: Mask) -> Mask:
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & ~not_waited(scene)[scene.leaves.gap]
+    return free & own_work(scene) & ~scene.estimated & ~not_waited(scene)[scene.leaves.gap]
 
 
 def not_waited(scene: Scene) -> Mask:
@@ -133,14 +133,28 @@ def _sync(claim: Claim) -> tuple[Form, Pattern]:
 
 
 PRINTS = Cause(
-    "C07", "tensor printed or read element by element", _prints, _advise_print, titled=_title_of_print
+    "C07",
+    "tensor printed or read element by element",
+    _prints,
+    _advise_print,
+    calls_go=frozenset({"reads"}),
+    titled=_title_of_print,
 )
-SCALAR = Cause("C01", "`.item()` every step", _scalar, _advise_read, overlaps=True, titled=_title_of_read)
+SCALAR = Cause(
+    "C01",
+    "`.item()` every step",
+    _scalar,
+    _advise_read,
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+    titled=_title_of_read,
+)
 TENSOR = Cause(
     "C02",
     "device-to-host read every step (`.cpu()`, `.numpy()`)",
     _tensor,
     _advise_read,
+    calls_go=frozenset({"reads", "sends"}),
     titled=_title_of_read,
 )
 BLOCKING = Cause(
@@ -149,6 +163,7 @@ BLOCKING = Cause(
     _blocking,
     lambda claim: _told(claim, *_send(claim)),
     overlaps=True,
+    calls_go=frozenset({"reads"}),
     titled=lambda claim: title_of(_send(claim)[0], claim.times),
 )
 EXPLICIT = Cause(
@@ -157,5 +172,6 @@ EXPLICIT = Cause(
     _explicit,
     lambda claim: _told(claim, *_sync(claim)),
     overlaps=True,
+    calls_go=frozenset({"reads"}),
     titled=lambda claim: title_of(_sync(claim)[0], claim.times),
 )

@@ -1,0 +1,49 @@
+"""One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown, start-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.explain.analysis import AccountingError, Analysis
+from gputop.explain.gaps import DeviceTime
+from gputop.explain.report import Account, Range
+
+
+def account(analysis: Analysis, device: DeviceTime) -> Account:
+    """The parts of one GPU's span.
+
+    Raises:
+        AccountingError: They do not add up to it.
+    """
+    gaps = analysis.gaps
+    # gaps that rest on an assumption are no proof, and still no work was known then
+    assumed = (gaps.device == device.device) & ~gaps.proved & ~gaps.estimated
+    assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
+    open_ns = device.unknown_ns - assumed_ns
+    estimate = next((one for one in analysis.estimates if one.device == device.device), None)
+    guessed = estimate.idle_ns if estimate is not None else 0
+    made = Account(
+        span_ns=device.span_ns,
+        proved_ns=device.empty_ns,
+        estimated_ns=assumed_ns + guessed,
+        busy_ns=device.pending_ns + (open_ns - guessed if estimate is not None else 0),
+        unknown_ns=0 if estimate is not None else open_ns,
+        outside_ns=device.outside_ns,
+        error_ns=estimate.error_ns if estimate is not None else None,
+        source=estimate.source if estimate is not None else None,
+        agrees=estimate.agrees if estimate is not None else True,
+        seen_busy=estimate.busy_share if estimate is not None else None,
+        bounds=Range(device.empty_ns, device.empty_ns + device.unknown_ns),
+    )
+    parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns, made.outside_ns)
+    if sum(parts) != device.span_ns or min(parts) < 0:
+        raise AccountingError(f"the parts of a GPU's time, {parts}, do not add up to {device.span_ns} ns")
+    return made
+
+
+def whole(accounts: Sequence[Account]) -> Range:
+    """The idle time of all GPUs together; with an estimate where each of them has one."""
+    lower, upper = (sum(getattr(one.bounds, end) for one in accounts) for end in ("lower", "upper"))
+    if not accounts or any(one.idle.estimate is None for one in accounts):
+        return Range(lower, upper)
+    return Range(lower, upper, sum(one.proved_ns + one.estimated_ns for one in accounts))

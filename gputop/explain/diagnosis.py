@@ -1,0 +1,180 @@
+"""What kind of trouble it is, in the words of the field: input-bound, sync-bound, launch-bound, …
+
+An idle GPU is of the class whose causes take most of its idle time. A busy one is told by what it is busy
+with: GPM's activity of multiprocessors, tensor cores and memory, and where there is no GPM, as a hint, NVML's
+utilisation of the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.cause import Level
+from gputop.explain.findings import Outcome
+from gputop.explain.report import Account, Diagnosis, Finding
+from gputop.explain.scene import Scene
+from gputop.explain.witness import readings
+from gputop.format import format_percent
+
+
+class Kind(str, Enum):
+    """The classes, as ``class`` in JSON has them."""
+
+    INPUT = "input"
+    SYNC = "sync"
+    LAUNCH = "launch"
+    COPY = "copy"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    COMMUNICATION = "communication"
+    CPU = "cpu"
+    SHARED = "shared"
+    UNASKED = "unasked"
+
+    __str__ = str.__str__
+
+
+TITLES: dict[Kind, str] = {
+    Kind.INPUT: "input-bound",
+    Kind.SYNC: "sync-bound",
+    Kind.LAUNCH: "launch-bound (CPU overhead)",
+    Kind.COPY: "copy-bound",
+    Kind.COMPUTE: "compute-bound",
+    Kind.MEMORY: "memory-bound",
+    Kind.COMMUNICATION: "communication-bound",
+    Kind.CPU: "starved of CPU",
+    Kind.SHARED: "GPU shared",
+    Kind.UNASKED: "no work asked for",
+}
+_CAUSES: dict[Kind, str] = {
+    Kind.INPUT: "C08 C09 C10 C11 C12 C19",
+    Kind.SYNC: "C01 C02 C03 C07",
+    Kind.LAUNCH: "C06 C20 C21 C22",
+    Kind.COPY: "C04 C05",
+    Kind.COMMUNICATION: "C23",
+    Kind.CPU: "C13 C14 C15 C16",
+    Kind.SHARED: "C25",
+    Kind.UNASKED: "C26",
+}
+CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
+LEAST = 0.1  # of the span: what a class of causes must take to be the answer
+MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
+# GPM, percent: work is bound by what is above, by its roofline; what is below is hardly used
+BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
+
+
+def diagnose(
+    scene: Scene, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
+) -> Diagnosis | None:
+    """The class of what was explained; None where it is not known."""
+    span = sum(one.span_ns for one in accounts)
+    if not span:
+        return None
+    idle = sum(one.proved_ns + one.estimated_ns for one in accounts) / span
+    agreed = all(one.agrees for one in accounts)
+    taken = _taken(scene, outcome, findings)
+    kind = max(taken, key=lambda one: taken[one]) if taken else None
+    longest = max(one.span_ns for one in accounts)
+    if kind is not None and taken[kind] >= LEAST * (span if kind is Kind.UNASKED else longest):
+        level = _level(kind, findings) if agreed else Level.HINT
+        said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
+        return Diagnosis(str(kind), TITLES[kind], level, (said,), ())
+    if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
+        return None
+    return _of_busy(scene, 1 - idle)
+
+
+def _taken(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> dict[Kind, float]:
+    """The time that each class takes: of findings, and of time in which nobody asked for work."""
+    taken: dict[Kind, float] = {}
+    for finding in findings:
+        kind = CLASS_OF.get(finding.cause)
+        if kind is not None:
+            taken[kind] = taken.get(kind, 0.0) + finding.loss.middle
+    for row, cause in enumerate(CATALOGUE):
+        if not cause.fault:
+            ns = float(scene.ns[outcome.cause == row].sum())
+            taken[CLASS_OF[cause.number]] = taken.get(CLASS_OF[cause.number], 0.0) + ns
+    return {kind: ns for kind, ns in taken.items() if ns}
+
+
+def _level(kind: Kind, findings: Sequence[Finding]) -> Level:
+    """That of the largest finding of the class; of idleness that is no fault, what it rests on."""
+    mine = [finding for finding in findings if CLASS_OF.get(finding.cause) is kind]
+    return mine[0].level if mine else Level.STRONG
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    """Means over the span, percent; None where the GPU does not tell."""
+
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    memory: float | None
+
+
+def _of_busy(scene: Scene, busy: float) -> Diagnosis:
+    """Compute or memory: by what is at its ceiling."""
+    seen = _activity(scene)
+    share = f"a kernel ran for about {format_percent(100 * busy)} % of the time"
+    if seen.dram is None or seen.sm is None:
+        if seen.memory is None:
+            return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
+        kind = Kind.MEMORY if seen.memory / busy >= BOUND else Kind.COMPUTE
+        said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
+        return Diagnosis(str(kind), TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
+    # while kernels run, not over all the time
+    dram, tensor, sm = (min((value or 0) / busy, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
+    said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
+    if dram >= FULL and dram >= tensor:
+        return Diagnosis(
+            str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said), _ADVICE[Kind.MEMORY]
+        )
+    advice = list(_ADVICE[Kind.COMPUTE])
+    if sm < FULL:
+        advice = [f"kernels keep {sm:.0f} % of the multiprocessors busy: a larger batch fills more of them"]
+    if tensor < HARDLY:
+        advice.insert(0, _TENSOR.format(tensor=tensor))
+    return Diagnosis(str(Kind.COMPUTE), TITLES[Kind.COMPUTE], Level.STRONG, (share, said), tuple(advice))
+
+
+_TENSOR = (
+    "tensor cores are hardly used ({tensor:.0f} %): torch.set_float32_matmul_precision('high') (TF32), or "
+    "torch.autocast to bfloat16"
+)
+_ADVICE: dict[Kind, tuple[str, ...]] = {
+    Kind.COMPUTE: (
+        "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), less work",
+    ),
+    Kind.MEMORY: (
+        "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
+        "convolutions, no clone() or contiguous() that is not needed, autocast to halve the bytes",
+    ),
+}
+
+
+def _activity(scene: Scene) -> _Activity:
+    keys = (
+        "sm_active_percent",
+        "tensor_active_percent",
+        "dram_bandwidth_percent",
+        "memory_utilization_percent",
+    )
+    return _Activity(*(_mean(scene, key) for key in keys))
+
+
+def _mean(scene: Scene, key: str) -> float | None:
+    """Over the GPUs' spans; None where no GPU tells it."""
+    gpu, means = scene.analysis.gpu, []
+    for span in gpu.spans:
+        time, value = readings(scene.evidence, gpu.devices.index[span.device], key)
+        inside = (time >= span.begin) & (time <= span.end)
+        if inside.any():
+            means.append(float(value[inside].mean()))
+    return float(np.mean(means)) if means else None

@@ -1,0 +1,67 @@
+"""The first line of an explanation: the class, the cause, the line, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.explain.gaps import GpuTime
+from gputop.explain.report import Account, Diagnosis, Finding, Range
+from gputop.format import format_ns, format_percent
+
+
+def verdict(
+    gpu: GpuTime,
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+) -> str:
+    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``."""
+    which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
+    idleness = idle_words(which, idle, span_ns)
+    if findings:
+        return f"{_class(diagnosis)}{_cause(findings[0])}. {idleness}{_of_it(findings[0])}."
+    if diagnosis is not None and diagnosis.kind is not None:
+        return f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}."
+    if unexplained_ns > 0.02 * span_ns:
+        return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
+    if idle.estimate is None and idle.upper > 0.5 * span_ns:
+        return f"{idleness}; for the rest it cannot be told, because the program seldom waits for it."
+    return f"{idleness}: no loss that repeats."
+
+
+def idle_words(which: str, idle: Range, span_ns: int) -> str:
+    """``GPU 0 idle for about 97 % of 2.7s (12 % proved)``."""
+    if not span_ns:
+        return f"{which} provably had nothing to do for none of 0ns"
+    sure = format_percent(100 * idle.lower / span_ns)
+    if idle.estimate is None:
+        most = format_percent(100 * idle.upper / span_ns)
+        return f"{which} was idle for {sure} to {most} % of {format_ns(span_ns)}"
+    told = format_percent(100 * idle.estimate / span_ns)
+    if told == sure:
+        return f"{which} was idle for {sure} % of {format_ns(span_ns)}, proved"
+    return f"{which} was idle for about {told} % of {format_ns(span_ns)} ({sure} % proved)"
+
+
+def _class(diagnosis: Diagnosis | None) -> str:
+    return f"{_capital(diagnosis.title)}: " if diagnosis is not None and diagnosis.kind else ""
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cause(finding: Finding) -> str:
+    where = f" at {finding.line.text()}" if finding.line is not None else ""
+    return f"{finding.title}{where} [{finding.cause}, {finding.level}]"
+
+
+def _of_it(finding: Finding) -> str:
+    """What the cause costs; what is no idle time is said apart."""
+    loss = finding.loss
+    if finding.kind != "idle":
+        return f"; this takes {format_ns(int(loss.middle))}"
+    return f", {format_ns(loss.lower if loss.estimate is None else loss.estimate)} of it because of this"

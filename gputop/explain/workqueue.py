@@ -1,0 +1,206 @@
+"""What a GPU was given, as queues: when each operation ends if its duration is known.
+
+An operation begins when it was given and the one before it in its stream has ended:
+``end[n] = max(end[n - 1], ready[n]) + duration[n]``. With running sums of the durations this is a running
+maximum, so that ten million operations are a few passes over arrays. Between two moments at which the stream
+was proved empty the queue starts anew; nothing of what came before ends later than the proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.apiclass import Group
+from gputop.explain.evidence import Evidence
+from gputop.explain.gaps import GpuTime, StreamEmpty
+from gputop.explain.ranges import Ints, Mask, union
+from gputop.explain.streams import D2H, H2D, HOLDS
+
+Floats = npt.NDArray[np.float64]
+
+UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
+START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)
+BIG_COPY = 64 << 10  # smaller pageable copies to the device go into the queue with the call
+PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
+COPY_NS = 1_500.0  # what a copy takes beside its bytes
+FILL_RATE = 500.0  # bytes per ns, fills and copies within the device
+
+
+_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
+
+    Attributes:
+        row: Row of the call, -1 for a part of a group of collectives.
+        thread: Row of the thread that gave it.
+        ready: When the GPU could begin with it at the earliest, ns.
+        group: Rows between two proofs of emptiness of one stream, counted from 0.
+        limit: When it was proved to have ended at the latest, ns.
+        kernel: Whether its duration is not known; the others are copies and fills.
+        fixed: The duration of those, ns.
+        kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
+        streams: Number of streams.
+    """
+
+    row: Ints
+    thread: Ints
+    ready: Ints
+    group: Ints
+    limit: Ints
+    kernel: Mask
+    fixed: Floats
+    kind: Ints
+    streams: int
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, rows: Ints) -> Queue:
+        """Some of the operations, by ascending number."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return Queue(**columns, streams=self.streams)
+
+    def ends(self, duration: Floats) -> Ints:
+        """When each operation ends, ns, given its duration (ns) and no proof but the queues' begins."""
+        if not len(self):
+            return self.ready
+        base = int(self.ready.min())
+        total = np.cumsum(np.rint(duration / UNIT_NS).astype(np.int64))
+        before = np.append(0, total[:-1])
+        head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
+        # each queue counts from its own begin
+        size = np.diff(np.append(head, len(self)))
+        own = np.repeat(before[head], size)
+        slack = (self.ready - base) // UNIT_NS - (before - own)
+        least = int(slack.min())
+        width = int(slack.max()) - least + 1
+        number = np.repeat(np.arange(len(head)), size)
+        reach = np.maximum.accumulate(number * width + slack - least) - number * width + least
+        ends: Ints = (reach + total - own) * UNIT_NS + base
+        return ends
+
+    def real(self, duration: Floats) -> Floats:
+        """What each operation takes, ns, of a given duration once the proofs are heeded."""
+        end = np.minimum(self.ends(duration), self.limit)
+        before = np.append(0, end[:-1])
+        before[np.append(True, self.group[1:] != self.group[:-1])] = 0
+        real: Floats = np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+        return real
+
+    def idle(self, duration: Floats) -> tuple[Ints, Ints]:
+        """Disjoint intervals, in order, in which no stream has an operation under way."""
+        end = np.minimum(self.ends(duration), self.limit)
+        begin = np.minimum(self.ready, end)
+        if self.streams > 1:
+            begin, end = union(np.minimum(end - np.rint(duration).astype(np.int64), end), end)
+            return end[:-1], begin[1:]
+        reach = np.maximum.accumulate(end) if len(end) else end
+        low, high = reach[:-1], begin[1:]
+        keep = high > low
+        return low[keep], high[keep]
+
+
+def queue_of(evidence: Evidence, gpu: GpuTime, device: int) -> Queue:
+    """Everything that one GPU was given."""
+    streams, calls = gpu.streams, evidence.calls
+    mine = np.flatnonzero(streams.device == device).tolist()
+    orders = [streams.operations(stream) for stream in mine]
+    order = np.concatenate([np.zeros(0, np.int64), *orders])
+    row = streams.enqueue_row[order]
+    known = np.maximum(row, 0)
+    ready = streams.enqueue_end[order] + START_NS
+    if not len(calls):
+        groups = np.zeros(len(order), np.uint8)
+    else:
+        groups = np.where(row >= 0, evidence.group_of(known), np.uint8(Group.COLLECTIVE))
+    copies = (groups == Group.COPY) | (groups == Group.SET)
+    runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    if len(calls):  # in a stream, and no work of the GPU
+        runs &= ~((row >= 0) & evidence.apis.is_op(calls["op"][known], *HOLDS))
+    fixed, ready = _copies(evidence, gpu, row, groups, ready, copies)
+    # a call that never returned may have given something when it was called
+    abandoned = ready > evidence.end_ns + START_NS
+    ready = np.where(abandoned, streams.enqueue_begin[order], ready)
+    group, limit = _proofs(streams_empty(gpu, mine), [streams.enqueue_end[own] for own in orders])
+    return Queue(
+        row=row,
+        thread=streams.enqueue_thread[order],
+        ready=ready,
+        group=group,
+        limit=limit,
+        kernel=runs,
+        fixed=fixed,
+        kind=_kinds(evidence, row, runs),
+        streams=len(mine),
+    )
+
+
+def streams_empty(gpu: GpuTime, streams: list[int]) -> list[StreamEmpty]:
+    """When each of these streams was proved empty."""
+    return [gpu.empty[stream] for stream in streams]
+
+
+def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
+    """(group, limit) of each operation: between which proofs it lies, and the time of the later one."""
+    groups, limits, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for known, end in zip(empty, ends, strict=True):
+        place = np.searchsorted(end, known.cover, side="right")
+        at = np.append(known.at, np.int64(1) << 62)
+        after = np.searchsorted(place, np.arange(len(end)), side="right")
+        groups.append(after + count)
+        limits.append(at[after])
+        count += len(place) + 1
+    return np.concatenate(groups), np.concatenate(limits)
+
+
+def _copies(
+    evidence: Evidence, gpu: GpuTime, row: Ints, groups: npt.NDArray[np.uint8], ready: Ints, copies: Mask
+) -> tuple[Floats, Ints]:
+    """(duration, ready) with those of copies: by their bytes; from pageable memory at the end of the call.
+
+    The CPU moves such a copy into the driver's buffers inside the call, so no engine of the GPU is at it for
+    much of that time.
+    """
+    calls = evidence.calls
+    fixed = np.zeros(len(row), np.float64)
+    at = np.flatnonzero(copies & (row >= 0))
+    if not len(at):
+        return fixed, ready
+    rows = row[at]
+    size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
+    over_link = (direction == H2D) | (direction == D2H)
+    rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
+    pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
+    staged = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
+    fixed[at] = np.where(staged, COPY_NS, COPY_NS + size / rate)
+    return fixed, ready
+
+
+def link_rate(evidence: Evidence) -> float:
+    """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
+    for sample in reversed(evidence.gpus):
+        for gpu in sample.data.get("gpus") or ():
+            generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
+            if generation and width:
+                return 0.8 * 0.985 * 2.0 ** (int(generation) - 3) * int(width)
+    return PINNED_RATE
+
+
+def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
+    """Kernels by process, function and handle; exact, so that no two kernels are taken for one."""
+    calls = evidence.calls
+    at = np.flatnonzero(runs & (row >= 0))
+    kind = np.full(len(row), -1, np.int64)
+    rows = row[at]
+    handle = np.unique(calls["aux"][rows], return_inverse=True)[1].reshape(-1)
+    owner = np.unique(calls["pid"][rows], return_inverse=True)[1].reshape(-1)
+    ops = calls["op"][rows].astype(np.int64)
+    joint = (handle.astype(np.int64) * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops
+    kind[at] = np.unique(joint, return_inverse=True)[1].reshape(-1)
+    return kind
