@@ -32,6 +32,7 @@ OUTWEIGHS = (
 _PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
 _LINE = 0.2  # of a loss, for the line of a finding
 _MOMENTS = 3
+MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +268,16 @@ def _blamed(cause: Cause, claim: Claim) -> Ints:
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
+    ordered = np.sort(per_gap)[::-1]
+    # the many short ones that add up to nothing are not what it is about
+    most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
     facts = [
-        f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} "
-        f"(longest {format_ns(int(per_gap.max()))})"
+        f"{len(most)} gaps, usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
     ]
     steps = claim.steps
     if steps is not None and steps.count:
         facts.append(
-            f"{claim.per_step()}; {steps.count} steps of {format_ns(steps.median_ns)}, "
+            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of {format_ns(steps.median_ns)}, "
             f"{format_ns(claim.ns / steps.count)} lost in each"
         )
     return tuple(facts)

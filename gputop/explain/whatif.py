@@ -2,8 +2,8 @@
 
 The host's time line is kept as it was, less what goes away with the cause: pieces of host time, calls,
 waits. The GPU's queue is run with the durations that the estimate found. A wait ends when the host has come
-to it and the work before it has ended, so that time which is taken away before a wait may be lost again in it.
-One queue stands for all streams of a process; the calls of all its threads are one time line, as in PyTorch,
+to it and the work before it has ended: time that is taken away before a wait may be lost again in it. One
+queue stands for all streams of a process; the calls of all its threads are one time line, as in PyTorch,
 where the main thread waits while autograd's works.
 """
 
