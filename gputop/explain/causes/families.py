@@ -28,7 +28,8 @@ class Family:
 FAMILIES: tuple[Family, ...] = (
     Family("S", "sync", frozenset({"C01", "C02", "C03", "C07"})),
     Family("D", "data", frozenset({"C08", "C09", "C10", "C11", "C12"})),
-    Family("C", "copy", frozenset({"C05"})),
+    Family("C", "copy", frozenset({"C04", "C05"})),
+    Family("H", "launches", frozenset({"C06"})),
     Family("P", "no CPU", frozenset({"C13", "C14", "C15"})),
     Family("L", "lock", frozenset({"C16"})),
     Family("K", "disk, net, pages", frozenset({"C17", "C18", "C19"})),

@@ -42,7 +42,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
     return assessed(
         scene,
         "C15",
-        "the wait for the GPU may return late",
+        "sync may wake up late",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),

@@ -61,7 +61,7 @@ def _computing(scene: Scene, free: Mask) -> Mask:
 
 
 def _cpu_taken(claim: Claim) -> int:
-    """Time for which workers had the CPU that the thread which feeds the GPU waited for.
+    """Time for which workers had the CPU that the submitting thread waited for.
 
     Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
     """
@@ -127,14 +127,14 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
+ON_DISK = Cause("C10", "DataLoader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
 FAULTS = Cause(
-    "C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
+    "C11", "DataLoader waits for memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
 )
-STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved, culprit="waiter")
+STARVED = Cause("C09", "DataLoader is starved of CPU", _starved, _advise_starved, culprit="waiter")
 COMPUTING = Cause(
     "C08",
-    "the loader computes",
+    "DataLoader is CPU-bound",
     _computing,
     _advise_computing,
     more=_cpu_taken,
