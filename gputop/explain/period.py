@@ -235,14 +235,17 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
         return None
     by_size = _Weighed.of(alike, holds, size.astype(np.float64), float(len(sample)))
     by_time = _Weighed.of(alike, holds, spent, float(sample.spent.sum()))
-    little = len(usual) >= WHOLE * (kinds - 1) and by_size.between <= BETWEEN * by_size.everything
-    (score, own), (timed, own_time) = by_size.explained(little=little), by_time.explained(little=little)
-    score, own = min(score, timed), min(own, own_time)
-    shares = np.zeros(len(heads))
-    shares[whole] = alike
     step = (alike >= SAME) | (holds >= HOLDS)
     if np.count_nonzero(step) < FEWEST - 1:
         return None
+    # what comes behind every step is part of it, and what comes now and then is not
+    seldom = np.count_nonzero(step[:-1] & ~step[1:]) <= 0.5 * np.count_nonzero(step)
+    little = seldom and len(usual) >= WHOLE * (kinds - 1)
+    little = little and by_size.between <= BETWEEN * by_size.everything
+    (score, own), (_timed, own_time) = by_size.explained(little=little), by_time.explained(little=little)
+    score, own = min(score, own_time), min(own, own_time)
+    shares = np.zeros(len(heads))
+    shares[whole] = alike
     pause, length = float(np.median(sample.pause[heads[whole][step]])), float(np.median(size[step]))
     return _Tried(number, every, score, own, int(np.count_nonzero(step)), length, usual, pause, heads, shares)
 
