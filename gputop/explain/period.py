@@ -153,12 +153,17 @@ def _best(sample: _Sample) -> _Tried | None:
     good = [one for one in tried if one.score >= most - CLOSE]
     good = [one for one in good if not _inside(sample, one, good)]
     shortest = max(good, key=lambda one: one.parts)
-    same = [one for one in good if one.parts * _SPREAD >= shortest.parts]
-    # of all that begin as often, the step begins where most of them are whole, and where the host was longest
-    # at something else
-    most_whole = max(one.parts for one in same)
-    same = [one for one in same if one.parts == most_whole]
-    return max(same, key=lambda one: one.pause * (_INPUT if _sends(sample, one) else 1) + one.score)
+    # of all that begin as often, the step begins where most of them are whole, where the host was longest at
+    # something else, and first
+    return max(
+        (one for one in good if one.parts * _SPREAD >= shortest.parts),
+        key=lambda one: (
+            one.parts,
+            one.pause * (_INPUT if _sends(sample, one) else 1),
+            one.score,
+            -int(one.heads[0]),
+        ),
+    )
 
 
 def _sends(sample: _Sample, one: _Tried) -> bool:
@@ -210,7 +215,7 @@ def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
     groups.sort(key=lambda group: -max(row[1] for row in group))
     found: list[tuple[int, bool, Ints]] = []
     for group in groups:
-        by_pause = max(group, key=lambda row: row[2])
+        by_pause = max(group, key=lambda row: (row[2], -int(row[5][0])))
         others = sorted((row for row in group if row is not by_pause), key=lambda row: -row[1])
         found += [(row[3], row[4], row[5]) for row in [by_pause, *others[: _PER_COUNT - 1]]]
         if len(found) >= _CANDIDATES:
