@@ -8,6 +8,7 @@ ones, and go down the same chain. Nothing of it is ever called proved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ import numpy as np
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime
 from gputop.explain.learned import Learned, as_waited, learn
-from gputop.explain.ranges import Ints, Mask, covered, intersect, length
+from gputop.explain.ranges import Ints, Mask, intersect, length, shared
 from gputop.explain.witness import Witness, witness
 from gputop.explain.workqueue import Floats, Queue, queue_of
 
@@ -25,7 +26,8 @@ AGREE = 0.05  # of the span: sources that are apart by more than this beside the
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
 _SAMPLE, _STRETCHES = 300_000, 16  # operations by which the durations are found, in so many stretches of time
-_ROUNDS = 14
+_ROUNDS = 20
+NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
 _USUAL_NS = 10_000.0  # what a kernel takes, to begin with
 
 
@@ -159,7 +161,7 @@ class _Model:
     def _inside(self, usual: float, scale: float) -> int:
         """Idle time within the unknown of the sample."""
         idle = self._part.idle(self._durations(self._part, usual, scale=scale))
-        return int(covered(idle, *self._part_unknown).sum())
+        return shared(idle, self._part_unknown)
 
     def known(self) -> Floats:
         """The durations that are learned."""
@@ -173,7 +175,8 @@ class _Model:
         usual, goal = self._usual(), idle_ns / self._weight
         if self.learned is not None and abs(self._inside(usual, 1.0) - goal) * self._weight <= error_ns:
             return self.known()
-        scale = _bisect(lambda one: self._inside(usual, one), goal)
+        most = self._inside(usual, 0.0)
+        scale = _solved(lambda one: self._inside(usual, one), most, goal)
         return self._durations(self.queue, usual, scale=scale)
 
     def _usual(self) -> float:
@@ -207,16 +210,25 @@ def _sample(queue: Queue, unknown: tuple[Ints, Ints]) -> tuple[Queue, tuple[Ints
     return queue.take(chosen), intersect(unknown, (begin, end))
 
 
-def _bisect(idle: Callable[[float], int], goal: float) -> float:
-    """The scale of the durations at which the idle time, which falls with it, meets the goal."""
-    low, high = -10.0, 14.0  # powers of two
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        if idle(2.0**middle) > goal:
-            low = middle
-        else:
-            high = middle
-    return float(2.0 ** ((low + high) / 2))
+def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
+    """The scale of the durations at which the idle time, which falls with it, meets the goal.
+
+    Args:
+        idle: Idle time by scale, ns.
+        most: The same for the scale 0.
+        goal: What it should be.
+    """
+    low, high, middle = -10.0, 14.0, 0.0  # powers of two
+    for turn in range(_ROUNDS):
+        found = idle(2.0**middle)
+        if abs(found - goal) <= NEAR * most:
+            break
+        low, high = (middle, high) if found > goal else (low, middle)
+        # while the GPU keeps up, what is busy grows as the durations do
+        busy, wanted = most - found, most - goal
+        guess = middle + math.log2(wanted / busy) if busy > 0 and wanted > 0 else low
+        middle = guess if turn % 3 < 2 and low < guess < high else (low + high) / 2
+    return float(2.0**middle)
 
 
 def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gaps]:

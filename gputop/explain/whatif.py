@@ -27,8 +27,8 @@ EARLY_NS = 20_000  # a copy that returns so long before the work before it has e
 MARGIN = 0.1  # what else may go with the work: caches, the CPU that it took from others
 LEAST_MARGIN = 0.01  # of the time, too
 
-
 _NEVER = -1
+_LONG_AGO = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,11 @@ class Loop:
         gone: Mask = np.isin(self.rows, removal.calls)
         duration = np.where(np.isin(self._row, removal.calls), 0, self._duration)
         found = np.zeros(len(begin), np.int64)
-        saved, done, first = 0, self.low, 0
-        for wait, last in enumerate(self._until.tolist()):
-            if last > first:
-                done = _end(ready[first:last] - saved, duration[first:last], done)
-                first = last
-            arrived, returned = int(begin[wait]) - saved, int(end[wait]) - saved
+        saved, done = 0, self.low
+        latest, work = self._parts(ready, duration)
+        for wait, (start, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+            done = max(latest[wait] - saved, done) + work[wait]
+            arrived, returned = start - saved, stop - saved
             if extra is None:
                 if returned < done - EARLY_NS and not self._sure[wait]:
                     found[wait] = _NEVER
@@ -120,11 +119,26 @@ class Loop:
             own = min(int(extra[wait]), returned - arrived)
             now = arrived if gone[wait] else max(arrived, done) + own
             saved += returned - now
-        done = _end(ready[first:] - saved, duration[first:], done)
+        done = max(latest[-1] - saved, done) + work[-1]
         if extra is None:
             self._extra = found
             return max(high, done) - self.low
         return max(high - saved, done) - self.low
+
+    def _parts(self, ready: Ints, duration: Ints) -> tuple[list[int], list[int]]:
+        """(latest begin, work) of what was given before each wait and after the one before; then of the rest.
+
+        With these the last of a part ends at ``max(latest begin, end of what came before) + work``.
+        """
+        bounds = np.concatenate([[0], np.maximum.accumulate(self._until), [len(ready)]]).astype(np.int64)
+        total = np.append(0, np.cumsum(duration))
+        work = np.diff(total[bounds])
+        latest = np.full(len(work), _LONG_AGO, np.int64)
+        some = np.flatnonzero(np.diff(bounds))
+        if len(some):
+            head = bounds[some]
+            latest[some] = np.maximum.reduceat(ready - total[:-1], head) + total[head]
+        return latest.tolist(), work.tolist()
 
 
 def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int]) -> Ints:
@@ -164,15 +178,6 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
     place = np.searchsorted(begin, moments, side="right")
     over = np.where(place > 0, np.maximum(end[np.maximum(place - 1, 0)] - moments, 0), 0)
     return np.asarray(total[place] - over, np.int64)
-
-
-def _end(ready: Ints, duration: Ints, done: int) -> int:
-    """When the last of some operations ends, if the one before them does at ``done``."""
-    if not len(ready):
-        return done
-    total = np.cumsum(duration)
-    before = np.append(0, total[:-1])
-    return int(max(int((ready - before).max()), done) + total[-1])
 
 
 def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
