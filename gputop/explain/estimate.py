@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime
 from gputop.explain.learned import Learned, as_waited, learn
@@ -21,12 +22,12 @@ from gputop.explain.ranges import Ints, Mask, intersect, length, shared
 from gputop.explain.witness import Witness, witness
 from gputop.explain.workqueue import Floats, Queue, queue_of
 
-SMALL_NS, MOST_GAPS = 5_000, 20_000  # shorter gaps, and the shortest beyond so many, are summed up, not followed
+SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
-_SAMPLE, _STRETCHES = 300_000, 16  # operations by which the durations are found, in so many stretches of time
-_ROUNDS = 20
+_STRETCHES = 16  # of time, which stand for a long queue
+_ROUNDS, _CLOSE = 20, 2.0**-9
 NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
 _USUAL_NS = 10_000.0  # what a kernel takes, to begin with
 
@@ -69,13 +70,13 @@ class Estimate:
     duration_ns: Floats
 
 
-def estimates(evidence: Evidence, gpu: GpuTime) -> list[Estimate]:
+def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
     """One for each GPU about whose unknown time something can be said."""
-    found = [_of_device(evidence, gpu, span.device) for span in gpu.spans]
+    found = [_of_device(evidence, gpu, span.device, effort) for span in gpu.spans]
     return [one for one in found if one is not None]
 
 
-def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None:
+def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) -> Estimate | None:
     span = next(span for span in gpu.spans if span.device == device)
     unknown = gpu.unknown[device]
     open_ns = length(*unknown)
@@ -85,14 +86,14 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None
     if not len(queue):
         return None
     seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
-    model = _Model(queue, unknown, learn(gpu, device, queue))
+    model = _Model(queue, unknown, learn(gpu, device, queue, effort.operations), effort.operations)
     told = _told(gpu, device, span.begin, span.end, seen, model, open_ns)
     if told is None:
         return None
     idle_ns, error_ns, source, agrees = told
     duration = model.known() if source == "learned" else model.fitted(idle_ns, error_ns)
     begin, end = model.pieces(duration)
-    small, gaps = _gaps(queue, device, begin, end)
+    small, gaps = _gaps(queue, device, begin, end, effort.gaps)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
     return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps, queue, as_waited(gpu, device, queue, duration))
@@ -142,9 +143,11 @@ class _Model:
         copies_ns: Time in which copies and fills run in the unknown, and no kernel.
     """
 
-    def __init__(self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None) -> None:
+    def __init__(
+        self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None, operations: int
+    ) -> None:
         self.queue, self.unknown, self.learned = queue, unknown, learned
-        self._part, self._part_unknown = _sample(queue, unknown)
+        self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
         self._weight = whole / max(length(*self._part_unknown), 1)
         # idle time within the unknown if kernels took no time at all: what is left are copies
@@ -198,13 +201,15 @@ class _Model:
         return idle[0], max(abs(idle[1] - idle[0]), abs(idle[2] - idle[0]))
 
 
-def _sample(queue: Queue, unknown: tuple[Ints, Ints]) -> tuple[Queue, tuple[Ints, Ints]]:
-    """Of a long queue some stretches of time, evenly spread, and what is unknown in them."""
-    if len(queue) <= _SAMPLE:
+def _sample(
+    queue: Queue, unknown: tuple[Ints, Ints], operations: int
+) -> tuple[Queue, tuple[Ints, Ints]]:
+    """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
+    if len(queue) <= operations:
         return queue, unknown
     low, high = int(queue.ready.min()), int(queue.ready.max())
     begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
-    end = begin + int((high - low) / _STRETCHES * _SAMPLE / len(queue))
+    end = begin + int((high - low) / _STRETCHES * operations / len(queue))
     place = np.searchsorted(begin, queue.ready, side="right") - 1
     chosen = np.flatnonzero((place >= 0) & (queue.ready < end[np.maximum(place, 0)]))
     return queue.take(chosen), intersect(unknown, (begin, end))
@@ -221,9 +226,9 @@ def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
     low, high, middle = -10.0, 14.0, 0.0  # powers of two
     for turn in range(_ROUNDS):
         found = idle(2.0**middle)
-        if abs(found - goal) <= NEAR * most:
-            break
         low, high = (middle, high) if found > goal else (low, middle)
+        if abs(found - goal) <= NEAR * most or high - low < _CLOSE:
+            break
         # while the GPU keeps up, what is busy grows as the durations do
         busy, wanted = most - found, most - goal
         guess = middle + math.log2(wanted / busy) if busy > 0 and wanted > 0 else low
@@ -231,14 +236,14 @@ def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
     return float(2.0**middle)
 
 
-def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gaps]:
+def _gaps(queue: Queue, device: int, begin: Ints, end: Ints, most: int) -> tuple[Small, Gaps]:
     """(short ones, the others): each belongs to the thread that gave the next operation."""
     order = np.argsort(queue.ready, kind="stable")
     place = np.searchsorted(queue.ready[order], begin, side="right")
     known = place < len(order)
     place, begin, end = place[known], begin[known], end[known]
     closer, opener = order[place], order[np.maximum(place - 1, 0)]
-    long = _followed(end - begin)
+    long = _followed(end - begin, most)
     row, thread = queue.row[closer], queue.thread[closer]
     small = Small(begin[~long], end[~long], row[~long], thread[~long])
     every = np.ones(int(np.count_nonzero(long)), np.bool_)
@@ -254,9 +259,9 @@ def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gap
     )
 
 
-def _followed(length_ns: Ints) -> Mask:
+def _followed(length_ns: Ints, most: int) -> Mask:
     """The longest gaps, as many as are followed one by one."""
     long: Mask = length_ns >= SMALL_NS
-    if np.count_nonzero(long) > MOST_GAPS:
-        long &= length_ns >= np.partition(length_ns, len(length_ns) - MOST_GAPS)[len(length_ns) - MOST_GAPS]
+    if np.count_nonzero(long) > most:
+        long &= length_ns >= np.partition(length_ns, len(length_ns) - most)[len(length_ns) - most]
     return long

@@ -90,6 +90,13 @@ def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
     return np.bincount(row, weights=shared, minlength=len(begin)).astype(np.int64)
 
 
+def distinct(rows: Ints) -> Ints:
+    """The different numbers among rows of a table, ascending; -1 stands for no row and is left out."""
+    chosen = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
+    chosen[rows[rows >= 0]] = True
+    return np.flatnonzero(chosen)
+
+
 def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
     """As np.unique with index and inverse, for columns that mostly stay the same from row to row."""
     heads = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.zeros(0, np.int64)

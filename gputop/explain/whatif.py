@@ -22,7 +22,6 @@ from gputop.explain.ranges import Ints, Mask, union
 from gputop.explain.streams import D2H, H2D
 from gputop.explain.workqueue import BIG_COPY
 
-MOST_WAITS = 1_500  # of a program are run again, from the middle of the span: a loop repeats itself
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
 MARGIN = 0.1  # what else may go with the work: caches, the CPU that it took from others
 LEAST_MARGIN = 0.01  # of the time, too
@@ -49,16 +48,22 @@ class Loop:
     """One process's calls on one GPU, ready to be run again."""
 
     def __init__(
-        self, evidence: Evidence, gpu: GpuTime, estimate: Estimate, pid: int, stretch: tuple[int, int]
+        self,
+        evidence: Evidence,
+        gpu: GpuTime,
+        estimate: Estimate,
+        pid: int,
+        stretch: tuple[int, int],
+        waits: int,
     ) -> None:
-        """Looks at what the process gave its GPU and waited for between two times."""
+        """Looks at what the process gave its GPU and waited for between two times; at most so many waits."""
         calls, queue = evidence.calls, estimate.queue
         own = np.flatnonzero(evidence.threads.pid[queue.thread] == pid)
         order = own[np.argsort(queue.ready[own], kind="stable")]
         inside = (queue.ready[order] > stretch[0]) & (queue.ready[order] < stretch[1])
         order = order[inside]
         rows = _waiting(evidence, gpu, pid, stretch)
-        low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch)
+        low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch, waits)
         rows = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
         order = order[(queue.ready[order] >= low) & (queue.ready[order] <= high)]
         self.low, self.high = low, high
@@ -162,12 +167,12 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     return rows[np.append(True, calls["begin"][rows][1:] >= reach[:-1])] if len(rows) else rows
 
 
-def _middle(begin: Ints, end: Ints, stretch: tuple[int, int]) -> tuple[int, int]:
-    """(begin, end) of a part in the middle with at most ``MOST_WAITS`` waits."""
-    if len(begin) <= MOST_WAITS:
+def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tuple[int, int]:
+    """(begin, end) of a part in the middle with at most so many waits: a loop repeats itself."""
+    if len(begin) <= waits:
         return stretch
-    first = (len(begin) - MOST_WAITS) // 2
-    return int(end[first]), int(end[first + MOST_WAITS - 1])
+    first = (len(begin) - waits) // 2
+    return int(end[first]), int(end[first + waits - 1])
 
 
 def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:

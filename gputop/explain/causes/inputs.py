@@ -6,7 +6,7 @@ import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.reads import own_work
-from gputop.explain.ranges import Mask
+from gputop.explain.ranges import Mask, distinct
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
@@ -47,7 +47,7 @@ def _copies(claim: Claim) -> int:
     # only waits right after such a copy: others wait for kernels, too
     after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
     waits = gaps.opener[claim.gaps][after_copy & (calls["bytes"][before] < BIG_COPY)]
-    rows = np.unique(np.concatenate([waits, gaps.closer[claim.gaps]]))
+    rows = distinct(np.concatenate([waits, gaps.closer[claim.gaps]]))
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 
