@@ -13,6 +13,7 @@ _MIB = 1 << 20
 _LEAST_S = 0.1  # between two samples; closer ones say nothing
 # key -> (NVML's number of the metric, what one unit of it is worth)
 METRICS: dict[str, tuple[int, float]] = {
+    "graphics_active_percent": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 1),
     "sm_active_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
     "sm_occupancy_percent": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, 1),
     "tensor_active_percent": (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, 1),

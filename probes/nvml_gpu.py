@@ -18,11 +18,12 @@ _EACH_ROUND, _SOON, _SELDOM, _HARDLY_EVER = 0.0, 1.0, 5.0, 60.0  # seconds betwe
 _BLOCKING_S = 2.0  # PCIe throughput: the driver counts for 20 ms, within the call
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
+_LOOK_BACK_US = 1_000_000  # of the samples that NVML has kept from before
 _ECC = ("ecc_corrected_errors", "ecc_uncorrected_errors", "ecc_corrected_total", "ecc_uncorrected_total")
 _PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 _OFF_WITH_MIG = (
     "utilization_percent", "memory_utilization_percent", "encoder_percent", "decoder_percent",
-    "process_utilization",
+    "process_utilization", "utilization_samples",
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ class GpuReader:
         self.lost = ""  # why it answers nothing any more
         self.gpm = GpmMeter()
         self.mig = MigReader()
+        self.sampled_us = 0  # NVML's time of the newest utilisation sample that was told
         self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
@@ -170,6 +172,25 @@ def _utilization(gpu: GpuReader) -> tuple[int, int]:
     return rates.gpu, rates.memory
 
 
+def _utilization_samples(gpu: GpuReader) -> tuple[list[list[int]]]:
+    """[time, percent] of each sample since the last round, of the time since the one before it.
+
+    Times are ns of CLOCK_MONOTONIC; NVML keeps samples for some seconds, by the wall clock's microseconds.
+    """
+    wall = time.time_ns() - time.monotonic_ns()
+    since = gpu.sampled_us or time.time_ns() // 1000 - _LOOK_BACK_US
+    try:
+        _kind, samples = pynvml.nvmlDeviceGetSamples(gpu.handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
+    except pynvml.NVMLError_NotFound:  # none since then
+        return ([],)
+    fresh = sorted(
+        (int(one.timeStamp), int(one.sampleValue.uiVal)) for one in samples if one.timeStamp > since
+    )
+    if fresh:
+        gpu.sampled_us = fresh[-1][0]
+    return ([[at * 1000 - wall, percent] for at, percent in fresh],)
+
+
 def _memory(gpu: GpuReader) -> tuple[int, int]:
     info = pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)
     return info.used, info.total
@@ -272,6 +293,7 @@ _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_T
 QUESTIONS: tuple[Question, ...] = (
     Question(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
     Question(("utilization_percent", "memory_utilization_percent"), _utilization),
+    Question(("utilization_samples",), _utilization_samples),
     Question(("memory_used_bytes", "memory_total_bytes"), _memory),
     Question(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
     Question(("temperature_celsius",), _of(lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, _CELSIUS))),

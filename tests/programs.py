@@ -12,6 +12,7 @@ from gputop.explain.assemble import assemble
 from gputop.explain.build import explain
 from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.report import Report
+from gputop.explain.scene import Scene
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records
 from probes.source import Sample
 from tests import items
@@ -122,7 +123,7 @@ class Program:
 
     def gaps(self, *, proved: bool = True) -> list[tuple[int, int]]:
         """(begin, end) of the gaps, in microseconds."""
-        gaps = self.analysis().gaps
+        gaps = self.analysis().gpu.gaps
         rows = zip(gaps.begin.tolist(), gaps.end.tolist(), gaps.proved.tolist(), strict=True)
         return [((low - START) // US, (high - START) // US) for low, high, sure in rows if sure == proved]
 
@@ -160,3 +161,9 @@ def attached(program: Program) -> Program:
             record["kind"] = Kind.JOIN
         late.append(record)
     return replace(program, records=late)
+
+
+def steps_of(analysis: Analysis, pid: int) -> int:
+    """How many steps a process has."""
+    steps = Scene(analysis).steps_of(pid)
+    return 0 if steps is None else steps.count

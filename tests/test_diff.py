@@ -14,7 +14,7 @@ from items import MS, START
 from json_page import assert_documented
 
 from gputop.explain.assemble import assemble
-from gputop.explain.compare import BLOCKS, LEAST_CHANGE, Change, Diff, compare, spread
+from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
 from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.persteps import Unit
@@ -184,8 +184,8 @@ def test_json_and_its_documentation_agree() -> None:
     text = assert_documented(document)
     names = {one["name"] for one in document["measures"]} | {str(change) for change in Change} | set(Unit)
     assert not [name for name in names if f"`{name}`" not in text]
-    assert f"of {BLOCKS} consecutive blocks" in text
     assert f"more than {LEAST_CHANGE:.0%}".replace("%", " %") in text
+    assert f"{SURE} times both" in text
 
 
 def recording(path: Path, stream: list[Item]) -> Path:

@@ -49,7 +49,7 @@ def test_a_lost_record_voids_the_gaps_that_need_it() -> None:
         program.call(SYNC, begin + 20, begin + 5000)
         program.call("cudaMalloc", begin + 7000, begin + 7001)
     analysis = program.analysis([malloc(program, 1)])
-    gaps = [(begin - p.START) // p.US for begin in analysis.gaps.begin.tolist()]
+    gaps = [(begin - p.START) // p.US for begin in analysis.gpu.gaps.begin.tolist()]
     assert gaps == [5000, 25_000, 35_000]
     assert analysis.gpu.voided_ns == 5000 * p.US
 
@@ -63,7 +63,7 @@ def test_a_stream_unproved_since_a_loss_leaves_gaps_strong() -> None:
         program.call(SYNC, begin + 20, begin + 5000)
         program.call("cudaMalloc", begin + 5001, begin + 5002)
     analysis = program.analysis([malloc(program, 2)])
-    assert [(begin - p.START) // p.US for begin in analysis.gaps.begin.tolist()] == [
+    assert [(begin - p.START) // p.US for begin in analysis.gpu.gaps.begin.tolist()] == [
         100,
         15_000,
         25_000,

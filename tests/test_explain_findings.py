@@ -98,7 +98,9 @@ def test_a_long_gap_among_usual_ones_is_told_apart() -> None:
 def test_two_percent_of_the_span_are_worth_a_word(host: int, told: bool) -> None:
     report = loop(200, host=host).report()
     assert bool(report.findings) == told
-    assert report.small_ns == (0 if told else 200 * host * US)
+    short = report.idle.estimate - report.idle.lower  # from a launch to the begin of its kernel
+    assert short < 200 * 20 * US
+    assert report.small_ns == short + (0 if told else 200 * host * US)
 
 
 def test_on_many_gpus_each_may_lose_its_own() -> None:
@@ -212,7 +214,8 @@ def test_a_storm_costs_what_the_gpu_waited_for_it() -> None:
         program.preempted(begin + 1, begin + 151)
     (storm,) = program.report().storms
     assert storm.tid == MAIN
-    assert storm.gpu_ns == 100 * 10 * 150 * US  # ten of each thirty lie in the 5 ms of a gap
+    # ten of each thirty lie in the 5 ms of a gap, and some where the kernel has not begun
+    assert storm.gpu_ns == pytest.approx(100 * 10 * 150 * US, rel=0.01)
 
 
 def test_the_parts_add_up_to_the_idle_time() -> None:
@@ -220,9 +223,10 @@ def test_the_parts_add_up_to_the_idle_time() -> None:
     for begin in range(12_000, 400_000, 15_000):
         program.preempted(begin, begin + 1000)
     report = program.report()
-    told = sum(finding.loss.lower for finding in report.findings if finding.kind == "idle")
+    told = sum(finding.loss.estimate for finding in report.findings if finding.kind == "idle")
     told += sum(event.ns for event in report.events)
-    assert told + report.small_ns + report.unexplained_ns == report.idle.lower == 30 * 5000 * US
+    assert told + report.small_ns + report.unexplained_ns == report.idle.estimate
+    assert report.idle.lower == 30 * 5000 * US
 
 
 def test_nothing_seen_is_said() -> None:
@@ -246,7 +250,9 @@ def test_a_busy_gpu_is_healthy() -> None:
 def test_the_json_has_what_is_promised() -> None:
     told = report_to_json(loop().report())
     assert told["schema"] == "gputop.explain/1"
-    assert set(told["gpu_idle_ns"]) == {"lower", "upper"}
+    assert set(told["gpu_idle_ns"]) == {"lower", "upper", "estimate", "source"}
+    (gpu,) = told["gpus"]
+    assert sum(gpu["account_ns"].values()) == gpu["span_ns"]
     assert set(told["steps"]) >= {"count", "median_ns"}
     assert told["lost"] == {"events": 0}
     promised = "cause kind title level loss_ns pid tid api chain advice max_gain_ns moments_ns"

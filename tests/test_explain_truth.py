@@ -47,7 +47,7 @@ def microseconds(times: Any) -> list[int]:
 
 def false_gaps(made: World, analysis: Analysis) -> list[tuple[int, int]]:
     """Gaps called proved in which the GPU had work."""
-    gaps = analysis.gaps
+    gaps = analysis.gpu.gaps
     rows = zip(microseconds(gaps.begin), microseconds(gaps.end), gaps.proved.tolist(), strict=True)
     return [(low, high) for low, high, sure in rows if sure and made.gpu.works(low, high)]
 
@@ -66,7 +66,9 @@ def test_every_gap_is_idle_and_the_bounds_hold_the_truth(deeds: str, seed: int) 
 
 def test_the_random_programs_hold_enough_to_be_wrong_about() -> None:
     gaps = sum(
-        len(world(seed, deeds, handles=seed).program.analysis().gaps) for deeds in DEEDS for seed in range(9)
+        len(world(seed, deeds, handles=seed).program.analysis().gpu.gaps)
+        for deeds in DEEDS
+        for seed in range(9)
     )
     assert gaps > 200
 
@@ -109,7 +111,7 @@ def test_no_gap_of_the_lemma_is_missed(seed: int) -> None:
     made.run(1, 1 + seed % 3, 60)
     made.program.records = [one for one in made.program.records if one["kind"][0] != 2]  # no late returns
     evidence = made.program.evidence()
-    gaps = analyse(evidence, (START, evidence.end_ns)).gaps
+    gaps = analyse(evidence, (START, evidence.end_ns)).gpu.gaps
     assert list(zip(gaps.begin.tolist(), gaps.end.tolist(), strict=True)) == lemma(evidence)
 
 
@@ -142,11 +144,11 @@ def test_a_lost_record_a_second_leaves_nine_tenths_of_the_gaps() -> None:
         program.call(LAUNCH, begin, begin + 8)
         program.call(SYNC, begin + 10, begin + 10_000)
     every = program.batch()
-    whole = program.analysis().gaps
+    whole = program.analysis().gpu.gaps
     random = np.random.default_rng(7)
     second = (every["t_end"].astype(np.int64) - START) // SECOND
     dropped = [int(random.choice(np.flatnonzero(second == number))) for number in range(1, 10)]
-    left = program.analysis(dropped).gaps
+    left = program.analysis(dropped).gpu.gaps
     assert np.isin(left.begin, whole.begin).all()
     assert 0.9 * len(whole) < len(left) < len(whole)
     assert left.proved.all()

@@ -150,7 +150,7 @@ def ticked(records: list[Records]) -> Iterator[Item]:
 
 def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
     """Each gap with the calls at its ends, by their times; who opened one before the window may be lost."""
-    calls, gaps = analysis.evidence.calls, analysis.gaps
+    calls, gaps = analysis.evidence.calls, analysis.gpu.gaps
     labels, low = analysis.gpu.devices.labels, analysis.gpu.stretch[0]
     return [
         (

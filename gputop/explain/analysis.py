@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.chain import Leaves, Links, Walk
-from gputop.explain.evidence import Evidence
 from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.estimate import WORTH_NS, Estimate, estimates
+from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime, join
 from gputop.explain.ranges import Ints, expand, length
 

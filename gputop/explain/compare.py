@@ -10,14 +10,24 @@ import numpy as np
 
 from gputop.explain.build import examine
 from gputop.explain.evidence import Evidence
-from gputop.explain.persteps import Measures, Unit, measure
-from gputop.explain.ranges import Ints
+from gputop.explain.findings import Outcome
+from gputop.explain.period import FEWEST
+from gputop.explain.persteps import Measures, Pieces, Unit, by_batch, by_second, by_step, measure
+from gputop.explain.ranges import Floats, Ints
 from gputop.explain.report import Finding, Report
+from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
+from gputop.explain.scene import Scene
+from gputop.explain.sequence import Sequence as Work
+from gputop.explain.sequence import sequence
+from gputop.explain.steps import givers_of
 from gputop.format import format_ns
 from gputop.lines import Line
 
-BLOCKS = 8  # a recording is cut into this many blocks of steps; their means say how sure its mean is
-LEAST_CHANGE = 0.02  # smaller differences are no change, however sure
+LEAST_CHANGE = (
+    0.05  # smaller differences are no change, however sure: two runs of one program differ by as much
+)
+SURE = 1.5  # times as far as the means can be off, a difference is no chance
+FEW = 8  # steps, of which a small difference is chance
 _OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
 
 
@@ -26,18 +36,22 @@ class Spread:
     """How a measure lies over the steps.
 
     Attributes:
-        usual: The median of the means of consecutive blocks of steps. A loader that hands over four batches
-            at once makes most steps short and some long, which a median of steps does not see; what happened
-            only once makes one block long, which a mean of all does not forgive.
-        blocks: Quartiles of those means: how sure ``usual`` is. Blocks, because neighbouring steps are alike.
+        usual: The sum by the count: what the whole loop took, divided by its steps. A loader that hands over
+            four batches at once makes most steps short and some long, which a median does not see.
+        off: How far ``usual`` can be off: the most that the sum over the first steps strays from an even
+            pace, up and down, by the count. Steps that are long and short by turns stray little.
     """
 
     count: int
     usual: float
-    mean: float
     median: float
     quartiles: tuple[float, float]
-    blocks: tuple[float, float]
+    off: float
+
+    @property
+    def mean(self) -> float:
+        """``usual``, by its older name."""
+        return self.usual
 
 
 class Change(str, Enum):
@@ -97,15 +111,16 @@ class Side:
 
     report: Report
     measures: Measures
-    units: float  # steps, or seconds of the span
+    units: float  # steps of BEFORE that its work is worth, or batches, or seconds of the span
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The comparison."""
+    """The comparison; ``ratio`` says how many steps of BEFORE one of AFTER is worth."""
 
     sentence: str
     unit: Unit
+    ratio: Ratio
     before: Side
     after: Side
     measures: tuple[MeasureChange, ...]
@@ -117,16 +132,18 @@ class Diff:
         return next(one for one in self.measures if one.name == name)
 
 
+Explained = tuple[Report, Scene, Outcome]
+
+
 def compare(before: Evidence, after: Evidence) -> Diff:
-    """Compares per step if both recordings have steps, else per second of their spans."""
-    explained = [examine(evidence) for evidence in (before, after)]
-    unit = Unit.STEP if all(scene.steps for _report, scene, _outcome in explained) else Unit.SECOND
+    """Compares per step if both recordings have steps, else per batch that both copy, else per second."""
+    explained = (examine(before), examine(after))
+    pieces, ratio = _pieces(explained)
+    unit = pieces[0].unit
     sides = []
-    for report, scene, outcome in explained:
-        measures = measure(scene, outcome, unit)
-        seconds = max((gpu.span_ns for gpu in report.gpus), default=0) / 1e9
-        units = float(len(measures.duration)) if unit is Unit.STEP else seconds
-        sides.append(Side(report, measures, max(units, 1e-9)))
+    for (report, scene, outcome), piece, times in zip(explained, pieces, (1.0, ratio.times), strict=True):
+        measures = measure(scene, outcome, piece, times)
+        sides.append(Side(report, measures, max(piece.count * times, 1e-9)))
     first, second = sides
     changes = tuple(
         MeasureChange(name, spread(values), spread(other))
@@ -138,30 +155,65 @@ def compare(before: Evidence, after: Evidence) -> Diff:
         changes = changes[1:]  # a second takes a second
     causes = tuple(_causes(first, second))
     return Diff(
-        _sentence(unit, changes, causes),
+        _sentence(unit, ratio, changes, causes),
         unit,
+        ratio,
         first,
         second,
         changes,
         causes,
-        tuple(_notes(first, second, changes)),
+        tuple(_notes(first, second, changes, ratio)),
     )
 
 
-def spread(values: Ints) -> Spread | None:
+def _pieces(explained: tuple[Explained, Explained]) -> tuple[tuple[Pieces, Pieces], Ratio]:
+    """The same unit for both."""
+    scenes = [scene for _report, scene, _outcome in explained]
+    steps = [scene.steps for scene in scenes]
+    if steps[0] is not None and steps[1] is not None:
+        first, second = (
+            profile(scene.evidence, one.main())
+            for scene, one in zip(scenes, (steps[0], steps[1]), strict=True)
+        )
+        return (by_step(steps[0]), by_step(steps[1])), compare_work(first, second)
+    known = [_sequence(scene) for scene in scenes]
+    if known[0] is not None and known[1] is not None:
+        sizes = (
+            scenes[0].evidence.calls["bytes"][known[0].rows],
+            scenes[1].evidence.calls["bytes"][known[1].rows],
+        )
+        common = common_batch(known[0], known[1], sizes, FEWEST)
+        if common is not None:
+            return (
+                by_batch(scenes[0], known[0], common[0]),
+                by_batch(scenes[1], known[1], common[1]),
+            ), SAME_STEP
+    return (by_second(scenes[0]), by_second(scenes[1])), SAME_STEP
+
+
+def _sequence(scene: Scene) -> Work | None:
+    """All that the process that gives a GPU the most work asks of it."""
+    if scene.steps is not None:
+        return scene.steps.sequence
+    givers = next(givers_of(scene.evidence), None)
+    return None if givers is None else sequence(scene.evidence, givers)
+
+
+def spread(values: Floats | Ints) -> Spread | None:
     """How values lie; None without any."""
     if not len(values):
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
-    means = [float(part.mean()) for part in np.array_split(values, min(BLOCKS, len(values)))]
-    least, usual, most = np.percentile(means, [25, 50, 75]).tolist()
-    return Spread(len(values), usual, float(values.mean()), middle, (low, high), (least, most))
+    usual = float(values.mean())
+    strays = np.append(0, np.cumsum(values - usual))
+    off = float(strays.max() - strays.min()) / len(values) if len(values) > 1 else usual
+    return Spread(len(values), usual, middle, (low, high), off)
 
 
 def _differ(before: Spread, after: Spread) -> bool:
-    """The middle halves of the blocks lie apart, and by more than a trifle."""
-    apart = before.blocks[1] < after.blocks[0] or after.blocks[1] < before.blocks[0]
-    return apart and abs(after.usual - before.usual) > LEAST_CHANGE * max(before.usual, after.usual)
+    """The means lie farther apart than both can be off, and by more than a trifle."""
+    apart = abs(after.usual - before.usual)
+    return apart > SURE * (before.off + after.off) and apart > LEAST_CHANGE * max(before.usual, after.usual)
 
 
 def _causes(before: Side, after: Side) -> Iterator[CauseChange]:
@@ -185,7 +237,7 @@ def _cause(
         total = sum(one.loss.lower if proved else one.loss.upper for one in findings)
         losses.append(total / side.units if findings else None)
     of_gaps = kind == "idle" and proved
-    spreads = [spread(side.measures.causes.get(cause, np.zeros(0, np.int64))) for side in (before, after)]
+    spreads = [spread(side.measures.causes.get(cause, np.zeros(0))) for side in (before, after)]
     return CauseChange(
         cause,
         kind,
@@ -211,24 +263,27 @@ def _change(before: float | None, after: float | None, first: Spread | None, sec
     return Change.LESS if after < before else Change.MORE
 
 
-def _sentence(unit: Unit, measures: Sequence[MeasureChange], causes: Sequence[CauseChange]) -> str:
-    parts = [_pace(measures[0]) if unit is Unit.STEP else _idleness(measures[0])]
+def _sentence(
+    unit: Unit, ratio: Ratio, measures: Sequence[MeasureChange], causes: Sequence[CauseChange]
+) -> str:
+    parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
     parts += [_told(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
     new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
     parts.append(f"new: {'; '.join(new) or 'nothing'}")
     return "; ".join(parts) + "."
 
 
-def _pace(duration: MeasureChange) -> str:
+def _pace(duration: MeasureChange, unit: Unit, ratio: Ratio) -> str:
     was, now = duration.before, duration.after
     if was is None or now is None:
-        return "there is no step to compare"
+        return f"there is no {unit} to compare"
+    what = f"each {unit}" if ratio.times == 1 else "the work of one step of BEFORE"
     if not duration.clear:
-        return f"no clear change: each step takes {format_ns(now.usual)}, before {format_ns(was.usual)}"
+        return f"no clear change: {what} takes {format_ns(now.usual)}, before {format_ns(was.usual)}"
     times = max(was.usual, now.usual) / max(min(was.usual, now.usual), 1)
     word = "fast" if now.usual < was.usual else "long"
     pace = f"{format_ns(now.usual)} instead of {format_ns(was.usual)}"
-    return f"each step takes {pace} ({times:.1f} times as {word})"
+    return f"{what} takes {pace} ({times:.1f} times as {word})"
 
 
 def _idleness(idle: MeasureChange) -> str:
@@ -251,21 +306,41 @@ def _loss(row: CauseChange, ns: float | None, unit: Unit) -> str:
     return f"{'' if row.proved else 'up to '}{format_ns(ns)} a {unit}"
 
 
-def _notes(before: Side, after: Side, measures: Sequence[MeasureChange]) -> Iterator[str]:
+def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: Ratio) -> Iterator[str]:
+    if ratio.times != 1:
+        yield (
+            f"a step of AFTER is the work of {ratio.times:.3g} steps of BEFORE, by its {ratio.by}: all "
+            "figures are for the work of one step of BEFORE"
+        )
     for name, side in (("BEFORE", before), ("AFTER", after)):
-        if side.measures.unit is Unit.SECOND and side.report.steps is None:
-            yield f"{name} has no steps: everything is told per second of the time in which the GPU was used"
-        if side.measures.left_out:
-            steps = f"{side.measures.left_out} step{'s' * (side.measures.left_out > 1)}"
-            yield f"{name}: {steps} far longer than usual not counted"
-        if 0 < len(side.measures.duration) < BLOCKS:
-            yield f"{name} has {len(side.measures.duration)} steps only: a small difference is chance"
-        if side.report.lost_events:
-            yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"
-        if not side.report.coverage:
-            yield f"{name}: NVML contradicts the proofs, so its idle time is uncertain"
+        yield from _notes_of(name, side)
     launches = next(one for one in measures if one.name == "launches")
     if launches.before is not None and launches.after is not None and before.measures.unit is Unit.STEP:
         was, now = launches.before.usual, launches.after.usual
         if max(was, now) > _OTHER_WORK * min(was, now):
             yield f"a step makes {now:.0f} launches instead of {was:.0f}: maybe it is other work"
+
+
+def _notes_of(name: str, side: Side) -> Iterator[str]:
+    unit, count = side.measures.unit, len(side.measures.duration)
+    if unit is not Unit.STEP and side.report.steps is None:
+        per = (
+            "second of the time in which the GPU was used" if unit is Unit.SECOND else "batch that both copy"
+        )
+        yield f"{name} has no steps: everything is told per {per}"
+    if side.measures.left_out:
+        yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
+    if side.measures.between:
+        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind not counted"
+    if 0 < count < FEW:
+        yield f"{name} has {_plural(count, unit)} only: a small difference is chance"
+    if side.report.lost_events:
+        yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"
+    if not side.report.coverage:
+        yield f"{name}: NVML contradicts the proofs, so its idle time is uncertain"
+
+
+def _plural(count: int, unit: Unit) -> str:
+    if count == 1:
+        return f"1 {unit}"
+    return f"{count} {'batches' if unit is Unit.BATCH else f'{unit}s'}"

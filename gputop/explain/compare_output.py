@@ -28,6 +28,7 @@ def diff_to_json(diff: Diff) -> dict[str, Any]:
         "schema": SCHEMA,
         "sentence": diff.sentence,
         "unit": str(diff.unit),
+        "work": {"ratio": diff.ratio.times, "by": diff.ratio.by or None},
         "before": _side_json(diff.before),
         "after": _side_json(diff.after),
         "measures": [
@@ -67,6 +68,7 @@ def _side_json(side: Side) -> dict[str, Any]:
         "idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper},
         "steps": report.steps.count if report.steps is not None else None,
         "left_out": side.measures.left_out,
+        "between": side.measures.between,
         "lost": {"events": report.lost_events},
         "verdict": report.verdict,
     }
@@ -78,7 +80,7 @@ def _spread_json(spread: Spread | None) -> dict[str, Any] | None:
     return {
         "count": spread.count,
         "usual": spread.usual,
-        "mean": spread.mean,
+        "mean": spread.usual,
         "median": spread.median,
         "quartiles": list(spread.quartiles),
     }

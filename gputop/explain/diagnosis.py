@@ -64,7 +64,7 @@ _CAUSES: dict[Kind, str] = {
 CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
 LEAST = 0.1  # of the span: what a class of causes must take to be the answer
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
-# GPM, percent. Above: work is bound by it; below: it is hardly used. (Roofline: what is at its ceiling binds.)
+# GPM, percent: work is bound by what is above, by its roofline; what is below is hardly used
 BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
 
 
@@ -150,7 +150,7 @@ _TENSOR = (
 )
 _ADVICE: dict[Kind, tuple[str, ...]] = {
     Kind.COMPUTE: (
-        "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), or less work",
+        "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), less work",
     ),
     Kind.MEMORY: (
         "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
@@ -160,7 +160,12 @@ _ADVICE: dict[Kind, tuple[str, ...]] = {
 
 
 def _activity(scene: Scene) -> _Activity:
-    keys = ("sm_active_percent", "tensor_active_percent", "dram_bandwidth_percent", "memory_utilization_percent")
+    keys = (
+        "sm_active_percent",
+        "tensor_active_percent",
+        "dram_bandwidth_percent",
+        "memory_utilization_percent",
+    )
     return _Activity(*(_mean(scene, key) for key in keys))
 
 

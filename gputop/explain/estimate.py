@@ -1,9 +1,9 @@
 """How long a GPU was idle although no call proves it: an estimate with its sources and its error.
 
-Two sources say how long the work of a GPU takes: NVML, which saw it (witness.py), and the program's own waits,
-from which the work of its kernels can be learned (learned.py). The queue of what the GPU was given
-(workqueue.py), run with these durations, says *when* it was idle: those intervals become gaps like the proved
-ones, and go down the same chain. Nothing of it is ever called proved.
+Two sources say how long the work of a GPU takes: NVML, which saw it (witness.py), and the program's own
+waits, from which the work of its kernels can be learned (learned.py). The queue of what the GPU was given
+(workqueue.py), run with these durations, says *when* it was idle: those intervals become gaps like the
+proved ones, and go down the same chain. Nothing of it is ever called proved.
 """
 
 from __future__ import annotations
@@ -96,7 +96,18 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     small, gaps = _gaps(queue, device, begin, end, effort.gaps)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
-    return Estimate(device, total, min(error_ns, open_ns), source, agrees, busy, small, gaps, queue, as_waited(gpu, device, queue, duration))
+    return Estimate(
+        device,
+        total,
+        min(error_ns, open_ns),
+        source,
+        agrees,
+        busy,
+        small,
+        gaps,
+        queue,
+        as_waited(gpu, device, queue, duration),
+    )
 
 
 def _told(
@@ -194,16 +205,11 @@ class _Model:
         if self.learned is None or not self.learned.enough(self.queue, self.unknown):
             return None
         usual, error = self.learned.usual_ns, max(self.learned.error, LEAST_ERROR)
-        idle = [
-            self._weight * self._inside(usual, scale)
-            for scale in (1.0, 1 + error, 1 / (1 + error))
-        ]
+        idle = [self._weight * self._inside(usual, scale) for scale in (1.0, 1 + error, 1 / (1 + error))]
         return idle[0], max(abs(idle[1] - idle[0]), abs(idle[2] - idle[0]))
 
 
-def _sample(
-    queue: Queue, unknown: tuple[Ints, Ints], operations: int
-) -> tuple[Queue, tuple[Ints, Ints]]:
+def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[Queue, tuple[Ints, Ints]]:
     """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
     if len(queue) <= operations:
         return queue, unknown

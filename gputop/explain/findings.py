@@ -27,6 +27,7 @@ SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the e
 LEAST_GAPS = 3  # fewer do not repeat
 LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
 _MOMENTS = 3
+MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,16 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
             mine = taken & (processes[scene.leaves.gap] == pid)
             more = short.pop((number, pid), 0)
-            finding, claim, lonely, rest = _judge(scene, cause, mine, least, early.left_ns, more, coverage=coverage)
+            finding, claim, lonely, rest = _judge(
+                scene, cause, mine, least, early.left_ns, more, coverage=coverage
+            )
             events += lonely
             small += rest
             if finding is not None:
                 claims.append((cause, claim))
-                findings.append(replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0))))
+                findings.append(
+                    replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0)))
+                )
     small += sum(short.values())
     rest = int(scene.ns[owner < 0].sum())
     return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
@@ -190,7 +195,9 @@ def _loss(
         level = Level.STRONG if level == Level.PROVED else level
     elif level == Level.PROVED:
         lower = sure
-    estimates = [one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())]
+    estimates = [
+        one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
+    ]
     if not estimates:
         return level, Range(lower, assumed + slack)
     if not all(one.agrees for one in estimates) and assumed < 0.5 * total:
@@ -231,14 +238,16 @@ def _blamed(cause: Cause, claim: Claim) -> Ints:
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
+    ordered = np.sort(per_gap)[::-1]
+    # the many short ones that add up to nothing are not what it is about
+    most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
     facts = [
-        f"{len(claim.gaps)} gaps, usually {format_ns(float(np.median(per_gap)))} "
-        f"(longest {format_ns(int(per_gap.max()))})"
+        f"{len(most)} gaps, usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
     ]
     steps = claim.steps
     if steps is not None and steps.count:
         facts.append(
-            f"{claim.per_step()}; {steps.count} steps of {format_ns(steps.median_ns)}, "
+            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of {format_ns(steps.median_ns)}, "
             f"{format_ns(claim.ns / steps.count)} lost in each"
         )
     return tuple(facts)

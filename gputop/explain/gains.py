@@ -103,7 +103,11 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     """What goes away with a cause: its pieces of host time, and the calls that are made for it."""
     scene, calls = claim.scene, claim.scene.evidence.calls
     reads = _reads(claim) if "reads" in cause.calls_go else np.zeros(0, np.int64)
-    sends = _sends(claim, every_small=cause is TINY_COPIES) if "sends" in cause.calls_go else np.zeros(0, np.int64)
+    sends = (
+        _sends(claim, every_small=cause is TINY_COPIES)
+        if "sends" in cause.calls_go
+        else np.zeros(0, np.int64)
+    )
     rows = np.concatenate([reads, sends])
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves

@@ -193,6 +193,11 @@ class GpuTime:
         drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
+        # what was given last may have been under way at the end: nobody saw
+        given = streams.enqueue_begin[
+            np.isin(streams.enqueue_stream, np.flatnonzero(streams.device == device))
+        ]
+        last = max(last, min(int(given.max()), self.evidence.end_ns))
         # who never waits for all of its work proves no end, and yet that the GPU had work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)

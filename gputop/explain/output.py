@@ -171,7 +171,9 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
     told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
-    share = f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
+    share = (
+        f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
+    )
     kind = "GPU idle" if finding.kind == "idle" else "wasted in calls"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
@@ -192,9 +194,10 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
 
 
 def _what_if_text(steps: Sequence[WhatIf]) -> str:
-    """``A step without C12: 78.0ms to 31.0ms; then without C04: to 12.0ms``."""
+    """``A step takes 78.0ms. Run again without C12: to 31.0ms, then without C04: to 12.0ms.``"""
     parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in steps]
-    return f"A step takes {format_ns(steps[0].before_ns)}. As the run replays without {', then without '.join(parts)}."
+    first = format_ns(steps[0].before_ns)
+    return f"A step takes {first}. Run again without {', then without '.join(parts)}."
 
 
 def _loss_text(loss: Range) -> str:

@@ -1,6 +1,7 @@
 """What each step took, as one array per measure: what ``gputop diff`` compares.
 
-Without steps the span is cut into windows of equal length, and everything is told per second.
+Without steps it is from one batch to the next; without common batches the span is cut into windows of equal
+length, and everything is told per second.
 """
 
 from __future__ import annotations
@@ -14,26 +15,51 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.findings import LEAST_GAPS, LONELY, Outcome
-from gputop.explain.ranges import Ints, Mask, covered, union
+from gputop.explain.period import heads_of
+from gputop.explain.ranges import Floats, Ints, Mask, covered, union
 from gputop.explain.scene import Scene
+from gputop.explain.sequence import Sequence
+from gputop.explain.steps import Steps
 from probes.schema import OffFlag
 
 _WINDOWS = 24  # of a recording without steps
 _SECOND = 1e9
+_WAITED = 0.5  # of a long piece, in waits for the GPU
+_CERTAIN = 24  # units; of fewer, two that are far longer than the others may well be usual
 
 
 class Unit(str, Enum):
     """What everything is told per."""
 
     STEP = "step"
+    BATCH = "batch"
     SECOND = "second"
 
     __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of time that are looked at.
+
+    Attributes:
+        begin, until: Of each, ns.
+        thread: Row of the thread whose switches count.
+        count: How many there are altogether, those that are not looked at included; seconds, of windows.
+        between: Steps that are not looked at because something else was between them and the next one.
+    """
+
+    unit: Unit
+    begin: Ints
+    until: Ints
+    thread: int
+    count: float
+    between: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Measures:
-    """One row per step, in their order; in windows all but ``duration`` is scaled to a second.
+    """One row per step or batch, in their order; in windows all but ``duration`` is scaled to a second.
 
     Attributes:
         duration: From the begin of one step to that of the next, ns.
@@ -43,19 +69,21 @@ class Measures:
         voluntary, involuntary: Context switches of the thread that makes the steps.
         causes: The idle time that each cause took of it, ns, by the cause's number.
         left_out: Steps that were far longer than usual.
+        between: Steps with something else behind them, an evaluation or the end: they are left out, too.
     """
 
     unit: Unit
-    duration: Ints
-    idle: Ints
-    calls: Ints
-    launches: Ints
-    voluntary: Ints
-    involuntary: Ints
-    causes: dict[str, Ints]
+    duration: Floats
+    idle: Floats
+    calls: Floats
+    launches: Floats
+    voluntary: Floats
+    involuntary: Floats
+    causes: dict[str, Floats]
     left_out: int
+    between: int
 
-    def named(self) -> Iterator[tuple[str, Ints]]:
+    def named(self) -> Iterator[tuple[str, Floats]]:
         """(key in JSON, values) of each measure."""
         yield from (
             ("duration_ns", self.duration),
@@ -67,28 +95,61 @@ class Measures:
         )
 
 
-def measure(scene: Scene, outcome: Outcome, unit: Unit) -> Measures:
-    """Looks at each step, or at windows of the span where ``unit`` is a second."""
-    begin, end = _steps(scene) if unit is Unit.STEP else _windows(scene)
+def by_step(steps: Steps) -> Pieces:
+    """The whole steps of the loop that takes most of the time."""
+    loop = steps.main()
+    between = int(np.count_nonzero(~loop.whole[:-1]))
+    whole, length = loop.whole.copy(), loop.until - loop.begin
+    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
+    usual = np.median(length)
+    whole[-1] &= length[-1] >= usual
+    whole[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
+    if whole.any():
+        loop = loop.take(whole)
+    return Pieces(Unit.STEP, loop.begin, loop.until, steps.thread, float(steps.count), between)
+
+
+def by_batch(scene: Scene, known: Sequence, symbol: int) -> Pieces:
+    """From one copy of an input to the next."""
+    begin = known.since[heads_of(known.symbol, symbol, every=False)]
+    return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
+
+
+def by_second(scene: Scene) -> Pieces:
+    """Windows of the time in which the GPUs were used."""
+    spans = scene.analysis.gpu.spans
+    if not spans:
+        empty = np.zeros(0, np.int64)
+        return Pieces(Unit.SECOND, empty, empty, _thread(scene), 0.0)
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    edges = np.linspace(first, last, _WINDOWS + 1).astype(np.int64)
+    seconds = max(span.span_ns for span in spans) / _SECOND
+    return Pieces(Unit.SECOND, edges[:-1], edges[1:], _thread(scene), seconds)
+
+
+def measure(scene: Scene, outcome: Outcome, pieces: Pieces, times: float = 1.0) -> Measures:
+    """What each piece took, divided by ``times``: how many units of work it is."""
+    begin, end = pieces.begin, pieces.until
     length = end - begin
-    keep = _usual(length)
+    keep = _usual(scene, pieces)
     left_out = int(np.count_nonzero(~keep))
     begin, end, length = begin[keep], end[keep], length[keep]
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
-    thread = _thread(scene)
-    scale = np.ones(len(length)) if unit is Unit.STEP else _SECOND / np.maximum(length, 1)
+    per_second = pieces.unit is Unit.SECOND
+    scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
 
-    def scaled(values: Ints) -> Ints:
-        return np.rint(values * scale).astype(np.int64)
+    def scaled(values: Ints) -> Floats:
+        told: Floats = values * scale
+        return told
 
-    own = calls["pid"] == threads.pid[thread] if len(calls) else np.zeros(0, np.bool_)
+    own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
     launches = own & np.isin(scene.evidence.group(calls), [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
-    switched = (slices["row"] == thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
+    switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
     forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
     gaps = union(scene.gaps.begin, scene.gaps.end)
     return Measures(
-        unit,
-        duration=length,
+        pieces.unit,
+        duration=length.astype(np.float64) if per_second else scaled(length),
         idle=scaled(covered(gaps, begin, end)),
         calls=scaled(_count(calls["begin"][own], begin, end)),
         launches=scaled(_count(calls["begin"][launches], begin, end)),
@@ -99,29 +160,36 @@ def measure(scene: Scene, outcome: Outcome, unit: Unit) -> Measures:
             for number, mask in _by_cause(outcome).items()
         },
         left_out=left_out,
+        between=pieces.between,
     )
 
 
-def _usual(length: Ints) -> Mask:
-    """All steps but those that are far longer than usual, as long as these are few."""
+def _usual(scene: Scene, pieces: Pieces) -> Mask:
+    """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
+
+    Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
+    Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
+    """
+    length = pieces.until - pieces.begin
     far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
-    return ~far if np.count_nonzero(far) < LEAST_GAPS else np.ones(len(length), np.bool_)
+    if far.any():
+        begin, until = pieces.begin[far], pieces.until[far]
+        waited = covered(_waits(scene, pieces.thread), begin, until)
+        far[far] = waited < _WAITED * (until - begin)
+    few = LEAST_GAPS if len(length) >= _CERTAIN else 2
+    usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
+    return usual
 
 
-def _steps(scene: Scene) -> tuple[Ints, Ints]:
-    steps = scene.steps
-    if steps is None:
-        raise ValueError("a recording without steps has windows only")
-    return steps.begin, np.append(steps.begin[1:], steps.end)
-
-
-def _windows(scene: Scene) -> tuple[Ints, Ints]:
-    spans = scene.analysis.gpu.spans
-    if not spans:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first, last = min(span.begin for span in spans), max(span.end for span in spans)
-    edges = np.linspace(first, last, _WINDOWS + 1).astype(np.int64)
-    return edges[:-1], edges[1:]
+def _waits(scene: Scene, thread: int) -> tuple[Ints, Ints]:
+    """When threads of this one's process waited for the GPU."""
+    evidence = scene.evidence
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    rows = np.flatnonzero(
+        ((groups == Group.SYNC) | (groups == Group.COPY)) & (calls["pid"] == evidence.threads.pid[thread])
+    )
+    return union(calls["begin"][rows], calls["end"][rows])
 
 
 def _thread(scene: Scene) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 

@@ -25,13 +25,15 @@ class Wait(IntEnum):
     FAULT = 8  # outside of a system call: a page, or a lock of the kernel
     CHILD = 9
     MEMORY = 10  # changing the address space
+    REQUEST = 11  # a connection that somebody else makes
 
 
 _KINDS: dict[Wait, str] = {
     Wait.LOCK: "futex futex_waitv futex_wait futex_requeue semop semtimedop",
     Wait.POLL: "poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2",
     Wait.READ: "read readv write writev splice tee vmsplice",
-    Wait.SOCKET: "recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg connect accept accept4",
+    Wait.SOCKET: "recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg connect",
+    Wait.REQUEST: "accept accept4",
     Wait.DISK: "pread64 preadv preadv2 pwrite64 pwritev pwritev2 fsync fdatasync sync_file_range sync syncfs "
     "msync readahead io_getevents io_uring_enter getdents64 copy_file_range fallocate ftruncate open openat "
     "openat2 newfstatat statx unlink unlinkat rename renameat renameat2",
@@ -53,6 +55,7 @@ WORDS: dict[Wait, str] = {
     Wait.FAULT: "for a page of memory",
     Wait.CHILD: "for a child process",
     Wait.MEMORY: "for its address space",
+    Wait.REQUEST: "for a request",
 }
 OWN = frozenset({Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY})  # nobody else's work
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again

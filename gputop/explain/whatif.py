@@ -1,10 +1,10 @@
 """What a change can win: the loop is run again without a cause.
 
-The host's time line is kept as it was, less what goes away with the cause: pieces of host time, calls, waits.
-The GPU's queue is run with the durations that the estimate found. A wait ends when the host has come to it and
-the work before it has ended, so that time which is taken away before a wait may be lost again in it. One queue
-stands for all streams of a process; the calls of all its threads are one time line, as in PyTorch, where the
-main thread waits while autograd's works.
+The host's time line is kept as it was, less what goes away with the cause: pieces of host time, calls,
+waits. The GPU's queue is run with the durations that the estimate found. A wait ends when the host has come
+to it and the work before it has ended: time that is taken away before a wait may be lost again in it. One
+queue stands for all streams of a process; the calls of all its threads are one time line, as in PyTorch,
+where the main thread waits while autograd's works.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class Loop:
         )
         # a wait is for what was given before it, and a read for itself, too
         reads = calls["direction"][rows] == D2H
-        self._until = np.searchsorted(self._ready, np.where(reads, self._end + 4_000, self._begin), side="right")
+        self._until = np.searchsorted(
+            self._ready, np.where(reads, self._end + 4_000, self._begin), side="right"
+        )
         self.busy_ns = int(self._duration.sum())
         self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 3), None)
 
@@ -96,7 +98,7 @@ class Loop:
         return self._run(removal, self._extra)
 
     def _run(self, removal: Removal, extra: Ints | None) -> int:
-        """The time that it takes; without ``extra`` it finds out what each wait takes beside the GPU's work."""
+        """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work."""
         cut_begin, cut_end = union(
             np.clip(removal.begin, self.low, self.high), np.clip(removal.end, self.low, self.high)
         )
@@ -164,7 +166,8 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     rows = rows[np.argsort(calls["begin"][rows], kind="stable")]
     # of two threads that wait at once the later one counts
     reach = np.maximum.accumulate(calls["end"][rows]) if len(rows) else rows
-    return rows[np.append(True, calls["begin"][rows][1:] >= reach[:-1])] if len(rows) else rows
+    alone: Mask = np.append(True, calls["begin"][rows][1:] >= reach[:-1])[: len(rows)]
+    return np.asarray(rows[alone], np.int64)
 
 
 def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tuple[int, int]:
@@ -182,7 +185,8 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
     total = np.append(0, np.cumsum(end - begin))
     place = np.searchsorted(begin, moments, side="right")
     over = np.where(place > 0, np.maximum(end[np.maximum(place - 1, 0)] - moments, 0), 0)
-    return np.asarray(total[place] - over, np.int64)
+    passed: Ints = np.asarray(total[place] - over, np.int64)
+    return passed
 
 
 def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
@@ -195,5 +199,3 @@ def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
     """
     gain = max(whole_ns - without_ns, 0)
     return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, max(whole_ns - busy_ns, gain)))
-
-

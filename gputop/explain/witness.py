@@ -1,8 +1,8 @@
 """NVML as a witness: in which share of a stretch of time some kernel ran on a GPU.
 
 NVML's utilisation is the share of its sampling window (1/6 s to 1 s, by product) in which a kernel ran, and
-the figure may be as old as that window is long. GPM (Hopper and newer) counts exactly between two readings.
-Copies are no kernels: both say nothing about the copy engines.
+the figure may be as old as that window is long; some drivers keep samples with the time of each. GPM (Hopper
+and newer) counts exactly between two readings. Copies are no kernels: nobody tells of the copy engines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest 
 AGES_NS = (100_000_000, 350_000_000, 800_000_000)
 _USUAL = 1
 ROUNDED = 0.005  # NVML tells whole percents
-GPM_KEY, UTILIZATION_KEY = "graphics_active_percent", "utilization_percent"
+GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
+    "graphics_active_percent",
+    "utilization_samples",
+    "utilization_percent",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Witness:
         busy: The share of the time in which a kernel ran, 0 to 1.
         error: How far that may be off, as a share.
         samples: How many readings say so.
-        source: ``gpm`` or ``utilization``.
+        source: ``gpm``, ``samples`` or ``utilization``.
     """
 
     busy: float
@@ -51,7 +55,11 @@ def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | No
     """
     if index < 0 or high - low < SHORTEST_NS:
         return None
-    return _by_gpm(evidence, index, low, high) or _by_utilization(evidence, index, low, high)
+    return (
+        _between(*readings(evidence, index, GPM_KEY), low, high, "gpm")
+        or _between(*_samples(evidence, index), low, high, "samples")
+        or _by_utilization(evidence, index, low, high)
+    )
 
 
 def readings(evidence: Evidence, index: int, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
@@ -70,9 +78,19 @@ def _rows(data: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
     return [row for row in data.get("gpus") or () if row.get("index") == index]
 
 
-def _by_gpm(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
+def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """(time, value) of the samples that NVML itself kept, in order of time."""
+    rows = {
+        int(at): float(percent)
+        for sample in evidence.gpus
+        for row in _rows(sample.data, index)
+        for at, percent in row.get(SAMPLES_KEY) or ()
+    }
+    return np.array(sorted(rows), np.int64), np.array([rows[at] for at in sorted(rows)], np.float64)
+
+
+def _between(time: Ints, value: npt.NDArray[np.float64], low: int, high: int, source: str) -> Witness | None:
     """Each reading tells of the time since the one before."""
-    time, value = readings(evidence, index, GPM_KEY)
     begin = np.append(low, time[:-1]) if len(time) else time
     shared = np.maximum(np.minimum(time, high) - np.maximum(begin, low), 0)
     shared[:1] = 0  # nobody knows since when the first one counts
@@ -83,11 +101,11 @@ def _by_gpm(evidence: Evidence, index: int, low: int, high: int) -> Witness | No
     spread = float(np.std(value[shared > 0])) / 100
     # what it did not hear may have been like the rest, give or take
     unheard = 1 - heard / (high - low)
-    return Witness(busy, ROUNDED + unheard * max(spread, 0.05), int(np.count_nonzero(shared)), "gpm")
+    return Witness(busy, ROUNDED + unheard * max(spread, 0.05), int(np.count_nonzero(shared)), source)
 
 
 def _by_utilization(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
-    """The mean of what was read, for each age that the figures may have: how much these differ is the error."""
+    """The mean of what was read, for each age that the figures may have; their difference is the error."""
     time, value = readings(evidence, index, UTILIZATION_KEY)
     means, counts = [], []
     for age in AGES_NS:

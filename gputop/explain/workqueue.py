@@ -91,7 +91,8 @@ class Queue:
         end = np.minimum(self.ends(duration), self.limit)
         before = np.append(0, end[:-1])
         before[np.append(True, self.group[1:] != self.group[:-1])] = 0
-        return np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+        real: Floats = np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+        return real
 
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
         """Disjoint intervals, in order, in which no stream has an operation under way."""

@@ -10,10 +10,12 @@ from gputop.explain.causes.loaders import COMPUTING, FAULTS, ON_DISK, STARVED
 from gputop.explain.causes.overhead import LAUNCHES, STAGED
 from gputop.explain.causes.reads import EXPLICIT, PRINTS, SCALAR, TENSOR
 from gputop.explain.causes.scheduling import LATE_RETURN, LOCK, PREEMPTED, THROTTLE
+from gputop.explain.causes.unasked import UNASKED
 
 # What fills the gap decides first; only the enqueuer's own work goes by the call that opened it.
 CATALOGUE: tuple[Cause, ...] = (
     THROTTLE,
+    UNASKED,
     NETWORK,
     LATE_RETURN,
     PREEMPTED,

@@ -69,9 +69,8 @@ class Cause:
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
             two), instead of taking the host's work away.
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
-        calls_go: Which calls go with the cause, for one claim: ``reads`` (the copies to the host that its gaps
-            wait for, with their waits), ``sends`` (the copies to the device that end them, with the waits
-            behind these), or neither.
+        calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
+            their waits), ``sends`` (the copies to the device that end them, and the waits behind these).
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
             ``waiter`` names the opener and the line at which the thread that feeds the GPU was blocked after.
         fault: Whether it is something to change; else it is no finding, however long it takes.

@@ -81,7 +81,13 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
 
 
 TINY_COPIES = Cause(
-    "C05", "many small copies to the device", _tiny_copies, _advise_tiny, more=_copies, culprit="closer", calls_go=frozenset({"sends"})
+    "C05",
+    "many small copies to the device",
+    _tiny_copies,
+    _advise_tiny,
+    more=_copies,
+    culprit="closer",
+    calls_go=frozenset({"sends"}),
 )
 PREPARED = Cause(
     "C12", "input is prepared by the thread that feeds the GPU", _prepared, _advise_prepared, culprit="closer"

@@ -1,4 +1,4 @@
-"""C06 and C04 where it is estimated how long the GPU was idle: it waits for launches, or for staged copies."""
+"""C06 and C04 where idle time is estimated: the GPU waits for launches, or for copies that are staged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.format import format_bytes, format_ns
 
-LONG_NS = 1_000_000  # usually between two launches: no call takes Python so long, so the program does other work
+LONG_NS = (
+    1_000_000  # usually between two launches: no call takes Python so long, so the program does other work
+)
 
 
 def _launches(scene: Scene, free: Mask) -> Mask:

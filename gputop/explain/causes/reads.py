@@ -75,7 +75,25 @@ def _advise_explicit(claim: Claim) -> tuple[str, ...]:
     )
 
 
-PRINTS = Cause("C07", "a tensor is read element by element", _prints, _advise_print, calls_go=frozenset({"reads"}))
-SCALAR = Cause("C01", "a scalar is read in the loop", _scalar, _advise_scalar, overlaps=True, calls_go=frozenset({"reads"}))
-TENSOR = Cause("C02", "a tensor is read in the loop", _tensor, _advise_tensor, calls_go=frozenset({"reads", "sends"}))
-EXPLICIT = Cause("C03", "an explicit synchronisation in the loop", _explicit, _advise_explicit, overlaps=True, calls_go=frozenset({"reads"}))
+PRINTS = Cause(
+    "C07", "a tensor is read element by element", _prints, _advise_print, calls_go=frozenset({"reads"})
+)
+SCALAR = Cause(
+    "C01",
+    "a scalar is read in the loop",
+    _scalar,
+    _advise_scalar,
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+)
+TENSOR = Cause(
+    "C02", "a tensor is read in the loop", _tensor, _advise_tensor, calls_go=frozenset({"reads", "sends"})
+)
+EXPLICIT = Cause(
+    "C03",
+    "an explicit synchronisation in the loop",
+    _explicit,
+    _advise_explicit,
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+)

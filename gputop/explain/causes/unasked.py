@@ -1,0 +1,70 @@
+"""C26: nobody asks for work. A server waits for its next request, a program sleeps: that is no fault."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.causes.cause import Cause, Claim, Level
+from gputop.explain.chain import State
+from gputop.explain.lineage import any_on_the_way
+from gputop.explain.ranges import Mask
+from gputop.explain.scene import Scene
+from gputop.explain.waits import Wait
+
+# parts of the paths of code that waits for requests: Python's own servers, and those that people use
+SERVERS = (
+    "/socketserver.py",
+    "/http/server.py",
+    "/asyncio/",
+    "/wsgiref/",
+    "/uvicorn/",
+    "/gunicorn/",
+    "/hypercorn/",
+    "/tornado/",
+    "/aiohttp/",
+    "/werkzeug/",
+    "/grpc/",
+    "/zmq/",
+    "/ipykernel/",
+)
+
+
+def _unasked(scene: Scene, free: Mask) -> Mask:
+    from_outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(Wait.POLL), int(Wait.REQUEST)])
+    waits = (free & scene.does(State.BLOCKED)) | from_outside
+    sleeps = waits & scene.own & scene.waits(Wait.SLEEP) & scene.inside(Group.OTHER)
+    asked = scene.wait == Wait.REQUEST
+    serving = _serving(scene) & (waits | scene.does(State.OUTSIDE))
+    unasked: Mask = (waits & asked) | from_outside | sleeps | serving
+    return unasked
+
+
+def _serving(scene: Scene) -> Mask:
+    """Leaves to which somebody's wait for a request led, by the Python code that waits."""
+    slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
+    if not len(slices) or not slices["stack"].any():
+        return scene.mask()
+    servers = [
+        stack
+        for stack in np.unique(slices["stack"]).tolist()
+        if any(part in frame.file for frame in stacks.frames(stack) for part in SERVERS)
+    ]
+    if not servers:
+        return scene.mask()
+    return any_on_the_way(scene, np.isin(slices["stack"], servers))
+
+
+def _advise(_claim: Claim) -> tuple[str, ...]:
+    return ()
+
+
+UNASKED = Cause(
+    "C26",
+    "no work is asked for",
+    _unasked,
+    _advise,
+    lambda _claim: Level.STRONG,
+    culprit="waiter",
+    fault=False,
+)

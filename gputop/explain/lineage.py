@@ -1,0 +1,29 @@
+"""Which waits led to a leaf: questions about the whole way from the submitting thread down."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.chain import DEPTH
+from gputop.explain.ranges import Mask
+from gputop.explain.scene import Scene
+
+
+def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
+    """Leaves that lie in one of these stays off the CPU, or were reached through one.
+
+    Args:
+        scene: Everything.
+        chosen: Of ``evidence.slices``.
+    """
+    leaves, links = scene.leaves, scene.links
+    own = leaves.slice >= 0
+    found: Mask = own & chosen[np.maximum(leaves.slice, 0)]
+    if not len(links.slice):
+        return found
+    above, reached = links.above, chosen[links.slice]
+    for _ in range(DEPTH):
+        reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
+    linked = leaves.link >= 0
+    found |= linked & reached[np.maximum(leaves.link, 0)]
+    return found

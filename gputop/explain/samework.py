@@ -1,0 +1,170 @@
+"""How much work a step of one recording is, in steps of another: handles differ, structure does not.
+
+What the two have in common is looked for in this order: the same input (a copy to the device of the same
+size, as often a step), inputs of other sizes (a batch of twice the samples, with the same launches), the
+same launches so many times over. Where nothing says otherwise a step is a step: a change may remove
+launches, copies and waits, or make work on the GPU that was done on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.evidence import Evidence
+from gputop.explain.ranges import Floats, Ints, expand
+from gputop.explain.sequence import Sequence, Work
+from gputop.explain.steps import Steps
+
+ALIKE = 0.05  # sizes and volumes that differ by no more are the same
+LAUNCHES_ALIKE = 0.02
+_REGULAR = 0.9  # of the steps must hold what is compared
+_LEAST_BYTES = 64  # smaller copies are numbers, no input
+_LOOKED_AT = 256  # steps
+_KERNELS = 3  # kinds of kernels; fewer are no structure
+_TIMES = 1.5  # times as much work, to be told by launches and bytes together
+_TOGETHER = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of about one size: bytes of each, and how many a step."""
+
+    size: float
+    count: float
+
+    @property
+    def volume(self) -> float:
+        """Bytes a step."""
+        return self.size * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a usual step does.
+
+    Attributes:
+        launches: Kernels, graphs and collectives.
+        kernels: How often each kernel, in ascending order.
+        sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
+    """
+
+    launches: float
+    kernels: Floats
+    sends: tuple[Copies, ...]
+    reads: tuple[Copies, ...]
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a step copies to the device."""
+        return sum(one.volume for one in self.sends)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many steps of BEFORE one step of AFTER is worth, and by what (``""`` where a step is a step)."""
+
+    times: float
+    by: str
+
+
+SAME_STEP = Ratio(1.0, "")
+BY_BYTES, BY_LAUNCHES = "bytes copied to the device", "kernel launches"
+
+
+def profile(evidence: Evidence, steps: Steps) -> Profile:
+    """What the usual one of these steps does."""
+    known = steps.sequence
+    chosen = np.unique(np.linspace(0, steps.count - 1, min(steps.count, _LOOKED_AT)).astype(np.int64))
+    row, place = expand(steps.head[chosen], steps.tail[chosen])
+    symbol = known.symbol[place]
+    used, number = np.unique(symbol, return_inverse=True)
+    counts = np.bincount(row * len(used) + number.reshape(-1), minlength=len(chosen) * len(used))
+    counts = counts.reshape(len(chosen), len(used))
+    work = known.work[used]
+    launched = np.isin(work, (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE))
+    regular = (counts > 0).mean(axis=0) >= _REGULAR
+    usual = np.median(counts, axis=0)
+    size_of = np.bincount(number.reshape(-1), weights=evidence.calls["bytes"][known.rows[place]])
+    mean_size = size_of / np.maximum(counts.sum(axis=0), 1)
+
+    def copies(kind: Work) -> tuple[Copies, ...]:
+        rows = np.flatnonzero(regular & (work == kind) & (mean_size >= _LEAST_BYTES))
+        return tuple(Copies(float(mean_size[one]), float(counts[:, one].mean())) for one in rows.tolist())
+
+    return Profile(
+        float(np.median(counts[:, launched].sum(axis=1))),
+        np.sort(usual[regular & (work == Work.KERNEL)]),
+        copies(Work.SEND),
+        copies(Work.READ),
+    )
+
+
+def compare_work(before: Profile, after: Profile) -> Ratio:
+    """How much of BEFORE's work one step of AFTER does."""
+    if _shared(before.sends, after.sends) or _shared(before.reads, after.reads):
+        return SAME_STEP
+    launches = after.launches / max(before.launches, 1)
+    if before.sends and after.sends:
+        times = after.sent / before.sent
+        as_often = _near(
+            sum(one.count for one in before.sends), sum(one.count for one in after.sends), LAUNCHES_ALIKE
+        )
+        if _near(times, 1, ALIKE):
+            return SAME_STEP
+        if as_often and _near(launches, 1, LAUNCHES_ALIKE):
+            return Ratio(times, BY_BYTES)
+        if max(times, 1 / times) >= _TIMES and _near(times, launches, _TOGETHER):
+            return Ratio(times, BY_BYTES)
+        return SAME_STEP
+    return _by_kernels(before.kernels, after.kernels)
+
+
+def _near(one: float, other: float, part: float) -> bool:
+    return abs(one - other) <= part * max(abs(one), abs(other))
+
+
+def _shared(before: tuple[Copies, ...], after: tuple[Copies, ...]) -> bool:
+    return any(
+        _near(one.size, other.size, ALIKE) and _near(one.count, other.count, ALIKE)
+        for one in before
+        for other in after
+    )
+
+
+def _by_kernels(before: Floats, after: Floats) -> Ratio:
+    """The same kernels so many times over: each of them."""
+    if len(before) != len(after) or len(before) < _KERNELS:
+        return SAME_STEP
+    times = after / np.maximum(before, 1)
+    usual = float(np.median(times))
+    whole = round(max(usual, 1 / max(usual, 1e-9)))
+    if whole < 2 or not np.allclose(times, usual, rtol=ALIKE):
+        return SAME_STEP
+    return Ratio(float(whole) if usual > 1 else 1 / whole, BY_LAUNCHES)
+
+
+def common_batch(
+    before: Sequence, after: Sequence, sizes: tuple[Ints, Ints], least: int
+) -> tuple[int, int] | None:
+    """The input that both recordings copy, by its symbol in each: of the same size, most bytes first.
+
+    ``sizes`` are the bytes of each operation of the two.
+    """
+    sides = [_inputs(known, own, least) for known, own in zip((before, after), sizes, strict=True)]
+    found = [
+        (min(volume, more), one, other)
+        for one, size, volume in sides[0]
+        for other, same, more in sides[1]
+        if size >= _LEAST_BYTES and _near(size, same, ALIKE)
+    ]
+    return max(found)[1:] if found else None
+
+
+def _inputs(known: Sequence, sizes: Ints, least: int) -> list[tuple[int, float, float]]:
+    """(symbol, bytes of one, bytes of all) of the copies to the device that recur."""
+    count = np.bincount(known.symbol, minlength=len(known.work))
+    sums = np.bincount(known.symbol, weights=sizes, minlength=len(known.work))
+    sent = np.flatnonzero((known.work == Work.SEND) & (count >= least))
+    return [(int(one), float(sums[one] / count[one]), float(sums[one])) for one in sent.tolist()]

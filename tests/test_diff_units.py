@@ -1,0 +1,299 @@
+"""``gputop diff`` compares the same work: pairs of loops whose time for it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gputop.explain.compare import Diff, compare
+from gputop.explain.persteps import Unit
+from tests import programs as p
+from tests.loops import KIB, MIB, Loop
+from tests.programs import D2H, H2D, SYNC, US
+
+Step = Callable[[Loop, int], None]
+
+
+def ran(step: Step, times: int, shift: int = 0) -> Loop:
+    """So many steps; each process has its kernels elsewhere."""
+    loop = Loop(shift=shift)
+    for number in range(times):
+        step(loop, number)
+    return loop
+
+
+def diff(before: Loop, after: Loop) -> Diff:
+    return compare(before.program.evidence(), after.program.evidence())
+
+
+def times_as_fast(found: Diff) -> float:
+    duration = found.measure("duration_ns")
+    assert duration.before is not None
+    assert duration.after is not None
+    return duration.before.usual / duration.after.usual
+
+
+def real(before: Loop, after: Loop, work: tuple[float, float]) -> float:
+    """By the loops' own clocks: times for units of work."""
+    return (before.now / work[0]) / (after.now / work[1])
+
+
+def read_each_sample(loop: Loop, _number: int) -> None:
+    loop.train()
+    for _ in range(20):
+        loop.call(p.COPY_ASYNC, kind=D2H, bytes=4)
+        loop.call(SYNC, 30)
+        loop.host(400)
+        loop.kernels(6000, 1)
+
+
+def read_seldom(loop: Loop, number: int) -> None:
+    loop.train()
+    loop.kernels(6100, 3)
+    if number % 10 == 9:
+        loop.item()
+
+
+def test_removed_waits() -> None:
+    before, after = ran(read_each_sample, 30), ran(read_seldom, 100, shift=1 << 20)
+    found = diff(before, after)
+    assert found.unit is Unit.STEP
+    assert found.ratio.times == 1
+    assert times_as_fast(found) == pytest.approx(real(before, after, (30, 100)), rel=0.05)
+    assert "times as fast" in found.sentence
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_removed_launches(*, batch: bool) -> None:
+    def step(count: int) -> Step:
+        def run(loop: Loop, _number: int) -> None:
+            if batch:
+                loop.send()
+            loop.kernels(1, count)
+            loop.host(100)
+
+        return run
+
+    before, after = ran(step(20), 80), ran(step(5), 150, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == 1
+    assert times_as_fast(found) == pytest.approx(real(before, after, (80, 150)), rel=0.05)
+
+
+def test_work_that_moves_to_the_gpu() -> None:
+    def on_host(loop: Loop, _number: int) -> None:
+        loop.host(8000)
+        loop.send(600 * KIB)  # of floats
+        loop.send(2 * KIB)  # labels
+        loop.forward()
+
+    def on_gpu(loop: Loop, _number: int) -> None:
+        loop.host(500)
+        loop.send(150 * KIB)  # of bytes
+        loop.send(2 * KIB)
+        loop.kernels(8000, 12)
+        loop.forward()
+
+    before, after = ran(on_host, 40), ran(on_gpu, 90, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == 1
+    assert times_as_fast(found) == pytest.approx(real(before, after, (40, 90)), rel=0.05)
+
+
+def test_copies_that_are_no_longer_made() -> None:
+    def moved(loop: Loop, _number: int) -> None:
+        loop.send(40 * KIB)
+        for _ in range(16):
+            loop.host(400)
+            loop.send(96 * KIB)
+            loop.kernels(6000, 2)
+        loop.train(batch=False)
+
+    def made_there(loop: Loop, _number: int) -> None:
+        loop.send(40 * KIB)
+        for _ in range(16):
+            loop.kernels(6000, 5)
+        loop.train(batch=False)
+
+    before, after = ran(moved, 20), ran(made_there, 60, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == 1
+    assert times_as_fast(found) == pytest.approx(real(before, after, (20, 60)), rel=0.05)
+
+
+@pytest.mark.parametrize("slices", [1, 10])
+def test_a_batch_that_is_copied_in_slices(slices: int) -> None:
+    """One by one from a loader, or as slices, each with the model behind it."""
+
+    def loader(loop: Loop, _number: int) -> None:
+        loop.host(90_000)
+        loop.send(400 * MIB)
+        loop.forward(1)
+
+    def direct(loop: Loop, _number: int) -> None:
+        loop.host(300)
+        loop.send(400 * MIB // slices)
+        loop.forward(1)
+
+    before, after = ran(loader, 12), ran(direct, 12 * slices, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == pytest.approx(1 / slices)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (12, 12)), rel=0.1)
+    assert ("by its bytes copied to the device" in " ".join(found.notes)) == (slices > 1)
+
+
+def test_a_batch_that_is_copied_in_pieces_before_the_model() -> None:
+    def pieces(count: int) -> Step:
+        def run(loop: Loop, _number: int) -> None:
+            for _ in range(count):
+                loop.host(100)
+                loop.call(p.COPY_ASYNC, kind=H2D, bytes=40 * MIB // count)
+            loop.forward()
+
+        return run
+
+    found = diff(ran(pieces(1), 60), ran(pieces(8), 60, shift=77))
+    assert found.ratio.times == 1
+    assert "times as long" in found.sentence
+
+
+def test_larger_batches_are_more_work() -> None:
+    def batch(size: int, host: int) -> Step:
+        def run(loop: Loop, _number: int) -> None:
+            loop.host(host)
+            loop.send(size * 3 * KIB)
+            loop.send(size * 8)
+            loop.train(batch=False)
+
+        return run
+
+    before, after = ran(batch(32, 2000), 60), ran(batch(128, 4000), 60, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == pytest.approx(4)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (60, 240)), rel=0.05)
+    launches = found.measure("launches")
+    assert launches.after is not None
+    assert launches.after.usual == pytest.approx(97 / 4)
+    assert "the work of one step of BEFORE takes" in found.sentence
+
+
+def test_a_step_that_repeats_the_other_ones_kernels() -> None:
+    """Graphs of four iterations, or a loop that was unrolled."""
+
+    def unrolled(loop: Loop, _number: int) -> None:
+        for _ in range(4):
+            loop.kernels(10, 5)
+        loop.kernels(50, 1)
+        loop.item()
+        loop.host(500)
+
+    def single(loop: Loop, _number: int) -> None:
+        loop.kernels(10, 5)
+        loop.host(500)
+
+    found = diff(ran(single, 100), ran(single, 100, shift=1 << 20))
+    assert found.ratio.times == 1
+    assert found.sentence.startswith("no clear change")
+    assert diff(ran(single, 100), ran(unrolled, 40, shift=77)).unit is Unit.STEP
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_changed(seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def step(loop: Loop, number: int) -> None:
+        loop.host(int(random.normal(5000, 1000)))
+        loop.train()
+        if number % 10 == 9:
+            loop.item()
+
+    found = diff(ran(step, 80), ran(step, 120, shift=77))
+    assert found.sentence.startswith("no clear change")
+
+
+@pytest.mark.parametrize("batches", [8, 28, 60])
+def test_workers_that_hand_over_four_batches_at_once(batches: int) -> None:
+    def bursts(loop: Loop, number: int) -> None:
+        if number == 0:
+            loop.call("cudaMemset", stream=0)
+        if number % 4 == 0:
+            loop.host(80_000)
+        loop.train()
+
+    def steady(loop: Loop, _number: int) -> None:
+        loop.train()
+
+    before, after = ran(bursts, batches), ran(steady, batches, shift=77)
+    found = diff(before, after)
+    assert "times as fast" in found.sentence
+    assert times_as_fast(found) == pytest.approx(real(before, after, (batches, batches)), rel=0.15)
+
+
+def test_a_host_that_runs_ahead_waits_for_what_the_steps_before_took() -> None:
+    def ahead(gpu: int) -> Step:
+        def run(loop: Loop, number: int) -> None:
+            loop.kernels(10, 6)
+            if number % 25 == 24:
+                loop.call(p.DEVICE_SYNC, 25 * gpu)
+
+        return run
+
+    before, after = ran(ahead(2000), 50), ran(ahead(500), 50, shift=77)
+    found = diff(before, after)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (50, 50)), rel=0.1)
+
+
+def test_evaluations_between_steps_are_not_counted() -> None:
+    def evaluated(loop: Loop, number: int) -> None:
+        loop.train()
+        if number % 20 == 19:
+            loop.kernels(9000, 30)
+            loop.host(500_000)
+            loop.item()
+
+    found = diff(ran(evaluated, 100), ran(lambda loop, _number: loop.train(), 100, shift=77))
+    assert found.sentence.startswith("no clear change")
+    assert "something else behind" in " ".join(found.notes)
+
+
+def test_where_one_side_has_no_steps_it_is_from_batch_to_batch() -> None:
+    random = np.random.default_rng(5)
+
+    def irregular(loop: Loop, _number: int) -> None:
+        loop.send(12 * MIB)
+        for _ in range(int(random.integers(1, 20))):
+            loop.kernels(int(random.integers(1000, 100_000)), int(random.integers(1, 30)))
+        loop.host(3000)
+
+    def regular(loop: Loop, _number: int) -> None:
+        loop.send(12 * MIB)
+        loop.forward()
+
+    before, after = ran(irregular, 40), ran(regular, 90, shift=77)
+    assert before.facts() is None
+    found = diff(before, after)
+    assert found.unit is Unit.BATCH
+    assert times_as_fast(found) == pytest.approx(real(before, after, (40, 90)), rel=0.05)
+    assert found.sentence.startswith("each batch takes")
+    assert "BEFORE has no steps" in found.notes[0]
+
+
+def test_the_end_of_a_loop_belongs_to_its_steps() -> None:
+    """Everything is given at once; the last wait is for all of it."""
+
+    def give(loop: Loop, _number: int) -> None:
+        loop.send(MIB)
+        loop.kernels(10, 6)
+
+    def ended(gpu: int) -> Loop:
+        loop = ran(give, 10, shift=gpu)
+        loop.call(p.DEVICE_SYNC, 10 * gpu)
+        return loop
+
+    before, after = ended(4000), ended(1000)
+    found = diff(before, after)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (10, 10)), rel=0.1)
+    assert found.measure("duration_ns").before is not None
+    assert before.now * US > 40_000_000
