@@ -1,4 +1,4 @@
-"""How much of a long stretch is looked at closely: all that a file is worth, or what a live screen can afford."""
+"""How much of a long stretch is looked at closely: what a file is worth, or what a live screen can afford."""
 
 from __future__ import annotations
 

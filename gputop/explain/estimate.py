@@ -82,10 +82,14 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     open_ns = length(*unknown)
     if open_ns < WORTH_NS:
         return None
+    seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
+    if seen is None:  # where nothing can be learned either, the whole queue is not worth its making
+        part = queue_of(evidence, gpu, device, effort.operations)
+        if learn(gpu, device, part, effort.operations) is None:
+            return None
     queue = queue_of(evidence, gpu, device)
     if not len(queue):
         return None
-    seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
     model = _Model(queue, unknown, learn(gpu, device, queue, effort.operations), effort.operations)
     told = _told(gpu, device, span.begin, span.end, seen, model, open_ns)
     if told is None:

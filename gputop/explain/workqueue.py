@@ -107,11 +107,14 @@ class Queue:
         return low[keep], high[keep]
 
 
-def queue_of(evidence: Evidence, gpu: GpuTime, device: int) -> Queue:
-    """Everything that one GPU was given."""
+def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
+    """Everything that one GPU was given; with ``most`` the first so many operations, stream by stream."""
     streams, calls = gpu.streams, evidence.calls
     mine = np.flatnonzero(streams.device == device).tolist()
     orders = [streams.operations(stream) for stream in mine]
+    if most is not None:
+        begin = np.append(0, np.cumsum([len(order) for order in orders]))
+        orders = [order[: max(most - at, 0)] for order, at in zip(orders, begin.tolist(), strict=False)]
     order = np.concatenate([np.zeros(0, np.int64), *orders])
     row = streams.enqueue_row[order]
     known = np.maximum(row, 0)
