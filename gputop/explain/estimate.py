@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import DeviceTime, Gaps, GpuTime
 from gputop.explain.learned import as_waited, learn
@@ -20,10 +21,7 @@ from gputop.explain.ranges import Ints, Mask, length
 from gputop.explain.witness import Witness, misfit, witness
 from gputop.explain.workqueue import Floats, Queue, queue_of
 
-SMALL_NS, MOST_GAPS = (
-    5_000,
-    20_000,
-)  # shorter gaps, and the shortest beyond so many, are summed up, not followed
+SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
@@ -67,23 +65,28 @@ class Estimate:
     duration_ns: Floats
 
 
-def estimates(evidence: Evidence, gpu: GpuTime) -> list[Estimate]:
+def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
     """One for each GPU about whose unknown time something can be said."""
-    found = [_of_device(evidence, gpu, span.device) for span in gpu.spans]
+    found = [_of_device(evidence, gpu, span.device, effort) for span in gpu.spans]
     return [one for one in found if one is not None]
 
 
-def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None:
+def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) -> Estimate | None:
     span = next(span for span in gpu.spans if span.device == device)
     unknown = gpu.unknown[device]
     open_ns = length(*unknown)
     if open_ns < WORTH_NS:
         return None
+    seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
+    if seen is None:  # where nothing can be learned either, the whole queue is not worth its making
+        part = queue_of(evidence, gpu, device, effort.operations)
+        if learn(gpu, device, part, effort.operations) is None:
+            return None
     queue = queue_of(evidence, gpu, device)
     if not len(queue):
         return None
-    seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
-    model = Model(queue, unknown, learn(gpu, device, queue))
+    learned = learn(gpu, device, queue, effort.operations)
+    model = Model(queue, unknown, learned, effort.operations)
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
@@ -93,7 +96,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int) -> Estimate | None
     idle_ns, error_ns, source, agrees = told
     duration = model.known() if source == "learned" else model.fitted(idle_ns, error_ns)
     begin, end = model.pieces(duration)
-    small, gaps = _gaps(queue, device, begin, end)
+    small, gaps = _gaps(queue, device, begin, end, effort.gaps)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
     return Estimate(
@@ -150,14 +153,14 @@ def _told(
     return int(idle), int(max(min(by_nvml[1], by_work[1]), apart / 2)), "both", True
 
 
-def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gaps]:
+def _gaps(queue: Queue, device: int, begin: Ints, end: Ints, most: int) -> tuple[Small, Gaps]:
     """(short ones, the others): each belongs to the thread that gave the next operation."""
     order = np.argsort(queue.ready, kind="stable")
     place = np.searchsorted(queue.ready[order], begin, side="right")
     known = place < len(order)
     place, begin, end = place[known], begin[known], end[known]
     closer, opener = order[place], order[np.maximum(place - 1, 0)]
-    long = _followed(end - begin)
+    long = _followed(end - begin, most)
     row, thread = queue.row[closer], queue.thread[closer]
     small = Small(begin[~long], end[~long], row[~long], thread[~long])
     every = np.ones(int(np.count_nonzero(long)), np.bool_)
@@ -173,9 +176,9 @@ def _gaps(queue: Queue, device: int, begin: Ints, end: Ints) -> tuple[Small, Gap
     )
 
 
-def _followed(length_ns: Ints) -> Mask:
+def _followed(length_ns: Ints, most: int) -> Mask:
     """The longest gaps, as many as are followed one by one."""
     long: Mask = length_ns >= SMALL_NS
-    if np.count_nonzero(long) > MOST_GAPS:
-        long &= length_ns >= np.partition(length_ns, len(length_ns) - MOST_GAPS)[len(length_ns) - MOST_GAPS]
+    if np.count_nonzero(long) > most:
+        long &= length_ns >= np.partition(length_ns, len(length_ns) - most)[len(length_ns) - most]
     return long

@@ -18,7 +18,6 @@ from gputop.explain.ranges import Ints, Mask, covered, expand
 from gputop.explain.workqueue import Floats, Queue
 
 FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
-MOST_OPERATIONS = 300_000  # by which durations are learned
 NEAR_NS = 60_000  # a wait that ended this short before the proof is what proved it
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
 WORST = 0.5  # a fit that is usually further off than this has learned nothing
@@ -73,11 +72,11 @@ class _Waits:
     exact: Mask
 
 
-def learn(gpu: GpuTime, device: int, queue: Queue) -> Learned | None:
-    """Fits durations to the waits of one GPU; None where no wait says anything."""
+def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned | None:
+    """Fits durations to the waits in so many operations of one GPU; None where no wait says anything."""
     if not queue.kernel.any() or int(queue.kind.max(initial=-1)) < 0:
         return None
-    part = queue.take(np.arange(min(len(queue), MOST_OPERATIONS)))
+    part = queue.take(np.arange(min(len(queue), operations)))
     waits = _waits(gpu, device, part)
     if np.count_nonzero(waits.exact) < WAITS:
         return None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from gputop.explain.learned import Learned
-from gputop.explain.ranges import Ints, covered, intersect, length, union
+from gputop.explain.ranges import Ints, intersect, length, shared, union
 from gputop.explain.workqueue import Floats, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
-MOST_OPERATIONS, _STRETCHES = 300_000, 16  # by which durations are found, in so many stretches of time
-_ROUNDS = 14
+_STRETCHES = 16  # of time, which stand for a long queue
+_ROUNDS, _CLOSE = 20, 2.0**-9
+MOST_KERNELS = 500_000  # of a queue that is held against NVML reading by reading
+NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
 _USUAL_NS = 10_000.0  # what a kernel takes, to begin with
 
 
@@ -23,9 +26,12 @@ class Model:
         copies_ns: Time in which copies and fills run in the unknown, and no kernel.
     """
 
-    def __init__(self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None) -> None:
+    def __init__(
+        self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None, operations: int
+    ) -> None:
+        """Beyond so many operations a sample stands for the whole."""
         self.queue, self.unknown, self.learned = queue, unknown, learned
-        self._part, self._part_unknown = _sample(queue, unknown)
+        self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
         self._weight = whole / max(length(*self._part_unknown), 1)
         # idle time within the unknown if kernels took no time at all: what is left are copies
@@ -42,7 +48,7 @@ class Model:
     def _inside(self, usual: float, scale: float) -> int:
         """Idle time within the unknown of the sample."""
         idle = self._part.idle(self._durations(self._part, usual, scale=scale))
-        return int(covered(idle, *self._part_unknown).sum())
+        return shared(idle, self._part_unknown)
 
     def known(self) -> Floats:
         """The durations that are learned."""
@@ -56,7 +62,8 @@ class Model:
         usual, goal = self._usual(), idle_ns / self._weight
         if self.learned is not None and abs(self._inside(usual, 1.0) - goal) * self._weight <= error_ns:
             return self.known()
-        scale = _bisect(lambda one: self._inside(usual, one), goal)
+        most = self._inside(usual, 0.0)
+        scale = _solved(lambda one: self._inside(usual, one), most, goal)
         return self._durations(self.queue, usual, scale=scale)
 
     def _usual(self) -> float:
@@ -81,8 +88,8 @@ class Model:
         return (least + most) / 2, (most - least) / 2
 
     def kernels(self, duration: Floats, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints] | None:
-        """When a kernel ran, or was certainly waited for; None of queues that are too long to look at whole."""
-        if len(self.queue) > MOST_OPERATIONS:
+        """When a kernel ran, or was certainly waited for; None of a queue that is too long for that."""
+        if len(self.queue) > MOST_KERNELS:
             return None
         real = self.queue.real(duration).astype(np.int64)
         end = np.minimum(self.queue.ends(duration), self.queue.limit)
@@ -90,25 +97,34 @@ class Model:
         return union(np.concatenate([(end - real)[own], pending[0]]), np.concatenate([end[own], pending[1]]))
 
 
-def _sample(queue: Queue, unknown: tuple[Ints, Ints]) -> tuple[Queue, tuple[Ints, Ints]]:
-    """Of a long queue some stretches of time, evenly spread, and what is unknown in them."""
-    if len(queue) <= MOST_OPERATIONS:
+def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[Queue, tuple[Ints, Ints]]:
+    """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
+    if len(queue) <= operations:
         return queue, unknown
     low, high = int(queue.ready.min()), int(queue.ready.max())
     begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
-    end = begin + int((high - low) / _STRETCHES * MOST_OPERATIONS / len(queue))
+    end = begin + int((high - low) / _STRETCHES * operations / len(queue))
     place = np.searchsorted(begin, queue.ready, side="right") - 1
     chosen = np.flatnonzero((place >= 0) & (queue.ready < end[np.maximum(place, 0)]))
     return queue.take(chosen), intersect(unknown, (begin, end))
 
 
-def _bisect(idle: Callable[[float], int], goal: float) -> float:
-    """The scale of the durations at which the idle time, which falls with it, meets the goal."""
-    low, high = -10.0, 14.0  # powers of two
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        if idle(2.0**middle) > goal:
-            low = middle
-        else:
-            high = middle
-    return float(2.0 ** ((low + high) / 2))
+def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
+    """The scale of the durations at which the idle time, which falls with it, meets the goal.
+
+    Args:
+        idle: Idle time by scale, ns.
+        most: The same for the scale 0.
+        goal: What it should be.
+    """
+    low, high, middle = -10.0, 14.0, 0.0  # powers of two
+    for turn in range(_ROUNDS):
+        found = idle(2.0**middle)
+        low, high = (middle, high) if found > goal else (low, middle)
+        if abs(found - goal) <= NEAR * most or high - low < _CLOSE:
+            break
+        # while the GPU keeps up, what is busy grows as the durations do
+        busy, wanted = most - found, most - goal
+        guess = middle + math.log2(wanted / busy) if busy > 0 and wanted > 0 else low
+        middle = guess if turn % 3 < 2 and low < guess < high else (low + high) / 2
+    return float(2.0**middle)

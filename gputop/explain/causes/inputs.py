@@ -11,7 +11,7 @@ from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.evidence import Column
 from gputop.explain.places import line_numbers
 from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of
-from gputop.explain.ranges import Mask
+from gputop.explain.ranges import Mask, distinct
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
@@ -76,7 +76,7 @@ def _copies(claim: Claim) -> int:
     # only waits right after such a copy: others wait for kernels, too
     after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
     waits = gaps.opener[claim.gaps][after_copy]
-    rows = np.unique(np.concatenate([waits, gaps.closer[claim.gaps]]))
+    rows = distinct(np.concatenate([waits, gaps.closer[claim.gaps]]))
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 

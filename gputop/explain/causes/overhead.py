@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.causes.reads import not_waited, own_work
 from gputop.explain.causes.roundtrips import read_between

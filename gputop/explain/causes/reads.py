@@ -32,7 +32,7 @@ _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
-    """The submitting thread's own doing: on a CPU, or asleep of its own will, not inside an allocating call."""
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not inside an allocating call."""
     quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
     return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
