@@ -174,7 +174,7 @@ void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 void st_nvlink(int dev, uint64_t sent, uint64_t received);
 
 /* cu_account.c: with sg_mu held */
-void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
+void acc_add(const struct stream *s, const struct op *op, uint64_t alone, uint64_t start, uint64_t end);
 void acc_running(const struct stream *s, uint64_t start, uint64_t end); /* no end known yet: busy so far */
 
 void acc_staging(uint64_t ns); /* without it */

@@ -79,7 +79,7 @@ static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream,
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
   kernel_work(f, blocks, threads, arguments, &op);
-  if (op.joint != NULL) op.use = use_of_collective, op.duration = 0; /* the ranks say how long it lasts */
+  if (op.joint != NULL) op.use = use_of_collective; /* the ranks say how long it lasts */
   if (work.duration_ns != 0) {
     op.duration = work.duration_ns;
     op.use = work.use;
