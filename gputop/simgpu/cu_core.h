@@ -135,6 +135,7 @@ struct function {
   uint64_t first_ns; /* of its first launch */
   int declares;      /* its first argument is how long it lasts */
   const struct rule *rule; /* NULL: none fits */
+  int spins;         /* its first argument is for how many cycles */
   int launched;
   struct function *next;
 };
