@@ -67,8 +67,8 @@ AUDIT = "libgputop-simgpu-audit.so"
 
 
 def symbols(name: str) -> list[str]:
-    """Returns one of the symbol lists, for instance ``cudart13.txt``."""
-    return (_HERE / "symbols" / name).read_text(encoding="utf-8").split()
+    """Returns one of the symbol lists, for instance ``cudart13.txt``, in the order of its bytes."""
+    return sorted((_HERE / "symbols" / name).read_text(encoding="utf-8").split())
 
 
 def _sources(patterns: tuple[str, ...]) -> list[Path]:
@@ -201,6 +201,9 @@ def _export_table(
         return []
     text = '#include "sg_common.h"\n'
     text += codegen.export_table(symbols(library.symbols), layout, definitions)
+    if library.symbols == "cuda.txt":
+        versions = (_HERE / "symbols" / "cuda_versions.txt").read_text(encoding="utf-8").splitlines()
+        text += codegen.version_table(versions, symbols("cuda.txt"))
     (generated / "exports.c").write_text(text, encoding="utf-8")
     return [generated / "exports.c"]
 

@@ -121,17 +121,18 @@ struct device {
 };
 
 struct function {
-  uint32_t live;
-  char name[256];
-  uint64_t first_ns;
+  const char *name;
+  uint64_t first_ns; /* of its first launch */
+  int declares;      /* its first argument is how long it lasts */
   int launched;
+  struct function *next;
 };
 
 struct config {
   int devices, visible[SG_MAX_DEVICES];
   uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
   uint64_t host_alloc_ns, instantiate_ns, module_ns;
-  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, read_argument, all_data, may_throttle;
+  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, all_data, may_throttle;
   unsigned sync_default;
   double pcie, device_memory;
 };
@@ -142,6 +143,8 @@ extern pthread_mutex_t sg_mu;
 extern __thread unsigned char sg_ptds __attribute__((tls_model("initial-exec")));
 extern const struct sg_export sg_exports[];
 extern const unsigned sg_export_count;
+extern const struct sg_versions sg_versions[];
+extern const unsigned sg_version_count;
 
 /* cu_init.c */
 int cu_enter(void);          /* an error, or 0 when the driver is initialised */
@@ -199,18 +202,28 @@ size_t stream_count(void);
 int event_get(void *handle, struct event **out);
 
 /* cu_memory.c */
+enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
+struct range {
+  uint64_t start, size;
+  int dev, backed, flags;
+};
+int mem_find(const void *p, struct range *out); /* 1: of the device, 2: pinned, 0: neither */
 int mem_is_device(const void *p);
 int mem_is_backed(const void *p, size_t n);
 int mem_is_pinned(const void *p);
 int mem_account(int dev, int64_t bytes);
+int mem_variable(void **out, size_t size);
 
 /* cu_copy.c */
 int copy_run(struct region r, int direction, void *stream_handle, int async);
 void copy_move(const struct region *r);
 size_t region_bytes(const struct region *r);
 
+/* cu_module.c */
+struct function *function_get(void *handle); /* NULL when it is none */
+
 /* cu_launch.c */
-uint64_t kernel_duration(void **arguments);
+uint64_t kernel_duration(const struct function *f, void **arguments);
 void cu_next_launch(struct sg_joint *joint);
 void cu_launch_cost(uint64_t entered);
 int impl_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -219,8 +219,9 @@ static int add_node(void **node, void *handle, struct op *const *deps, size_t n,
 
 SG_ALIAS(cuGraphAddKernelNode, cuGraphAddKernelNode_v2)
 SG(cuGraphAddKernelNode_v2)(void **node, void *handle, struct op **deps, size_t n, const struct kernel_node *p) {
-  if (p == NULL || p->function == NULL) return E_VALUE;
-  uint64_t lasts = kernel_duration(p->arguments);
+  const struct function *f = p == NULL ? NULL : function_get(p->function);
+  if (f == NULL) return E_VALUE;
+  uint64_t lasts = kernel_duration(f, p->arguments);
   return add_node(node, handle, deps, n, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = lasts});
 }
 SG(cuGraphAddEmptyNode)(void **node, void *handle, struct op **deps, size_t n) {

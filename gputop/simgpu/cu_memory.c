@@ -1,4 +1,4 @@
-/* Device memory, pinned memory, and what is known about a pointer. */
+/* Device memory and pinned memory. */
 #include "cu_core.h"
 
 #include <stdlib.h>
@@ -8,17 +8,10 @@
 #define SPACE (1ull << 40)
 #define GRAIN 4096ull
 
-struct range {
-  uint64_t start, size;
-  int dev, backed, flags;
-};
-
 struct ranges {
   struct range *at;
   size_t count, room;
 };
-
-enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
 
 static pthread_mutex_t mem_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges device_ranges, host_ranges;
@@ -171,6 +164,10 @@ static int lookup(const struct ranges *in, const void *p, struct range *out) {
   return r != NULL;
 }
 
+int mem_find(const void *p, struct range *out) {
+  return lookup(&device_ranges, p, out) ? 1 : (lookup(&host_ranges, p, out) ? 2 : 0);
+}
+
 int mem_is_device(const void *p) { return space != 0 && (uint64_t)p - space < space_size; }
 
 int mem_is_backed(const void *p, size_t n) {
@@ -226,6 +223,12 @@ SG(cuMemFreeAsync)(void *p, void *stream) {
   struct stream *s;
   int err = stream_get(stream, &s);
   return err != OK ? err : release(p);
+}
+
+/* A kernel's variable: the CPU can see it, as the runtime's own can. */
+int mem_variable(void **out, size_t size) {
+  int dev, err = cu_enter_context(&dev);
+  return err != OK ? err : allocate(out, size, dev, R_MANAGED);
 }
 
 static int add_host(void *p, size_t size, int flags) {
@@ -300,32 +303,6 @@ SG(cuMemGetInfo_v2)(size_t *available, size_t *total) {
   if (total != NULL) *total = cfg.memory;
   if (available != NULL) *available = taken < cfg.memory ? cfg.memory - taken : 0;
   return OK;
-}
-
-SG(cuMemGetAddressRange_v2)(uint64_t *base, size_t *size, const void *p) {
-  struct range r;
-  if (!lookup(&device_ranges, p, &r)) return E_NOT_FOUND;
-  if (base != NULL) *base = r.start;
-  if (size != NULL) *size = r.size;
-  return OK;
-}
-
-/* 2: memory type, 3: device pointer, 4: host pointer, 8: managed, 9: ordinal, 11: start, 12: size. */
-SG(cuPointerGetAttribute)(void *data, int attribute, const void *p) {
-  struct range r;
-  int device = lookup(&device_ranges, p, &r);
-  if (!device && !lookup(&host_ranges, p, &r)) return E_VALUE;
-  switch (attribute) {
-    case 1: *(void **)data = &dev_table[r.dev].context; return OK;
-    case 2: *(unsigned *)data = device ? 2 : 1; return OK;
-    case 3: *(const void **)data = p; return OK;
-    case 4: *(const void **)data = device && r.flags != R_MANAGED ? NULL : p; return OK;
-    case 8: *(unsigned *)data = r.flags == R_MANAGED; return OK;
-    case 9: *(int *)data = r.dev; return OK;
-    case 11: *(uint64_t *)data = r.start; return OK;
-    case 12: *(size_t *)data = r.size; return OK;
-    default: return E_UNSUPPORTED;
-  }
 }
 
 SG(cuMemAddressReserve)(void **out, size_t size, size_t alignment, void *wanted, unsigned long long flags) {
