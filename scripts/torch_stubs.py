@@ -66,7 +66,7 @@ def _compile(soname: str, symbols: dict[str, str], target: Path) -> None:
             nodes[symbols[name]].append(name)
         texts = [codegen.version_map(node, nodes[node]) for node in sorted(nodes) if node]
         script.write_text("".join(texts).replace("  local: *;\n", ""), encoding="utf-8")
-        command = ["cc", "-shared", "-fPIC", "-O2", f"-DSG_REFUSAL={_REFUSALS.get(_stem(soname), 1)}"]
+        command = ["cc", "-shared", "-fPIC", "-O2", "-fvisibility=hidden", f"-DSG_REFUSAL={_REFUSALS.get(_stem(soname), 1)}"]
         command += [f"-Wl,-soname,{soname}", "-o", str(target / soname), str(assembly), str(_REFUSE)]
         subprocess.run([*command, *([f"-Wl,--version-script={script}"] if texts else [])], check=True)
 

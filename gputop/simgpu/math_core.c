@@ -78,7 +78,7 @@ static void *kernel_named(const char *name) {
   return found;
 }
 
-/* Launches a kernel of this name that lasts so long; 0 or -1. */
+/* Launches a kernel that lasts so long; 0 or -1. Its name has `simgpu_` in it: that declares the first argument. */
 int math_launch(void *stream, const char *name, uint64_t ns) {
   void *kernel, *arguments[] = {&ns, NULL};
   if (math_ready() != 0 || (kernel = kernel_named(name)) == NULL) return -1;

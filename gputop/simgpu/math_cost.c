@@ -56,5 +56,5 @@ uint64_t math_gemm_ns(const struct gemm *g) {
 
 void math_gemm_name(char *out, size_t size, const struct gemm *g) {
   const char *a = type_name(g->a, g->tf32), *c = type_name(g->c, 0);
-  snprintf(out, size, "sm90_xmma_gemm_%s%s_%sf32_%s_%c%c_n_tilesize128x128x64_cublas", a, a, a, c, g->ta, g->tb);
+  snprintf(out, size, "sm90_xmma_gemm_%s%s_%sf32_%s_%c%c_n_tilesize128x128x64_simgpu_cublas", a, a, a, c, g->ta, g->tb);
 }
