@@ -78,7 +78,8 @@ def test_both_interfaces_in_one_process(bench: Bench) -> None:
     result = bench.run(
         "import ctypes\nc = Cuda(); s = c.stream(); d = ctypes.CDLL('libcuda.so.1'); P = ctypes.c_void_p\n"
         "m, f = P(), P(); v = ctypes.c_uint64(3_000_000); a = (P * 1)(ctypes.addressof(v))\n"
-        "e = [d.cuModuleLoadData(ctypes.byref(m), b'x'), d.cuModuleGetFunction(ctypes.byref(f), m, b'simgpu_k')]\n"
+        "e = [d.cuModuleLoadData(ctypes.byref(m), b'x')]\n"
+        "e += [d.cuModuleGetFunction(ctypes.byref(f), m, b'simgpu_k')]\n"
         "e += [c.launch(2_000_000, s), d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, a, None)]\n"
         "print(json.dumps([*e, c.StreamSynchronize(s)]))",
         SIMGPU_TRACE=str(bench.directory / "trace"),

@@ -5,18 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench
-
-DRIVER = (
-    "import ctypes\nd = ctypes.CDLL('libcuda.so.1'); P, Z, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int\n"
-    "ref = ctypes.byref\nctx, mod = P(), P()\n"
-    "assert [d.cuInit(0), d.cuCtxCreate_v2(ref(ctx), 0, 0), d.cuModuleLoadData(ref(mod), b'x')] == [0, 0, 0]\n"
-    "def kernel(name):\n"
-    "    f = P(); assert d.cuModuleGetFunction(ref(f), mod, name) == 0; return f\n"
-    "def launch(f, ns, grid=1, block=1):\n"
-    "    v = ctypes.c_uint64(ns); a = (P * 1)(ctypes.addressof(v))\n"
-    "    return d.cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, None, a, None)\n"
-)
+from simgpu_programs.harness import DRIVER, Bench
 
 
 @pytest.fixture
@@ -54,7 +43,8 @@ def test_a_version_from_before_the_name_has_no_form_of_it(bench: Bench) -> None:
     result = bench.run(
         f"{DRIVER}r = []\n"
         "for name, version in ((b'cuStreamGetGreenCtx', 12030), (b'cuNoSuch', 12030)):\n"
-        "    p = P(1); s = I(9); e = d.cuGetProcAddress_v2(name, ref(p), version, ctypes.c_uint64(0), ref(s))\n"
+        "    p = P(1); s = I(9)\n"
+        "    e = d.cuGetProcAddress_v2(name, ref(p), version, ctypes.c_uint64(0), ref(s))\n"
         "    r.append([e, s.value, p.value])\n"
         "print(json.dumps(r))"
     )
@@ -116,7 +106,8 @@ def test_facts_about_pointers_come_several_at_once(bench: Bench) -> None:
 def test_a_variable_of_a_module_has_an_address_that_stays(bench: Bench) -> None:
     result = bench.run(
         f"{DRIVER}a, b, c, z = P(), P(), P(), Z(); v = ctypes.c_uint64(77); w = ctypes.c_uint64()\n"
-        "e = [d.cuModuleGetGlobal_v2(ref(a), ref(z), mod, b'seed'), d.cuLibraryGetGlobal(ref(b), None, mod, b'seed'),\n"
+        "e = [d.cuModuleGetGlobal_v2(ref(a), ref(z), mod, b'seed'),\n"
+        "     d.cuLibraryGetGlobal(ref(b), None, mod, b'seed'),\n"
         "     d.cuModuleGetGlobal_v2(ref(c), None, mod, b'other')]\n"
         "d.cuMemcpyHtoD_v2(a, ref(v), Z(8)); d.cuMemcpyDtoH_v2(ref(w), b, Z(8))\n"
         "print(json.dumps([e, a.value == b.value, a.value == c.value, z.value >= 8, w.value]))"

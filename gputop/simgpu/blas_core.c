@@ -75,8 +75,11 @@ SG_TEXT(const char *, cublasGetStatusName)(int status) {
 }
 
 /* Every function whose first argument is the handle and whose kernel is short. */
-#define SHORT_KERNEL(h, name) \
-  ((h) == NULL ? B_INIT : math_launch((h)->stream, name, 3000) == 0 ? B_OK : B_EXECUTION)
+static int short_kernel(struct blas *h, const char *name) {
+  struct sg_work work = math_work(0, 0, 1, R_32F, 0);
+  if (h == NULL) return B_INIT;
+  return math_launch(h->stream, name, 1, &work) == 0 ? B_OK : B_EXECUTION;
+}
 
 SG_ALIAS(cublasSdot_v2, cublasDotEx)
 SG_ALIAS(cublasDdot_v2, cublasDotEx)
@@ -84,27 +87,28 @@ SG_ALIAS(cublasCdotu_v2, cublasDotEx)
 SG_ALIAS(cublasCdotc_v2, cublasDotEx)
 SG_ALIAS(cublasZdotu_v2, cublasDotEx)
 SG_ALIAS(cublasZdotc_v2, cublasDotEx)
-SG(cublasDotEx)(struct blas *h) { return SHORT_KERNEL(h, "dot_kernel_simgpu_cublas"); }
+SG(cublasDotEx)(struct blas *h) { return short_kernel(h, "dot_kernel_cublas"); }
 
 SG_ALIAS(cublasSaxpy_v2, cublasAxpyEx)
 SG_ALIAS(cublasDaxpy_v2, cublasAxpyEx)
 SG_ALIAS(cublasSscal_v2, cublasAxpyEx)
 SG_ALIAS(cublasDscal_v2, cublasAxpyEx)
-SG(cublasAxpyEx)(struct blas *h) { return SHORT_KERNEL(h, "axpy_kernel_simgpu_cublas"); }
+SG(cublasAxpyEx)(struct blas *h) { return short_kernel(h, "axpy_kernel_cublas"); }
 
 SG_ALIAS(cublasSnrm2_v2, cublasNrm2Ex)
 SG_ALIAS(cublasDnrm2_v2, cublasNrm2Ex)
-SG(cublasNrm2Ex)(struct blas *h) { return SHORT_KERNEL(h, "nrm2_kernel_simgpu_cublas"); }
+SG(cublasNrm2Ex)(struct blas *h) { return short_kernel(h, "nrm2_kernel_cublas"); }
 
 SG_ALIAS(cublasStrsm_v2, cublasDtrsm_v2)
 SG_ALIAS(cublasStrsmBatched, cublasDtrsm_v2)
 SG_ALIAS(cublasDtrsmBatched, cublasDtrsm_v2)
-SG(cublasDtrsm_v2)(struct blas *h) { return SHORT_KERNEL(h, "trsm_kernel_simgpu_cublas"); }
+SG(cublasDtrsm_v2)(struct blas *h) { return short_kernel(h, "trsm_kernel_cublas"); }
 
 static int gemv(struct blas *h, int m, int n, int type) {
   if (h == NULL) return B_INIT;
-  uint64_t ns = math_bytes_ns((double)m * n * (double)math_type_bytes(type));
-  return math_launch(h->stream, "gemv2T_kernel_val_simgpu_cublas", ns) == 0 ? B_OK : B_EXECUTION;
+  uint64_t blocks = (uint64_t)n;
+  struct sg_work work = math_work(0, (double)m * n * (double)math_type_bytes(type), blocks, type, 0);
+  return math_launch(h->stream, "gemv2T_kernel_val_cublas", blocks, &work) == 0 ? B_OK : B_EXECUTION;
 }
 SG(cublasSgemv_v2)(struct blas *h, int t, int m, int n) { return (void)t, gemv(h, m, n, R_32F); }
 SG(cublasDgemv_v2)(struct blas *h, int t, int m, int n) { return (void)t, gemv(h, m, n, R_64F); }

@@ -11,7 +11,9 @@ int blas_gemm(struct blas *h, const struct gemm *g) {
   if (g->m < 0 || g->n < 0 || g->k < 0 || g->count < 0) return B_VALUE;
   if (g->m == 0 || g->n == 0 || g->count == 0) return B_OK;
   math_gemm_name(name, sizeof name, g);
-  return math_launch(h->stream, name, math_gemm_ns(g)) == 0 ? B_OK : B_EXECUTION;
+  struct sg_work work = math_gemm_work(g);
+  uint64_t blocks = sg_gemm_blocks((uint64_t)g->m, (uint64_t)g->n, (uint64_t)g->count);
+  return math_launch(h->stream, name, blocks, &work) == 0 ? B_OK : B_EXECUTION;
 }
 
 static int gemm(PLAIN, int count, int a, int c, int fast) {

@@ -89,7 +89,7 @@ def _key(*, endbr: bool) -> str:
     """Names a build. The compiler is not part of it: what was built goes on working without one."""
     digest = hashlib.sha256(f"{_FLAGS}\0{endbr}".encode())
     files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
-    for path in sorted([*files, _HERE / "build.py", *_HERE.glob("codegen*.py")]):
+    for path in sorted([*files, _HERE / "kernel_rules.txt", _HERE / "build.py", *_HERE.glob("codegen*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -204,6 +204,8 @@ def _export_table(
     if library.symbols == "cuda.txt":
         versions = (_HERE / "symbols" / "cuda_versions.txt").read_text(encoding="utf-8").splitlines()
         text += codegen.version_table(versions, symbols("cuda.txt"))
+        rules = (_HERE / "kernel_rules.txt").read_text(encoding="utf-8")
+        text += codegen.text_constant("sg_default_rules", rules)
     (generated / "exports.c").write_text(text, encoding="utf-8")
     return [generated / "exports.c"]
 

@@ -278,8 +278,8 @@ def export_table(symbols: list[str], layout: LogLayout, definitions: Definitions
 def version_table(lines: list[str], symbols: list[str]) -> str:
     """A C table of the driver's names and the versions that each of their forms appeared in.
 
-    A line of the list is a name and its versions, as cudaTypedefs.h has them: the n-th one is the form with the
-    n-th suffix. A form that the driver does not export ends the list of its name.
+    A line of the list is a name and its versions, as cudaTypedefs.h has them: the n-th one is the form with
+    the n-th suffix. A form that the driver does not export ends the list of its name.
     """
     known, rows = set(symbols), []
     for line in sorted(lines):
@@ -293,6 +293,16 @@ def version_table(lines: list[str], symbols: list[str]) -> str:
         rows.append(f'  {{"{name}", {len(forms)}, {{{cells}}}}},')
     table = "\n".join(["const struct sg_versions sg_versions[] = {", *rows, "};"])
     return f"{table}\nconst unsigned sg_version_count = {len(rows)};\n"
+
+
+def text_constant(name: str, text: str) -> str:
+    """A C file with a text in it."""
+    lines = text.replace("\\", "\\\\").replace('"', '\\"').splitlines()
+    return (
+        f"extern const char {name}[];\nconst char {name}[] =\n"
+        + "".join(f'  "{x}\\n"\n' for x in lines)
+        + ";\n"
+    )
 
 
 def driver_table(calls: frozenset[str], driver_symbols: list[str]) -> str:

@@ -92,6 +92,17 @@ void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
   st_tail(s->dev, now, end);
 }
 
+/* Slowed by others who have their turn, it uses as much altogether. */
+static void account_use(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
+  struct sg_use u = op->use;
+  if (op->duration != 0 && end - start > op->duration) {
+    double share = (double)op->duration / (double)(end - start);
+    u = (struct sg_use){(uint16_t)(u.sm * share), (uint16_t)(u.occupancy * share), (uint16_t)(u.tensor * share),
+                        (uint16_t)(u.dram * share)};
+  }
+  st_use(s->dev, sg_now(), start, end, u);
+}
+
 void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
   static const uint32_t field[K_COUNT] = {[K_H2D] = LOG_BYTES_H2D, [K_D2H] = LOG_BYTES_D2H, [K_D2D] = LOG_BYTES_D2D};
   enum kind kind = op->kind;
@@ -105,6 +116,7 @@ void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64
     sg_log_number(field[kind], bytes_moved[kind]);
     st_pcie(s->dev, kind == K_H2D ? op->bytes : 0, kind == K_D2H ? op->bytes : 0);
   }
+  account_use(s, op, start, end);
   write_log();
   trace_op(s, kind, op->entered, start, end);
 }

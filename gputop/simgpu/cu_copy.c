@@ -107,6 +107,7 @@ int copy_run(struct region r, int asked, void *handle, int async) {
   err = direction_of(&r, asked, &kind);
   if (err != OK) return err;
   struct op op = {.type = OP_WORK, .kind = kind, .bytes = bytes, .duration = duration_of(kind, bytes), .region = r};
+  if (kind == K_D2D) op.use = use_of_copy;
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
     err = async ? capture_add(s, op) : E_CAPTURE;
@@ -243,6 +244,7 @@ static int fill(char *dst, size_t pitch, unsigned value, unsigned width, size_t 
   if (err != OK || bytes == 0) return err;
   if (dst == NULL || (!mem_is_device(dst) && !mem_is_pinned(dst))) return E_VALUE;
   struct op op = {.type = OP_WORK, .kind = K_SET, .bytes = bytes, .duration = duration_of(K_SET, bytes)};
+  op.use = use_of_fill;
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
     err = capture_add(s, op);

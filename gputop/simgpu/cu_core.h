@@ -51,6 +51,7 @@ struct op {
   enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST, OP_JOINT } type;
   enum kind kind;
   uint64_t duration, bytes, version;
+  struct sg_use use; /* by a kernel of that duration */
   uint64_t entered, queued, seq; /* when its call began, when it was queued, in which order */
   struct sg_joint *joint;
   struct event *event;
@@ -103,6 +104,7 @@ struct graph {
   size_t nodes, edge_count, edge_room;
   struct edge *edges;
   uint64_t id, length; /* of the longest path; known when it is made executable */
+  struct sg_use use;   /* over that length */
 };
 
 struct context {
@@ -120,10 +122,17 @@ struct device {
   int context_made;
 };
 
+struct rule { /* for the durations of kernels by their names */
+  char *part;
+  uint64_t fixed_ns, wave_ns;
+  const struct sg_use *use;
+};
+
 struct function {
   const char *name;
   uint64_t first_ns; /* of its first launch */
   int declares;      /* its first argument is how long it lasts */
+  const struct rule *rule; /* NULL: none fits */
   int launched;
   struct function *next;
 };
@@ -158,6 +167,7 @@ void st_set_memory(int dev, uint64_t bytes);
 unsigned st_sharers(int dev, uint64_t now);
 void st_tail(int dev, uint64_t now, uint64_t end);
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end);
+void st_use(int dev, uint64_t now, uint64_t start, uint64_t end, struct sg_use use);
 void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 void st_nvlink(int dev, uint64_t sent, uint64_t received);
 
@@ -222,9 +232,15 @@ size_t region_bytes(const struct region *r);
 /* cu_module.c */
 struct function *function_get(void *handle); /* NULL when it is none */
 
+/* cu_rules.c */
+const struct rule *rule_for(const char *name); /* with sg_mu held */
+extern const struct sg_use use_of_declared, use_of_fill, use_of_collective, use_of_copy;
+void rule_apply(const struct rule *rule, uint64_t blocks, uint64_t threads, struct op *op);
+
 /* cu_launch.c */
-uint64_t kernel_duration(const struct function *f, void **arguments);
+void kernel_work(const struct function *f, uint64_t blocks, uint64_t threads, void **arguments, struct op *op);
 void cu_next_launch(struct sg_joint *joint);
+void cu_next_work(const struct sg_work *work);
 void cu_launch_cost(uint64_t entered);
 int impl_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, void *stream, void **arguments, void **extra);

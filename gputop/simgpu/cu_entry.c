@@ -48,7 +48,8 @@ static void poll_joints(void) {
 }
 
 static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell,
-                                                impl_cuLaunchKernel,       cu_next_launch, poll_joints};
+                                                impl_cuLaunchKernel,       cu_next_launch, poll_joints,
+                                                cu_next_work};
 
 SG(cuGetExportTable)(const void **out, const void *id) {
   if (out == NULL || id == NULL) return E_VALUE;

@@ -33,17 +33,30 @@ static int read_word(const void *p, uint64_t *value) {
   return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 8;
 }
 
-/* A kernel that declares itself has the duration that the workload asks for in its first argument. */
-uint64_t kernel_duration(const struct function *f, void **arguments) {
+/* The duration that a workload asks for in the first argument, or 0. */
+static uint64_t asked_duration(void **arguments) {
   uint64_t pointer, value;
-  if (!f->declares || arguments == NULL || !read_word(arguments, &pointer)) return cfg.kernel_ns;
-  if (pointer < 4096 || !read_word((const void *)pointer, &value)) return cfg.kernel_ns;
-  return value != 0 && value <= LONGEST_KERNEL ? value : cfg.kernel_ns;
+  if (arguments == NULL || !read_word(arguments, &pointer)) return 0;
+  if (pointer < 4096 || !read_word((const void *)pointer, &value)) return 0;
+  return value <= LONGEST_KERNEL ? value : 0;
+}
+
+/* Duration and use: what a kernel declares itself, what a rule says of it, or the same for all others. */
+void kernel_work(const struct function *f, uint64_t blocks, uint64_t threads, void **arguments, struct op *op) {
+  uint64_t asked = f->declares ? asked_duration(arguments) : 0;
+  op->duration = cfg.kernel_ns;
+  op->use = use_of_declared;
+  if (f->rule != NULL) rule_apply(f->rule, blocks, threads, op);
+  if (asked != 0) op->duration = asked;
 }
 
 static __thread struct sg_joint *next_joint;
 
 void cu_next_launch(struct sg_joint *joint) { next_joint = joint; }
+
+static __thread struct sg_work next_work; /* duration 0: none */
+
+void cu_next_work(const struct sg_work *work) { next_work = work == NULL ? (struct sg_work){0} : *work; }
 
 /* The CPU time of a launch. */
 void cu_launch_cost(uint64_t entered) {
@@ -53,16 +66,24 @@ void cu_launch_cost(uint64_t entered) {
     sg_spin_until(entered + cfg.launch_ns);
 }
 
-static int launch(void *handle, void *stream, void **arguments) {
+static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream, void **arguments) {
   struct function *f = function_get(handle);
+  struct sg_work work = next_work;
   struct stream *s;
   struct op op = {.type = next_joint != NULL ? OP_JOINT : OP_WORK, .kind = K_KERNEL, .joint = next_joint};
   int err = stream_get(stream, &s);
   uint64_t from = sg_entered;
   next_joint = NULL;
+  next_work.duration_ns = 0;
+  if (blocks == 0 || threads == 0 || threads > 1024) return E_VALUE;
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
-  op.duration = kernel_duration(f, arguments);
+  kernel_work(f, blocks, threads, arguments, &op);
+  if (op.joint != NULL) op.use = use_of_collective, op.duration = 0; /* the ranks say how long it lasts */
+  if (work.duration_ns != 0) {
+    op.duration = work.duration_ns;
+    op.use = work.use;
+  }
   if (!f->launched && !__atomic_exchange_n(&f->launched, 1, __ATOMIC_RELAXED)) {
     sg_spin_until(sg_now() + f->first_ns);
     from = sg_now();
@@ -79,8 +100,8 @@ static int launch(void *handle, void *stream, void **arguments) {
 SG(cuLaunchKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
   (void)shared, (void)extra;
-  if (gx == 0 || gy == 0 || gz == 0 || bx == 0 || by == 0 || bz == 0 || (uint64_t)bx * by * bz > 1024) return E_VALUE;
-  return launch(f, stream, arguments);
+  uint64_t blocks = (uint64_t)gx * gy * gz, threads = (uint64_t)bx * by * bz;
+  return launch(f, blocks, threads, stream, arguments);
 }
 
 SG(cuLaunchCooperativeKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -33,6 +33,7 @@ static struct function *new_function(const char *name, uint32_t hash) {
   f = &pool[used];
   f->name = copy;
   f->declares = strstr(name, DECLARES) != NULL;
+  f->rule = rule_for(name);
   f->first_ns = cfg.first_set ? cfg.first_ms * NS_PER_MS : 2 * NS_PER_MS + hash % (23 * NS_PER_MS);
   f->next = bins[hash % BINS];
   bins[hash % BINS] = f;

@@ -100,7 +100,14 @@ double dnn_bytes(const struct tensor *t) {
   return bytes;
 }
 
-int dnn_run(struct dnn *h, const char *name, uint64_t ns) {
+int dnn_run(struct dnn *h, const char *name, uint64_t blocks, const struct sg_work *work) {
   if (h == NULL) return D_PARAM;
-  return math_launch(h->stream, name, ns) == 0 ? D_OK : D_EXECUTION;
+  return math_launch(h->stream, name, blocks, work) == 0 ? D_OK : D_EXECUTION;
+}
+
+/* A kernel that only reads and writes: so many bytes, 16 KB a block. */
+int dnn_pass(struct dnn *h, const char *name, double bytes) {
+  uint64_t blocks = 1 + (uint64_t)(bytes / 16384);
+  struct sg_work work = math_work(0, bytes, blocks, R_32F, 0);
+  return dnn_run(h, name, blocks, &work);
 }

@@ -34,6 +34,7 @@ struct descriptor *dnn_child(const struct descriptor *d, int name, int64_t index
 int dnn_data_type(int type); /* cudnnDataType_t as cudaDataType_t */
 const char *dnn_type_name(int type);
 double dnn_bytes(const struct tensor *t);
-int dnn_run(struct dnn *h, const char *name, uint64_t ns);
+int dnn_run(struct dnn *h, const char *name, uint64_t blocks, const struct sg_work *work);
+int dnn_pass(struct dnn *h, const char *name, double bytes);
 
 #endif

@@ -86,12 +86,10 @@ SG(cudnnBackendExecute)(struct dnn *h, const struct descriptor *plan, const stru
   if (ops == NULL) return D_PARAM;
   for (int64_t i = 0; i < ops->count; i++) add_operation(&w, ((struct descriptor **)ops->values)[i]);
   const char *type = dnn_type_name(w.type), *what = w.name != NULL ? w.name : "pointwise";
-  uint64_t ns = math_bytes_ns(w.bytes);
-  if (w.flops > 0) { /* fp32 convolutions may use TF32: torch's default */
-    uint64_t computing = math_flops_ns(w.flops, dnn_data_type(w.type), 1);
-    ns = computing > ns ? computing : ns;
-  }
-  snprintf(name, sizeof name, "sm90_xmma_%s_implicit_gemm_%s%s_%sf32_%s_nhwckrsc_nhwc_simgpu_cudnn", what, type, type,
+  /* fp32 convolutions may use TF32: torch's default */
+  uint64_t blocks = 1 + (uint64_t)(w.bytes / 16384);
+  struct sg_work work = math_work(w.flops, w.bytes, blocks, dnn_data_type(w.type), 1);
+  snprintf(name, sizeof name, "sm90_xmma_%s_implicit_gemm_%s%s_%sf32_%s_nhwckrsc_nhwc_cudnn", what, type, type,
            w.type == 0 ? "tf32" : type, type);
-  return dnn_run(h, name, ns);
+  return dnn_run(h, name, blocks, &work);
 }

@@ -25,15 +25,15 @@ SG(cudnnGetBatchNormalizationTrainingExReserveSpaceSize)(void *h, int mode, int 
 SG(cudnnBatchNormalizationForwardTrainingEx)(struct dnn *h, int mode, int ops, const void *alpha, const void *beta,
                                              const struct tensor *x) {
   (void)mode, (void)ops, (void)alpha, (void)beta;
-  return dnn_run(h, "bn_fw_tr_1C11_kernel_NCHW_simgpu_cudnn", math_bytes_ns(3 * dnn_bytes(x)));
+  return dnn_pass(h, "bn_fw_tr_1C11_kernel_NCHW_cudnn", 3 * dnn_bytes(x));
 }
 SG(cudnnBatchNormalizationForwardInference)(struct dnn *h, int mode, const void *alpha, const void *beta,
                                             const struct tensor *x) {
   (void)mode, (void)alpha, (void)beta;
-  return dnn_run(h, "bn_fw_inf_1C11_kernel_NCHW_simgpu_cudnn", math_bytes_ns(2 * dnn_bytes(x)));
+  return dnn_pass(h, "bn_fw_inf_1C11_kernel_NCHW_cudnn", 2 * dnn_bytes(x));
 }
 SG(cudnnBatchNormalizationBackwardEx)(struct dnn *h, int mode, int ops, const void *alpha, const void *beta,
                                       const void *alpha_scale, const void *beta_scale, const struct tensor *x) {
   (void)mode, (void)ops, (void)alpha, (void)beta, (void)alpha_scale, (void)beta_scale;
-  return dnn_run(h, "bn_bw_1C11_kernel_NCHW_simgpu_cudnn", math_bytes_ns(5 * dnn_bytes(x)));
+  return dnn_pass(h, "bn_bw_1C11_kernel_NCHW_cudnn", 5 * dnn_bytes(x));
 }

@@ -119,23 +119,29 @@ SG(cudnnGetRNNTempSpaceSizes)(void *h, const struct rnn *r, int mode, const stru
 }
 
 static int pass(struct dnn *h, const struct rnn *r, const struct sequence *x, const char *name) {
-  double tokens = (double)x->length * x->batch;
-  uint64_t computing = math_flops_ns(2 * tokens * (double)weights(r), dnn_data_type(r->type), 1);
-  uint64_t stepping = STEP_NS * (uint64_t)x->length * (uint64_t)r->layers;
-  return dnn_run(h, name, computing > stepping ? computing : stepping);
+  double tokens = (double)x->length * x->batch, elements = (double)weights(r);
+  uint64_t stepping = STEP_NS * (uint64_t)x->length * (uint64_t)r->layers, blocks = 1 + (uint64_t)r->hidden / 16;
+  int type = dnn_data_type(r->type);
+  struct sg_work work = math_work(2 * tokens * elements, elements * (double)math_type_bytes(type), blocks, type, 1);
+  if (work.duration_ns < stepping) {
+    work.use.tensor = (uint16_t)(work.use.tensor * work.duration_ns / stepping);
+    work.use.dram = (uint16_t)(work.use.dram * work.duration_ns / stepping);
+    work.duration_ns = stepping;
+  }
+  return dnn_run(h, name, blocks, &work);
 }
 
 SG(cudnnRNNForward)(struct dnn *h, const struct rnn *r, int mode, const void *lengths, const struct sequence *x) {
   (void)mode, (void)lengths;
-  return pass(h, r, x, "RNN_blockPersist_fp_simgpu_cudnn");
+  return pass(h, r, x, "RNN_blockPersist_fp_cudnn");
 }
 SG(cudnnRNNBackwardData_v8)(struct dnn *h, const struct rnn *r, const void *lengths, const struct sequence *y,
                             const void *y_data, const void *dy, const struct sequence *x) {
   (void)lengths, (void)y, (void)y_data, (void)dy;
-  return pass(h, r, x, "RNN_blockPersist_bp_simgpu_cudnn");
+  return pass(h, r, x, "RNN_blockPersist_bp_cudnn");
 }
 SG(cudnnRNNBackwardWeights_v8)(struct dnn *h, const struct rnn *r, int add, const void *lengths,
                                const struct sequence *x) {
   (void)add, (void)lengths;
-  return pass(h, r, x, "RNN_wgrad_gemm_simgpu_cudnn");
+  return pass(h, r, x, "RNN_wgrad_gemm_cudnn");
 }

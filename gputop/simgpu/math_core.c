@@ -25,6 +25,7 @@ static struct {
   void *function;
 } kernels[MAX_KERNELS];
 static unsigned used;
+static const struct sg_private *private;
 static void *module;
 static int state; /* 1: the driver was found, -1: it is not there */
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
@@ -49,6 +50,11 @@ static int find_functions(void) {
     if (f == NULL) return -1;
     *(void **)wanted[i].to = f;
   }
+  int (*export_table)(const void **, const void *) = NULL;
+  const void *table;
+  *(void **)&export_table = dlsym(lib, "cuGetExportTable");
+  if (export_table == NULL || export_table(&table, SG_PRIVATE_ID) != 0) return -1;
+  private = table;
   return drv.cuInit(0) == 0 ? 1 : -1;
 }
 
@@ -78,9 +84,11 @@ static void *kernel_named(const char *name) {
   return found;
 }
 
-/* Launches a kernel that lasts so long; 0 or -1. Its name has `simgpu_` in it: that declares the first argument. */
-int math_launch(void *stream, const char *name, uint64_t ns) {
-  void *kernel, *arguments[] = {&ns, NULL};
+/* Launches a kernel of this name that lasts so long and uses so much; 0 or -1. */
+int math_launch(void *stream, const char *name, uint64_t blocks, const struct sg_work *work) {
+  void *kernel;
+  unsigned grid = blocks < 1 ? 1 : blocks > 0x7fffffff ? 0x7fffffff : (unsigned)blocks;
   if (math_ready() != 0 || (kernel = kernel_named(name)) == NULL) return -1;
-  return drv.cuLaunchKernel(kernel, 132, 1, 1, 256, 1, 1, 0, stream, arguments, NULL) == 0 ? 0 : -1;
+  private->next_work(work);
+  return drv.cuLaunchKernel(kernel, grid, 1, 1, 256, 1, 1, 0, stream, NULL, NULL) == 0 ? 0 : -1;
 }

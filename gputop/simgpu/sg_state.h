@@ -10,10 +10,13 @@
 #define STATE_BUCKETS 512
 #define STATE_BUCKET_NS (10 * NS_PER_MS)
 
+enum { USE_SM, USE_OCCUPANCY, USE_TENSOR, USE_DRAM, USES };
+
 /* Kernel time of one process on one device within one period of 10 ms. */
 struct sg_bucket {
   uint32_t period; /* period number, truncated */
   uint32_t busy_ns;
+  uint32_t used_ns[USES]; /* the time in which a part of the device was used, times how much of it */
 };
 
 struct sg_slot_device {
