@@ -88,9 +88,15 @@ static void describe(struct tensor *t, int type, int rows, int columns) {
 SG(cudnnGetRNNWeightParams)(void *h, const struct rnn *r, int pseudo, size_t size, char *space, int id,
                             struct tensor *matrix, char **matrix_at, struct tensor *bias, char **bias_at) {
   (void)h, (void)size;
+  struct tensor unused;
+  char *nowhere;
   int rows, columns, all = 2 * gates(r) + projects(r);
   int64_t bytes = (int64_t)math_type_bytes(dnn_data_type(r->type)), at = 0;
   if (id < 0 || id > 8) return D_PARAM;
+  if (matrix == NULL) matrix = &unused; /* who asks for the one asks not for the other */
+  if (bias == NULL) bias = &unused;
+  if (matrix_at == NULL) matrix_at = &nowhere;
+  if (bias_at == NULL) bias_at = &nowhere;
   *matrix_at = *bias_at = NULL;
   *matrix = *bias = (struct tensor){.type = r->type};
   if (id >= all) return D_OK;
