@@ -40,10 +40,11 @@ enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COMM, K_COMM_WAIT, K
 
 struct graph;
 
-struct region { /* a copy of depth x height rows */
+struct region { /* a copy of depth x height rows, or a fill with units of so many bytes */
   char *dst;
   const char *src;
   size_t width, height, depth, dst_pitch, src_pitch, dst_slice, src_slice;
+  unsigned value, unit;
 };
 
 /* One thing a stream has to do; also a node of a graph. */
@@ -139,9 +140,9 @@ struct function {
 
 struct config {
   int devices, visible[SG_MAX_DEVICES];
-  uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
+  uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, data_limit, first_ms;
   uint64_t host_alloc_ns, instantiate_ns, module_ns;
-  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, all_data, may_throttle;
+  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, may_throttle;
   unsigned sync_default;
   double pcie, device_memory;
 };
@@ -215,18 +216,24 @@ int event_get(void *handle, struct event **out);
 enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
 struct range {
   uint64_t start, size;
-  int dev, backed, flags;
+  int dev, flags;
 };
 int mem_find(const void *p, struct range *out); /* 1: of the device, 2: pinned, 0: neither */
 int mem_is_device(const void *p);
-int mem_is_backed(const void *p, size_t n);
+int mem_holds_no_data(const void *p); /* device memory that only cu_data.c may look at */
 int mem_is_pinned(const void *p);
 int mem_account(int dev, int64_t bytes);
 int mem_variable(void **out, size_t size);
 
+/* cu_data.c */
+void data_kernel(void); /* one is queued */
+void data_write(void *to, const void *from, size_t n);
+void data_forget(const void *at, size_t n);
+int data_read(void *to, const void *from, size_t n); /* 0: nothing is known of it, all is zero */
+
 /* cu_copy.c */
 int copy_run(struct region r, int direction, void *stream_handle, int async);
-void copy_move(const struct region *r);
+void copy_move(const struct region *r, int by_cpu);
 size_t region_bytes(const struct region *r);
 
 /* cu_module.c */

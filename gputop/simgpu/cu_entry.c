@@ -47,9 +47,23 @@ static void poll_joints(void) {
   pthread_mutex_unlock(&sg_mu);
 }
 
+static void read_memory(void *to, const void *from, size_t n) {
+  if (mem_holds_no_data(from))
+    data_read(to, from, n);
+  else
+    memcpy(to, from, n);
+}
+
+static void write_memory(void *to, const void *from, size_t n) {
+  if (mem_holds_no_data(to))
+    data_write(to, from, n);
+  else
+    memcpy(to, from, n);
+}
+
 static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell,
                                                 impl_cuLaunchKernel,       cu_next_launch, poll_joints,
-                                                cu_next_work};
+                                                cu_next_work,              read_memory,    write_memory};
 
 SG(cuGetExportTable)(const void **out, const void *id) {
   if (out == NULL || id == NULL) return E_VALUE;

@@ -182,13 +182,13 @@ SG(cuGraphLaunch)(void *handle, void *stream) {
   cu_launch_cost(sg_entered);
   pthread_mutex_lock(&sg_mu);
   if (plain(g)) {
+    for (struct op *op = g->first; op != NULL; op = op->next)
+      if (op->region.dst != NULL) copy_move(&op->region, 0);
     if (g->length > 0) q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length, .use = g->use});
   } else {
     put_nodes(s, g);
   }
   pthread_mutex_unlock(&sg_mu);
-  for (struct op *op = g->first; op != NULL; op = op->next)
-    if (op->region.dst != NULL && op->bytes <= 65536) copy_move(&op->region);
   return OK;
 }
 

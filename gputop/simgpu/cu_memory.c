@@ -15,7 +15,7 @@ struct ranges {
 
 static pthread_mutex_t mem_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges device_ranges, host_ranges;
-static uint64_t space, space_size, rover, backed_now;
+static uint64_t space, space_size, rover;
 
 static size_t position(const struct ranges *r, uint64_t p) {
   size_t low = 0, high = r->count;
@@ -124,10 +124,9 @@ static int allocate(void **out, uint64_t size, int dev, int flags) {
     err = reserve();
   if (err == OK) err = place(rounded, &start);
   if (err == OK) {
-    struct range x = {start, size, dev, flags == R_MANAGED || backed_now + rounded <= cfg.backed, flags};
+    struct range x = {start, size, dev, flags};
     err = insert(&device_ranges, x);
     if (err == OK) {
-      if (x.backed) backed_now += rounded;
       if (counts) account(dev, (int64_t)rounded);
       *out = (void *)start;
     }
@@ -143,10 +142,8 @@ static int release(void *p) {
   r = find(&device_ranges, (uint64_t)p);
   if (r != NULL && r->start == (uint64_t)p) {
     uint64_t rounded = (r->size + GRAIN - 1) & ~(GRAIN - 1);
-    if (r->backed) {
-      backed_now -= rounded < backed_now ? rounded : backed_now;
-      madvise(p, rounded, MADV_DONTNEED);
-    }
+    data_forget(p, rounded);
+    madvise(p, rounded, MADV_DONTNEED);
     if (r->flags != R_RESERVED) account(r->dev, -(int64_t)rounded);
     erase(&device_ranges, r);
     err = OK;
@@ -170,9 +167,9 @@ int mem_find(const void *p, struct range *out) {
 
 int mem_is_device(const void *p) { return space != 0 && (uint64_t)p - space < space_size; }
 
-int mem_is_backed(const void *p, size_t n) {
+int mem_holds_no_data(const void *p) {
   struct range r;
-  return lookup(&device_ranges, p, &r) && r.backed && (uint64_t)p + n <= r.start + r.size;
+  return mem_is_device(p) && !(lookup(&device_ranges, p, &r) && r.flags == R_MANAGED);
 }
 
 int mem_is_pinned(const void *p) {
@@ -233,7 +230,7 @@ int mem_variable(void **out, size_t size) {
 
 static int add_host(void *p, size_t size, int flags) {
   int err;
-  struct range x = {(uint64_t)p, size, 0, 1, flags};
+  struct range x = {(uint64_t)p, size, 0, flags};
   pthread_mutex_lock(&mem_mu);
   err = find(&host_ranges, x.start) != NULL ? 712 : insert(&host_ranges, x);
   pthread_mutex_unlock(&mem_mu);

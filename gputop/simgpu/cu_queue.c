@@ -78,6 +78,8 @@ static void run_work(struct stream *s, const struct op *op) {
   end = start + lasts * st_sharers(s->dev, op->queued);
   if (lane != NULL) *lane = end;
   count_done(s, end);
+  if (op->kind == K_KERNEL) data_kernel();
+  if (op->region.dst != NULL) copy_move(&op->region, 0);
   struct op ran = *op;
   ran.duration = lasts;
   acc_add(s, &ran, start, end);

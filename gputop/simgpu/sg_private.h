@@ -48,6 +48,8 @@ struct sg_private {
   void (*next_launch)(struct sg_joint *); /* the calling thread's next launch is this, not a kernel */
   void (*poll)(void);                     /* a joint may have settled */
   void (*next_work)(const struct sg_work *); /* the calling thread's next launch lasts and uses this */
+  void (*read)(void *to, const void *from, size_t n); /* what memory holds, the device's or the host's */
+  void (*write)(void *to, const void *from, size_t n);
 };
 
 static inline void sg_uuid(unsigned char *uuid, int device) {
