@@ -86,7 +86,7 @@ void acc_staging(uint64_t ns) {
 }
 
 void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
-  uint64_t now = sg_now(), oldest = now - (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+  uint64_t now = sg_now(), oldest = now - STATE_PAST_NS;
   cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
   cover_add(&kernels[s->dev], s->dev, now, start < oldest ? oldest : start, end, st_busy);
   st_tail(s->dev, now, end);

@@ -3,8 +3,9 @@
 #define CU_CORE_H
 
 #include "log_layout.h"
+#include "sg_state.h" /* first, for what it defines before any other header */
+
 #include "sg_private.h"
-#include "sg_state.h"
 
 #include <pthread.h>
 

@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANGE_NS ((STATE_BUCKETS - 120) * STATE_BUCKET_NS) /* of the buckets, before or after now */
-
 static struct sg_state *state;
 static struct sg_slot *own;
 static unsigned own_index;
@@ -128,7 +126,7 @@ static uint64_t end_of_period(uint64_t at, uint64_t end) {
 
 /* Adds kernel time to the buckets that NVML reads. */
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end) {
-  uint64_t limit = now + RANGE_NS;
+  uint64_t limit = now + STATE_FUTURE_NS;
   if (own == NULL) return;
   if (end > limit) {
     struct sg_slot_device *d = &own->device[cfg.visible[dev]];
@@ -146,10 +144,11 @@ void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end) {
 
 /* Adds what of the device was used in that time; of several kernels at once NVML sees at most all of it. */
 void st_use(int dev, uint64_t now, uint64_t start, uint64_t end, struct sg_use use) {
-  uint64_t oldest = now - RANGE_NS, latest = now + RANGE_NS;
+  uint64_t oldest = now - STATE_PAST_NS, latest = now + STATE_FUTURE_NS;
   const uint16_t share[USES] = {use.sm, use.occupancy, use.tensor, use.dram};
   if (own == NULL) return;
   if (start < oldest) start = oldest;
+  for (int i = 0; i < USES && end > latest; i++) own->device[cfg.visible[dev]].solid_use[i] = share[i];
   if (end > latest) end = latest;
   while (start < end) {
     struct sg_bucket *b = bucket_of(dev, start);
