@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.gaps import GpuTime
+from gputop.explain.pending import END_NS
 from gputop.explain.ranges import Ints, Mask, covered, expand
 from gputop.explain.workqueue import Floats, Queue
 
 FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
-NEAR_NS = 60_000  # a wait that ended this short before the proof is what proved it
+# a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it
+NEAR_NS, NEAR_SHARE = 60_000, 0.05
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
 WORST = 0.5  # a fit that is usually further off than this has learned nothing
 _ROUNDS = 12
@@ -105,8 +107,11 @@ def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floa
     last, at = waits.last[waits.exact], waits.at[waits.exact]
     if not len(last):
         return real
+    # what is not accounted for was work of a kernel, not of the copy that was waited for behind it
+    kernels = np.flatnonzero(queue.kernel)
+    before = kernels[np.maximum(np.searchsorted(kernels, last, side="right") - 1, 0)]
     end = np.minimum(queue.ends(duration)[last], queue.limit[last])
-    real[last] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
+    real[before] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
     return real
 
 
@@ -116,11 +121,21 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     at = queue.limit[last]
     known = at < np.int64(1) << 62
     last, at = last[known], at[known]
-    exact = covered(gpu.pending(device), at - NEAR_NS, at) > 0
-    # a copy that was waited for alone says nothing about kernels
-    kernels = np.append(0, np.cumsum(queue.kernel))
-    head = np.searchsorted(queue.group, queue.group[last])
-    exact &= kernels[last + 1] > kernels[head]
+    begin, end = gpu.pending(device)
+    if not len(end):
+        return _Waits(last, at, np.zeros(len(last), np.bool_))
+    place = np.searchsorted(end, at, side="right") - 1
+    worked = np.maximum(place, 0)
+    length = end[worked] - begin[worked]
+    exact = (place >= 0) & (at - end[worked] <= np.maximum(NEAR_NS, NEAR_SHARE * length))
+    at = np.where(exact, np.minimum(end[worked] + END_NS, at), at)
+    # what was worked at is what the kernels before the copy were that was waited for; it alone says nothing
+    kernels = np.flatnonzero(queue.kernel)
+    place = np.searchsorted(kernels, last, side="right") - 1
+    own = kernels[np.maximum(place, 0)] if len(kernels) else last
+    exact &= (place >= 0) & (queue.group[own] == queue.group[last])
+    exact &= end[worked] > queue.ready[own]
+    last = np.where(exact, own, last)
     return _Waits(last, at, exact)
 
 

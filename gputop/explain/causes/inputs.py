@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import own_work
-from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.evidence import Column
 from gputop.explain.places import line_numbers
 from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim, Level
+from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.reads import not_waited, own_work
-from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.chain import State
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, H2D, Scene

@@ -6,8 +6,8 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
+from gputop.explain.causes.drains import Drain, drained, read_between
 from gputop.explain.causes.forms import pattern_of
-from gputop.explain.causes.roundtrips import read_between
 from gputop.explain.chain import State
 from gputop.explain.pytorch import (
     Form,
@@ -32,7 +32,7 @@ _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
-    """The submitting thread's own doing: on a CPU or asleep of its own will, not inside an allocating call."""
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call."""
     quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
     return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
@@ -73,11 +73,14 @@ def _tensor(scene: Scene, free: Mask) -> Mask:
 
 
 def _blocking(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gap_facts.moved_row[scene.leaves.gap] >= 0)
+    moved: Mask = (drained(scene) == Drain.MOVED)[scene.leaves.gap]
+    return free & own_work(scene) & moved
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & ~scene.estimated & ~not_waited(scene)[scene.leaves.gap]
+    waited = scene.estimated | ~not_waited(scene)[scene.leaves.gap]
+    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.leaves.gap]
+    return free & own_work(scene) & waited & explicit
 
 
 def not_waited(scene: Scene) -> Mask:
