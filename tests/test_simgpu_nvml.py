@@ -159,7 +159,8 @@ def test_a_hostile_state_file_is_bounded(bench: Bench) -> None:
 def test_a_state_file_of_another_version_is_begun_anew(bench: Bench) -> None:
     (bench.directory / "state").write_bytes(b"SIMGPU01" + b"\xff" * 40_000_000)
     used, percent, own = bench.run(
-        "import pynvml as n\nn.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\nc = Cuda(); c.malloc(1 << 20)\n"
+        "import pynvml as n\nn.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "c = Cuda(); c.malloc(1 << 20)\n"
         "print(json.dumps([n.nvmlDeviceGetMemoryInfo(h).used, n.nvmlDeviceGetUtilizationRates(h).gpu,\n"
         "  [p.pid == os.getpid() for p in n.nvmlDeviceGetComputeRunningProcesses(h)]]))"
     )
