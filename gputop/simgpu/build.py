@@ -188,7 +188,16 @@ def _build_audit(compiler: str, work: Path) -> None:
     """Builds what makes the simulated libraries win over those that a wheel finds by its RPATH."""
     names = ",".join(f'"{library.soname}"' for library in _LIBRARIES)
     output = work / "out" / AUDIT
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-Wall", "-fno-builtin", "-fno-stack-protector", "-nostdlib"]
+    flags = [
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-fPIC",
+        "-Wall",
+        "-fno-builtin",
+        "-fno-stack-protector",
+        "-nostdlib",
+    ]
     _run([compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")])
     output.chmod(0o755)
 
