@@ -41,6 +41,10 @@ def durations(bench: Bench, body: str, **env: str) -> list[int]:
         (b"cublasLt::splitKreduce_kernel<32, 16, int, float>", 1, 512, 2_500 + 3_000),
         (b"ampere_sgemm_128x64_nn", 132, 1024, 4_000 + 120_000),
         (b"triton_poi_fused_add_0", 1, 128, 1_500 + 2_500),
+        (b"_ZN2at6native24index_elementwise_kernelILi128ELi4EZNS0_", 1, 128, 2_000 + 4_000),
+        (b"_ZN2at6native18elementwise_kernelILi128EZNS0_16topk_fill_reduce", 1, 128, 1_500 + 2_500),
+        (b"_ZN2at6native45_GLOBAL__N__1a09_12_attention_cu_b3bc19rand_kernel", 1, 128, 2_000 + 4_000),
+        (b"_ZN2at6native25multi_tensor_apply_kernelINS1_18TensorListMetadata", 1, 512, 4_000 + 20_000),
         (b"of_nobody_known", 1000, 128, 5_000),
     ],
 )
@@ -49,6 +53,11 @@ def test_the_usual_rules_know_the_kernels_of_frameworks(
 ) -> None:
     """Waves of what 132 multiprocessors hold: 32 blocks or 2048 threads each."""
     assert durations(bench, f"assert launch(kernel({name!r}), 64, {grid}, {block}) == 0") == [lasts]
+
+
+def test_a_kernel_that_sleeps_for_cycles_does_so(bench: Bench) -> None:
+    spins = b"_ZN2at4cuda40_GLOBAL__N__b51f33dc_8_Sleep_cu_088d913f11spin_kernelEl"
+    assert durations(bench, f"assert launch(kernel({spins!r}), 1_755_000) == 0") == [1_000_000]
 
 
 def test_own_rules_stand_in_a_file_and_the_first_that_fits_holds(bench: Bench) -> None:

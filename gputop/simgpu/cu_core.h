@@ -135,6 +135,7 @@ struct function {
   uint64_t first_ns; /* of its first launch */
   int declares;      /* its first argument is how long it lasts */
   const struct rule *rule; /* NULL: none fits */
+  int spins;         /* its first argument is for how many cycles */
   int launched;
   struct function *next;
 };
@@ -174,7 +175,7 @@ void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 void st_nvlink(int dev, uint64_t sent, uint64_t received);
 
 /* cu_account.c: with sg_mu held */
-void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
+void acc_add(const struct stream *s, const struct op *op, uint64_t alone, uint64_t start, uint64_t end);
 void acc_running(const struct stream *s, uint64_t start, uint64_t end); /* no end known yet: busy so far */
 
 void acc_staging(uint64_t ns); /* without it */

@@ -20,7 +20,8 @@ static size_t count;
 static uint64_t kernels;
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 
-void data_kernel(void) { __atomic_add_fetch(&kernels, 1, __ATOMIC_RELAXED); }
+/* With sg_mu held. */
+void data_kernel(void) { __atomic_store_n(&kernels, kernels + 1, __ATOMIC_RELAXED); }
 
 /* The first piece that ends behind an address. */
 static size_t first_behind(uint64_t at) {

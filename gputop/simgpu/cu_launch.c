@@ -1,5 +1,6 @@
 /* Kernel launches: how long each lasts, and what it costs the caller. */
 #include "cu_core.h"
+#include "sg_fault.h"
 
 #include <string.h>
 #include <sys/uio.h>
@@ -43,11 +44,11 @@ static uint64_t asked_duration(void **arguments) {
 
 /* Duration and use: what a kernel declares itself, what a rule says of it, or the same for all others. */
 void kernel_work(const struct function *f, uint64_t blocks, uint64_t threads, void **arguments, struct op *op) {
-  uint64_t asked = f->declares ? asked_duration(arguments) : 0;
+  uint64_t asked = f->declares || f->spins ? asked_duration(arguments) : 0;
   op->duration = cfg.kernel_ns;
   op->use = use_of_declared;
   if (f->rule != NULL) rule_apply(f->rule, blocks, threads, op);
-  if (asked != 0) op->duration = asked;
+  if (asked != 0) op->duration = f->spins ? (uint64_t)((double)asked * 1e3 / BUSY_MHZ) : asked;
 }
 
 static __thread struct sg_joint *next_joint;
@@ -79,7 +80,7 @@ static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream,
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
   kernel_work(f, blocks, threads, arguments, &op);
-  if (op.joint != NULL) op.use = use_of_collective, op.duration = 0; /* the ranks say how long it lasts */
+  if (op.joint != NULL) op.use = use_of_collective; /* the ranks say how long it lasts */
   if (work.duration_ns != 0) {
     op.duration = work.duration_ns;
     op.use = work.use;

@@ -9,6 +9,7 @@
 #define MAX_FUNCTIONS 65536
 #define BINS 65536
 #define DECLARES "simgpu_" /* in the name of a kernel whose first argument is its duration */
+#define SPINS "11spin_kernelEl" /* PyTorch's torch.cuda._sleep: its first argument is a number of clock cycles */
 #define VARIABLE_BYTES 65536
 
 static struct function *pool, *bins[BINS];
@@ -33,6 +34,7 @@ static struct function *new_function(const char *name, uint32_t hash) {
   f = &pool[used];
   f->name = copy;
   f->declares = strstr(name, DECLARES) != NULL;
+  f->spins = strstr(name, SPINS) != NULL;
   f->rule = rule_for(name);
   f->first_ns = cfg.first_set ? cfg.first_ms * NS_PER_MS : 2 * NS_PER_MS + hash % (23 * NS_PER_MS);
   f->next = bins[hash % BINS];

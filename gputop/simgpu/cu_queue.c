@@ -80,9 +80,7 @@ static void run_work(struct stream *s, const struct op *op) {
   count_done(s, end);
   if (op->kind == K_KERNEL) data_kernel();
   if (op->region.dst != NULL) copy_move(&op->region, 0);
-  struct op ran = *op;
-  ran.duration = lasts;
-  acc_add(s, &ran, start, end);
+  acc_add(s, op, lasts, start, end);
 }
 
 static void hold(struct stream *s, const struct op *op) {
@@ -200,11 +198,11 @@ static int joint_settled(struct stream *s) {
   if (begin > s->holder_start) {
     op.kind = K_COMM_WAIT;
     op.use.dram = 0; /* it spins */
-    acc_add(s, &op, s->holder_start, begin);
+    acc_add(s, &op, begin - s->holder_start, s->holder_start, begin);
     op.use.dram = s->holder.use.dram;
   }
   op.kind = K_COMM;
-  acc_add(s, &op, begin, end);
+  acc_add(s, &op, end - begin, begin, end);
   st_nvlink(s->dev, op.joint->sent, op.joint->received);
   op.joint->finished(op.joint);
   release(s);
