@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.chain import Leaves, Links, Walk
+from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime, join
@@ -36,14 +37,14 @@ class Analysis:
         return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
 
 
-def analyse(evidence: Evidence, stretch: tuple[int, int]) -> Analysis:
+def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE) -> Analysis:
     """Finds the gaps in a stretch of time and explains each; its leaves sum up to it, to the nanosecond.
 
     Raises:
         AccountingError: They do not.
     """
     gpu = GpuTime(evidence, stretch)
-    estimated = tuple(estimates(evidence, gpu))
+    estimated = tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
     return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
 

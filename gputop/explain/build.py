@@ -12,9 +12,10 @@ from gputop.explain.causes.assessments import ASSESSMENTS
 from gputop.explain.chain import State
 from gputop.explain.coverage import contradictions, strangers
 from gputop.explain.diagnosis import diagnose
+from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome, find
-from gputop.explain.gains import what_if, with_gains
+from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.gaps import GpuTime
 from gputop.explain.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.scene import Scene
@@ -33,7 +34,10 @@ def explain(
 
 
 def examine(
-    evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
+    evidence: Evidence,
+    pids: frozenset[int] | None = None,
+    stretch: tuple[int, int] | None = None,
+    effort: Effort = WHOLE,
 ) -> tuple[Report, Scene, Outcome]:
     """The report, and what it was made from.
 
@@ -41,10 +45,11 @@ def examine(
         evidence: What was observed.
         pids: Only findings of these processes; the GPU's idle time is everybody's.
         stretch: Only what lies between these times, ns of CLOCK_MONOTONIC.
+        effort: How much of a long stretch is looked at closely.
     """
     start = int(evidence.header.get("start_ns", evidence.start_ns))
     stretch = stretch or (start, evidence.end_ns)
-    analysis = analyse(evidence, stretch)
+    analysis = analyse(evidence, stretch, effort)
     scene = Scene(analysis)
     gpu = analysis.gpu
     span = sum(device.span_ns for device in gpu.spans)
@@ -55,7 +60,8 @@ def examine(
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
     outcome = find(scene, scale, coverage=coverage)
-    findings = with_gains(scene, outcome)
+    replays = Replays(scene, outcome, effort.waits)
+    findings = with_gains(scene, outcome, replays)
     for assess in ASSESSMENTS:
         findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
@@ -82,7 +88,7 @@ def examine(
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
-        what_if=what_if(scene, outcome, findings),
+        what_if=what_if(scene, outcome, findings, replays),
         storms=storms(scene),
         cpu_waits=_cpu_waits(scene),
         small_ns=outcome.small_ns,

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
 from gputop.explain.places import hot_line, longest, waiting_line
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, distinct
 from gputop.explain.report import Link
 from gputop.explain.scene import Scene
 from gputop.explain.waits import WORDS, Wait
@@ -148,7 +148,7 @@ def usual_line(scene: Scene, rows: Ints) -> Line | None:
     rows = rows[rows >= 0]
     if not calls["stack"][rows].any():  # of ten million calls without lines none has to be sorted
         return None
-    rows = np.unique(rows)
+    rows = distinct(rows)
     ops = calls["op"][rows]
     rows = rows[ops == np.argmax(np.bincount(ops))]
     return longest(scene.evidence, calls["stack"][rows], (calls["end"] - calls["begin"])[rows])

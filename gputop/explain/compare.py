@@ -331,7 +331,7 @@ def _notes_of(name: str, side: Side) -> Iterator[str]:
     if side.measures.left_out:
         yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
     if side.measures.between:
-        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind not counted"
+        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind, counted, too"
     if 0 < count < FEW:
         yield f"{name} has {_plural(count, unit)} only: a small difference is chance"
     if side.report.lost_events:

@@ -12,7 +12,7 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.overhead import LAUNCHES
 from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, distinct
 from gputop.explain.report import Finding, WhatIf
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.explain.shortgaps import ends_with_copy
@@ -22,22 +22,56 @@ MOST_FIXES = 3  # that are tried one after the other
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
 
 
-def with_gains(scene: Scene, outcome: Outcome) -> list[Finding]:
+class Replays:
+    """The programs that are run again, and what goes with each finding; each is made once."""
+
+    def __init__(self, scene: Scene, outcome: Outcome, waits: int) -> None:
+        """Of what was explained; of each program at most so many waits are run again."""
+        self._scene, self._claims, self._waits = scene, outcome.claims, waits
+        self._loops: dict[tuple[int, int], Loop] = {}
+        self._removals: dict[int, Removal] = {}
+
+    def removal(self, place: int) -> Removal:
+        """What goes away with the cause of a finding, by its place among all."""
+        if place not in self._removals:
+            self._removals[place] = removal(*self._claims[place])
+        return self._removals[place]
+
+    def loop(self, place: int) -> Loop | None:
+        """The program that a finding is about, None where it cannot be run again."""
+        claim, scene = self._claims[place][1], self._scene
+        gap = claim.gaps[0]
+        device, pid = int(scene.gaps.device[gap]), int(scene.evidence.threads.pid[scene.gaps.thread[gap]])
+        estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
+        if estimate is None:
+            return None
+        if (device, pid) not in self._loops:
+            span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+            stretch = (span.begin, span.end)
+            self._loops[device, pid] = Loop(
+                scene.evidence, scene.analysis.gpu, estimate, pid, stretch, self._waits
+            )
+        loop = self._loops[device, pid]
+        return loop if loop.worth else None
+
+
+def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding]:
     """The findings with what they can win, as far as the program can be run again without them."""
-    loops: dict[tuple[int, int], Loop] = {}
     told = []
-    for finding, (cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
-        loop = _loop(scene, claim, loops)
-        if loop is not None and loop.worth:
+    for place, finding in enumerate(outcome.findings):
+        loop, claim = replays.loop(place), outcome.claims[place][1]
+        if loop is not None:
             share = (loop.high - loop.low) / max(_span(scene, claim), 1)
-            without = loop.without([removal(cause, claim)])
+            without = loop.without([replays.removal(place)])
             gain = bound(loop.whole_ns, without, loop.busy_ns) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
         told.append(finding)
     return told
 
 
-def what_if(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> tuple[WhatIf, ...]:
+def what_if(
+    scene: Scene, outcome: Outcome, findings: Sequence[Finding], replays: Replays
+) -> tuple[WhatIf, ...]:
     """The time of a step without the first finding, without the first two, …; of the first one's process."""
     numbers = {(one.cause, one.pid, one.tid): place for place, one in enumerate(outcome.findings)}
     wanted = [one for one in findings if (one.cause, one.pid, one.tid) in numbers and one.kind == "idle"]
@@ -45,32 +79,19 @@ def what_if(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> tupl
         return ()
     pid = wanted[0].pid
     steps = scene.steps_of(pid)
-    loop = _loop(scene, outcome.claims[numbers[wanted[0].cause, pid, wanted[0].tid]][1], {})
-    if loop is None or not loop.worth or steps is None or not steps.count:
+    loop = replays.loop(numbers[wanted[0].cause, pid, wanted[0].tid])
+    if loop is None or steps is None or not steps.count:
         return ()
     scale = steps.median_ns / loop.whole_ns
     gone: list[Removal] = []
     told: list[WhatIf] = []
     before = steps.median_ns
     for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
-        cause, claim = outcome.claims[numbers[one.cause, pid, one.tid]]
-        gone.append(removal(cause, claim))
+        gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
         after = int(loop.without(gone) * scale)
         told.append(WhatIf(one.cause, before, after))
         before = after
     return tuple(told)
-
-
-def _loop(scene: Scene, claim: Claim, loops: dict[tuple[int, int], Loop]) -> Loop | None:
-    gap = claim.gaps[0]
-    device, pid = int(scene.gaps.device[gap]), int(scene.evidence.threads.pid[scene.gaps.thread[gap]])
-    estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
-    if estimate is None:
-        return None
-    if (device, pid) not in loops:
-        span = next(one for one in scene.analysis.gpu.spans if one.device == device)
-        loops[device, pid] = Loop(scene.evidence, scene.analysis.gpu, estimate, pid, (span.begin, span.end))
-    return loops[device, pid]
 
 
 def _span(scene: Scene, claim: Claim) -> int:
@@ -122,7 +143,7 @@ def _reads(claim: Claim) -> Ints:
     scene = claim.scene
     gaps = claim.gaps[~scene.gaps.estimated[claim.gaps]]
     rows = np.concatenate([scene.gaps.opener[gaps], scene.gap_facts.read_row[gaps]])
-    return np.unique(rows[rows >= 0])
+    return distinct(rows)
 
 
 def _sends(claim: Claim, *, every_small: bool) -> Ints:
@@ -131,15 +152,15 @@ def _sends(claim: Claim, *, every_small: bool) -> Ints:
     Of many small copies all go, also those that end no gap.
     """
     scene, calls = claim.scene, claim.scene.evidence.calls
-    closer = np.unique(scene.gaps.closer[claim.gaps])
-    closer = closer[closer >= 0]
+    closer = distinct(scene.gaps.closer[claim.gaps])
     copies = closer[(scene.evidence.group_of(closer) == Group.COPY) & (calls["direction"][closer] == H2D)]
     if every_small and len(copies):
         alike = (calls["pid"] == calls["pid"][copies[0]]) & (calls["direction"] == H2D)
         alike &= (scene.evidence.group(calls) == Group.COPY) & (calls["bytes"] < BIG_COPY)
-        copies = np.union1d(copies, np.flatnonzero(alike))
+        alike[copies] = True
+        copies = np.flatnonzero(alike)
     behind = np.minimum(copies + 1, len(calls) - 1)
     waits = scene.evidence.group_of(behind) == Group.SYNC
     waits &= calls["row"][behind] == calls["row"][copies]
     waits &= calls["begin"][behind] - calls["end"][copies] < NEAR_NS
-    return np.unique(np.concatenate([copies, behind[waits]]))
+    return distinct(np.concatenate([copies, behind[waits]]))

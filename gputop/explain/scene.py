@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,7 @@ class Scene:
             steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
         )
         self._steps_of: dict[int, Steps | None] = {}
+        self._kept: dict[str, Ints] = {}
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.leaves)
         self.ns: Ints = self.leaves.ns
@@ -161,6 +163,12 @@ class Scene:
         if pid not in self._steps_of:
             self._steps_of[pid] = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
         return self._steps_of[pid]
+
+    def once(self, name: str, make: Callable[[], Ints]) -> Ints:
+        """A column that several causes ask for."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     @property
     def cpus(self) -> int:

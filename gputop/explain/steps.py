@@ -34,7 +34,7 @@ class Steps:
         thread: Row of the thread in whose name they are: the main thread, where it has to do with them.
         begin: Of each, in order, ns: what the host does for its first operation belongs to it.
         until: When what belongs to it ends: where the next one begins, if nothing else is between.
-        whole: It is over, and held nothing but a step.
+        whole: Nothing but a step is in it.
         loop: Which loop it belongs to; loops follow each other.
         sequence: All the operations of the process.
         head, tail: The operations of each step, from ``head`` up to ``tail``.
@@ -193,11 +193,7 @@ def _typed(part: Sequence, cut: Cut) -> Loop | None:
     step = same | (holds >= HOLDS)
     if np.count_nonzero(step) < FEWEST:
         return None
-    whole = same.copy()
-    size = np.diff(bounds)
-    if step[-1] and size[-1] < np.median(size[step]):
-        whole[-1] = False
-    return heads[step], bounds[1:][step], whole[step]
+    return heads[step], bounds[1:][step], same[step]
 
 
 def _end(evidence: Evidence, known: Sequence, givers: Ints) -> int:

@@ -22,13 +22,12 @@ from gputop.explain.ranges import Ints, Mask, union
 from gputop.explain.streams import D2H, H2D
 from gputop.explain.workqueue import BIG_COPY
 
-MOST_WAITS = 1_500  # of a program are run again, from the middle of the span: a loop repeats itself
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
 MARGIN = 0.1  # what else may go with the work: caches, the CPU that it took from others
 LEAST_MARGIN = 0.01  # of the time, too
 
-
 _NEVER = -1
+_LONG_AGO = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +48,22 @@ class Loop:
     """One process's calls on one GPU, ready to be run again."""
 
     def __init__(
-        self, evidence: Evidence, gpu: GpuTime, estimate: Estimate, pid: int, stretch: tuple[int, int]
+        self,
+        evidence: Evidence,
+        gpu: GpuTime,
+        estimate: Estimate,
+        pid: int,
+        stretch: tuple[int, int],
+        waits: int,
     ) -> None:
-        """Looks at what the process gave its GPU and waited for between two times."""
+        """Looks at what the process gave its GPU and waited for between two times; at most so many waits."""
         calls, queue = evidence.calls, estimate.queue
         own = np.flatnonzero(evidence.threads.pid[queue.thread] == pid)
         order = own[np.argsort(queue.ready[own], kind="stable")]
         inside = (queue.ready[order] > stretch[0]) & (queue.ready[order] < stretch[1])
         order = order[inside]
         rows = _waiting(evidence, gpu, pid, stretch)
-        low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch)
+        low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch, waits)
         rows = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
         order = order[(queue.ready[order] >= low) & (queue.ready[order] <= high)]
         self.low, self.high = low, high
@@ -104,12 +109,11 @@ class Loop:
         gone: Mask = np.isin(self.rows, removal.calls)
         duration = np.where(np.isin(self._row, removal.calls), 0, self._duration)
         found = np.zeros(len(begin), np.int64)
-        saved, done, first = 0, self.low, 0
-        for wait, last in enumerate(self._until.tolist()):
-            if last > first:
-                done = _end(ready[first:last] - saved, duration[first:last], done)
-                first = last
-            arrived, returned = int(begin[wait]) - saved, int(end[wait]) - saved
+        saved, done = 0, self.low
+        latest, work = self._parts(ready, duration)
+        for wait, (start, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+            done = max(latest[wait] - saved, done) + work[wait]
+            arrived, returned = start - saved, stop - saved
             if extra is None:
                 if returned < done - EARLY_NS and not self._sure[wait]:
                     found[wait] = _NEVER
@@ -122,11 +126,26 @@ class Loop:
             own = min(int(extra[wait]), returned - arrived)
             now = arrived if gone[wait] else max(arrived, done) + own
             saved += returned - now
-        done = _end(ready[first:] - saved, duration[first:], done)
+        done = max(latest[-1] - saved, done) + work[-1]
         if extra is None:
             self._extra = found
             return max(high, done) - self.low
         return max(high - saved, done) - self.low
+
+    def _parts(self, ready: Ints, duration: Ints) -> tuple[list[int], list[int]]:
+        """(latest begin, work) of what was given before each wait and after the one before; then of the rest.
+
+        With these the last of a part ends at ``max(latest begin, end of what came before) + work``.
+        """
+        bounds = np.concatenate([[0], np.maximum.accumulate(self._until), [len(ready)]]).astype(np.int64)
+        total = np.append(0, np.cumsum(duration))
+        work = np.diff(total[bounds])
+        latest = np.full(len(work), _LONG_AGO, np.int64)
+        some = np.flatnonzero(np.diff(bounds))
+        if len(some):
+            head = bounds[some]
+            latest[some] = np.maximum.reduceat(ready - total[:-1], head) + total[head]
+        return latest.tolist(), work.tolist()
 
 
 def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int]) -> Ints:
@@ -151,12 +170,12 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     return np.asarray(rows[alone], np.int64)
 
 
-def _middle(begin: Ints, end: Ints, stretch: tuple[int, int]) -> tuple[int, int]:
-    """(begin, end) of a part in the middle with at most ``MOST_WAITS`` waits."""
-    if len(begin) <= MOST_WAITS:
+def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tuple[int, int]:
+    """(begin, end) of a part in the middle with at most so many waits: a loop repeats itself."""
+    if len(begin) <= waits:
         return stretch
-    first = (len(begin) - MOST_WAITS) // 2
-    return int(end[first]), int(end[first + MOST_WAITS - 1])
+    first = (len(begin) - waits) // 2
+    return int(end[first]), int(end[first + waits - 1])
 
 
 def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
@@ -168,15 +187,6 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
     over = np.where(place > 0, np.maximum(end[np.maximum(place - 1, 0)] - moments, 0), 0)
     passed: Ints = np.asarray(total[place] - over, np.int64)
     return passed
-
-
-def _end(ready: Ints, duration: Ints, done: int) -> int:
-    """When the last of some operations ends, if the one before them does at ``done``."""
-    if not len(ready):
-        return done
-    total = np.cumsum(duration)
-    before = np.append(0, total[:-1])
-    return int(max(int((ready - before).max()), done) + total[-1])
 
 
 def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from gputop.explain.assemble import assemble, group_ends
 from gputop.explain.build import examine
 from gputop.explain.carry import carried
+from gputop.explain.effort import LIVE
 from gputop.explain.evidence import Evidence, Gatherer, Table
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.explain.report import Report
@@ -81,7 +82,7 @@ class Window:
         before = [count for mark, count in self._lost if mark <= low]
         lost = self._lost[-1][1] - (before[-1] if before else 0)
         evidence = replace(assemble(self._gatherer, self._base_ns(end)), lost_events=lost)
-        report, scene, outcome = examine(evidence, None, (low, end))
+        report, scene, outcome = examine(evidence, None, (low, end), LIVE)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         return Verdict(report, end, self._start_ns, lanes)
 

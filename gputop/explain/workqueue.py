@@ -9,6 +9,7 @@ was proved empty the queue starts anew; nothing of what came before ends later t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,11 +107,14 @@ class Queue:
         return low[keep], high[keep]
 
 
-def queue_of(evidence: Evidence, gpu: GpuTime, device: int) -> Queue:
-    """Everything that one GPU was given."""
+def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
+    """Everything that one GPU was given; with ``most`` the first so many operations, stream by stream."""
     streams, calls = gpu.streams, evidence.calls
     mine = np.flatnonzero(streams.device == device).tolist()
     orders = [streams.operations(stream) for stream in mine]
+    if most is not None:
+        begin = np.append(0, np.cumsum([len(order) for order in orders]))
+        orders = [order[: max(most - at, 0)] for order, at in zip(orders, begin.tolist(), strict=False)]
     order = np.concatenate([np.zeros(0, np.int64), *orders])
     row = streams.enqueue_row[order]
     known = np.maximum(row, 0)
@@ -178,7 +182,9 @@ def _copies(
     rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
     pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
     staged = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
-    fixed[at] = np.where(staged, COPY_NS, COPY_NS + size / rate)
+    # what the link has not moved while the CPU staged it follows after the call
+    before = np.where(staged, calls["end"][rows] - calls["begin"][rows], 0)
+    fixed[at] = COPY_NS + np.maximum(size / rate - before, 0)
     return fixed, ready
 
 
@@ -198,9 +204,13 @@ def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
     at = np.flatnonzero(runs & (row >= 0))
     kind = np.full(len(row), -1, np.int64)
     rows = row[at]
-    handle = np.unique(calls["aux"][rows], return_inverse=True)[1].reshape(-1)
-    owner = np.unique(calls["pid"][rows], return_inverse=True)[1].reshape(-1)
+    handle, owner = _numbered(calls["aux"][rows]), _numbered(calls["pid"][rows])
     ops = calls["op"][rows].astype(np.int64)
-    joint = (handle.astype(np.int64) * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops
-    kind[at] = np.unique(joint, return_inverse=True)[1].reshape(-1)
+    kind[at] = _numbered((handle * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops)
     return kind
+
+
+def _numbered(values: npt.NDArray[Any]) -> Ints:
+    """Equal values get equal numbers, from 0 on without a gap; fast where few are different."""
+    numbers: Ints = np.searchsorted(np.unique(values), values).astype(np.int64)
+    return numbers

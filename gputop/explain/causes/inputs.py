@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import MOST_PARTS, own_work
 from gputop.explain.evidence import Column
 from gputop.explain.places import line_numbers
 from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of
-from gputop.explain.ranges import Mask
+from gputop.explain.ranges import Mask, distinct
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
@@ -24,7 +25,7 @@ def _made(scene: Scene) -> Mask:
     the line that makes them: twenty of a process may be those of several batches.
     """
     facts, gaps = scene.gap_facts, scene.gaps
-    sent: Mask = (facts.sent_bytes >= 0) & (facts.read_bytes < 0)
+    sent: Mask = (facts.sent_bytes >= 0) & (read_between(scene) < 0)
     small = sent & (facts.sent_bytes < BIG_COPY)
     made = np.zeros(len(gaps), np.bool_)
     owner = scene.evidence.threads.pid[gaps.thread]
@@ -62,7 +63,7 @@ def _prepared(scene: Scene, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.leaves.gap
     # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
     # of a scalar: after a loss.item() the next input is what the time goes into
-    round_trip = facts.read_bytes[gap] > SCALAR_BYTES
+    round_trip = read_between(scene)[gap] > SCALAR_BYTES
     return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
 
 
@@ -74,7 +75,7 @@ def _copies(claim: Claim) -> int:
     # only waits right after such a copy: others wait for kernels, too
     after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
     waits = gaps.opener[claim.gaps][after_copy]
-    rows = np.unique(np.concatenate([waits, gaps.closer[claim.gaps]]))
+    rows = distinct(np.concatenate([waits, gaps.closer[claim.gaps]]))
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
+from gputop.explain.causes.drains import Drain, drained, read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.chain import State
 from gputop.explain.pytorch import (
@@ -28,11 +29,13 @@ MOST_PARTS = 8  # a step: more copies to the device are no batch (causes.md C05)
 
 
 _QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
+_GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
-    """The enqueuer's own doing: on a CPU, or asleep of its own will, not inside an allocating call."""
-    return scene.own & scene.does(State.RUN, State.BLOCKED) & scene.inside(*_QUIET)
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call."""
+    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
 
 def _prints(scene: Scene, free: Mask) -> Mask:
@@ -62,20 +65,23 @@ def _formatted(scene: Scene) -> Mask:
 
 
 def _scalar(scene: Scene, free: Mask) -> Mask:
-    size = scene.gap_facts.read_bytes[scene.leaves.gap]
+    size = read_between(scene)[scene.leaves.gap]
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
 def _tensor(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gap_facts.read_bytes[scene.leaves.gap] > SCALAR_BYTES)
+    return free & own_work(scene) & (read_between(scene)[scene.leaves.gap] > SCALAR_BYTES)
 
 
 def _blocking(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gap_facts.moved_row[scene.leaves.gap] >= 0)
+    moved: Mask = (drained(scene) == Drain.MOVED)[scene.leaves.gap]
+    return free & own_work(scene) & moved
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & ~scene.estimated & ~not_waited(scene)[scene.leaves.gap]
+    waited = scene.estimated | ~not_waited(scene)[scene.leaves.gap]
+    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.leaves.gap]
+    return free & own_work(scene) & waited & explicit
 
 
 def not_waited(scene: Scene) -> Mask:
