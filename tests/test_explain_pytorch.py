@@ -193,7 +193,7 @@ WORK = (0, LAUNCH, {})
 def test_a_blocking_move_is_no_explicit_synchronisation() -> None:
     found = idle(program(WORK, SEND, WAITS))
     assert (found.cause, found.title) == (
-        "C04",
+        "C27",
         "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
     )
     assert "non_blocking=True" in found.advice[0]
@@ -208,7 +208,7 @@ def test_a_synchronisation_at_a_line_of_its_own_is_explicit() -> None:
     same = (LINE, at("/app/train.py", 3)), (OTHER, at("/app/train.py", 3))
     assert (
         idle(told(program(*((WORK, SEND, (20, SYNC, {"until": 4000, "stack": OTHER})))), *same)).cause
-        == "C04"
+        == "C27"
     )
 
 
@@ -218,7 +218,7 @@ def test_a_device_synchronisation_after_a_copy_is_explicit() -> None:
 
 def test_what_came_back_before_is_not_what_a_move_waits_for() -> None:
     read = (2, COPY_ASYNC, {"kind": D2H, "bytes": 4})
-    assert idle(program(WORK, read, SEND, WAITS)).cause == "C04"
+    assert idle(program(WORK, read, SEND, WAITS)).cause == "C27"
 
 
 def source(folder: Path, text: str) -> Path:
@@ -387,7 +387,7 @@ def test_titles_of_the_catalogue_are_those_of_a_usual_claim() -> None:
         ("C01", "item"),
         ("C02", "read"),
         ("C03", "sync"),
-        ("C04", "batch"),
+        ("C27", "batch"),
     )
     for number, form in usual:
         assert titles[number] == title_of(form, 1)

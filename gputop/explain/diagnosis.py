@@ -55,7 +55,7 @@ _CAUSES: dict[Kind, str] = {
     Kind.INPUT: "C08 C09 C10 C11 C12 C19",
     Kind.SYNC: "C01 C02 C03 C07",
     Kind.LAUNCH: "C06 C20 C21 C22",
-    Kind.COPY: "C04 C05",
+    Kind.COPY: "C04 C05 C27",
     Kind.COMMUNICATION: "C23",
     Kind.CPU: "C13 C14 C15 C16",
     Kind.SHARED: "C25",

@@ -21,6 +21,7 @@ from gputop.explain.scene import Scene
 from gputop.explain.shortgaps import short_gaps
 from gputop.format import format_ns
 from gputop.lines import Line
+from probes.source_files import is_library
 
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
@@ -165,8 +166,13 @@ def _event(cause: Cause, claim: Claim) -> Event:
         f"first use: {done}" if done else cause.name(claim),
         int(scene.evidence.threads.pid[thread]),
         chain(cause, claim),
-        hot.line if hot is not None else _line(cause, claim),
+        hot.line if hot is not None and not is_library(hot.line.file) else _own(_line(cause, claim)),
     )
+
+
+def _own(line: Line | None) -> Line | None:
+    """The line, unless it is a library's."""
+    return None if line is None or is_library(line.file) else line
 
 
 def _start(scene: Scene) -> int:

@@ -215,13 +215,9 @@ def _count(times: Ints, begin: Ints, end: Ints) -> Ints:
 
 
 def _by_cause(outcome: Outcome) -> dict[str, Mask]:
-    """The leaves of each number; two causes may share one (C04)."""
-    found: dict[str, Mask] = {}
-    for row in np.unique(outcome.cause).tolist():
-        if row >= 0:
-            number, mine = CATALOGUE[row].number, outcome.cause == row
-            found[number] = found[number] | mine if number in found else mine
-    return found
+    return {
+        CATALOGUE[row].number: outcome.cause == row for row in np.unique(outcome.cause).tolist() if row >= 0
+    }
 
 
 def _taken(scene: Scene, mask: Mask) -> tuple[Ints, Ints]:

@@ -49,7 +49,8 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
             looks[line] = looks.get(line, 0) + count
     if not looks:
         return None
-    line = max(looks, key=lambda one: (looks[one], one))
+    # a deep stack is cut off before it comes to the program: what is known of others says more
+    line = max(looks, key=lambda one: (not is_library(one.file), looks[one], one))
     return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal[
-    "item", "size", "read", "print", "scaler", "clip", "batch", "index", "made", "small", "device", "event",
-    "stream", "sync",
+    "item", "size", "read", "print", "scaler", "clip", "batch", "index", "made", "moved", "small",
+    "device", "event", "stream", "sync",
 ]  # fmt: skip
 
 MOST_ITEM = 16  # bytes that .item() reads
@@ -120,6 +120,7 @@ TITLES: dict[Form, str] = {
     "batch": "blocking host-to-device copy {often} (`.to(device)`, `.cuda()`)",
     "index": "index tensor copied to the device {often} (`x[idx]`)",
     "made": "tensors made on the CPU and moved {often} (`.to(device)`)",
+    "moved": "waits for tensors made on the CPU and moved {often} (`.to(device)`)",
     "small": "many small host-to-device copies",
     "device": "`torch.cuda.synchronize()` {often}",
     "event": "`event.synchronize()` {often}",
@@ -127,6 +128,11 @@ TITLES: dict[Form, str] = {
     "sync": "explicit synchronisation {often}",
 }
 
+_MADE = (
+    "tensors of {size} are made on the CPU and copied {times} (.to(device)): make them on the device "
+    "(device=x.device in torch.arange, torch.zeros, torch.tensor)",
+    "or pack them into one pinned tensor and copy that once, with non_blocking=True",
+)
 ADVICE: dict[Form, tuple[str, ...]] = {
     "item": (
         "a value of at most {size} is read {times} (.item(), float(t), if t:): keep it on the device and "
@@ -163,11 +169,8 @@ ADVICE: dict[Form, tuple[str, ...]] = {
         "there (device=x.device in torch.arange, torch.randperm, torch.tensor), or move it once before the "
         "loop",
     ),
-    "made": (
-        "tensors of {size} are made on the CPU and copied {times} (.to(device)): make them on the device "
-        "(device=x.device in torch.arange, torch.zeros, torch.tensor)",
-        "or pack them into one pinned tensor and copy that once, with non_blocking=True",
-    ),
+    "made": _MADE,
+    "moved": _MADE,
     "small": (
         "copies of {size} go to the device {times} (.to(device) of tensors built on the CPU): create them "
         "there (device='cuda' in torch.zeros, torch.arange, torch.tensor)",

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
-from gputop.explain.causes.reads import own_work
+from gputop.explain.causes.reads import MOST_PARTS, own_work
 from gputop.explain.evidence import Column
 from gputop.explain.places import line_numbers
 from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of
@@ -16,7 +16,6 @@ from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
-MANY_AT_A_LINE = 8  # a step, from one line: a batch has fewer parts (causes.md C05)
 
 
 def _made(scene: Scene) -> Mask:
@@ -38,12 +37,12 @@ def _made(scene: Scene) -> Mask:
         if np.count_nonzero(small & own) > MANY_COPIES * units:
             made |= small & own
         rows = np.flatnonzero(sent & own & ~made)
-        if steps is None or len(rows) <= MANY_AT_A_LINE * units:
+        if steps is None or len(rows) <= MOST_PARTS * units:
             continue
         of_each = stacks[gaps.closer[rows]]
         line = line_numbers(scene.evidence, of_each)
         loads = np.isin(of_each, _in_loaders(scene, of_each))
-        often = np.bincount(line[line >= 0], minlength=1) > MANY_AT_A_LINE * units
+        often = np.bincount(line[line >= 0], minlength=1) > MOST_PARTS * units
         made[rows[(line >= 0) & often[line] & ~loads]] = True
     return made
 

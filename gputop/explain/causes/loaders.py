@@ -88,7 +88,7 @@ def _workers(claim: Claim) -> int:
 def _advise_computing(claim: Claim) -> tuple[str, ...]:
     workers, cpus = _workers(claim), claim.scene.cpus
     advice = [
-        "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
+        "the workers compute for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
         "move transforms to the GPU"
     ]
     queued = claim.leaves & (claim.scene.leaves.state == State.QUEUED)
@@ -115,14 +115,14 @@ def _advise_starved(claim: Claim) -> tuple[str, ...]:
 
 def _advise_disk(_claim: Claim) -> tuple[str, ...]:
     return (
-        "the loader waits for the disk: keep the data in memory, read larger pieces, or prefetch more "
+        "the workers wait for the disk: keep the data in memory, read larger pieces, or prefetch more "
         "(prefetch_factor, more workers: they wait, they do not compute)",
     )
 
 
 def _advise_faults(_claim: Claim) -> tuple[str, ...]:
     return (
-        "the loader touches fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
+        "the workers touch fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
         "transparent huge pages; files that are mapped: read them once before, or keep them in memory",
     )
 

@@ -1,4 +1,4 @@
-"""C01, C02, C07, C03, C04: the host waits for the GPU, then works while the GPU is idle."""
+"""C01, C02, C07, C03, C27: the host waits for the GPU, then works while the GPU is idle."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from gputop.format import format_bytes
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
 PRINT_READS = 50  # at least this many within PRINT_NS (causes.md C07); a step's own reads are a handful
 PRINT_NS = 50_000_000
+MOST_PARTS = 8  # a step: more copies to the device are no batch (causes.md C05)
 
 
 _QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
@@ -129,7 +130,9 @@ def _advise_print(claim: Claim) -> tuple[str, ...]:
 def _send(claim: Claim) -> tuple[Form, Pattern]:
     row = claim.scene.gap_facts.moved_row[claim.gaps]
     pattern = pattern_of(claim, row, row)
-    return form_of_send(pattern), pattern
+    form = form_of_send(pattern)
+    often = claim.times is not None and claim.times > MOST_PARTS
+    return ("moved" if form == "batch" and often else form), pattern
 
 
 def _sync(claim: Claim) -> tuple[Form, Pattern]:
@@ -164,7 +167,7 @@ TENSOR = Cause(
     titled=_title_of_read,
 )
 BLOCKING = Cause(
-    "C04",
+    "C27",
     "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
     _blocking,
     lambda claim: _told(claim, *_send(claim)),
