@@ -157,11 +157,15 @@ class Scene:
             family |= more
 
     def steps_of(self, pid: int) -> Steps | None:
-        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work."""
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
+
+        Of other processes only their times are kept.
+        """
         if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
             return self.steps
         if pid not in self._steps_of:
-            self._steps_of[pid] = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            found = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            self._steps_of[pid] = found.times() if found is not None else None
         return self._steps_of[pid]
 
     def once(self, name: str, make: Callable[[], Ints]) -> Ints:
