@@ -65,6 +65,7 @@ def environment(story: Story, seed: int, seconds: float, folder: Path) -> dict[s
     return kept | {
         "SIMGPU_STATE": str(folder / "state"),
         "SIMGPU_TRACE": str(folder / "trace"),
+        "SOCKET": str(folder / "socket"),
         "SEED": str(seed),
         "SECONDS": str(seconds),
         **shim,

@@ -261,6 +261,11 @@ Tensor& set_storage(Tensor& self, at::Storage source, c10::SymInt offset, c10::S
   return self;
 }
 
+Tensor& set_whole_storage(Tensor& self, at::Storage source) {
+  auto size = static_cast<int64_t>(source.nbytes()) / static_cast<int64_t>(self.element_size());
+  return set_storage(self, std::move(source), 0, {size}, {1});
+}
+
 // Numbers that the host reads go through a pinned word.
 int64_t read_count(const Tensor& from) {
   Tensor word = at::detail::empty_cpu({1}, at::kLong, true);
@@ -344,6 +349,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("resize_", resize);
   m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("set_.source_Storage", set_whole_storage);
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("nonzero", nonzero);
   m.impl("masked_select", masked_select);
