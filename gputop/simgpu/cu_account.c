@@ -86,10 +86,21 @@ void acc_staging(uint64_t ns) {
 }
 
 void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
-  uint64_t now = sg_now(), oldest = now - (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+  uint64_t now = sg_now(), oldest = now - STATE_PAST_NS;
   cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
   cover_add(&kernels[s->dev], s->dev, now, start < oldest ? oldest : start, end, st_busy);
   st_tail(s->dev, now, end);
+}
+
+/* Slowed by others who have their turn, it uses as much altogether. */
+static void account_use(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
+  struct sg_use u = op->use;
+  if (op->duration != 0 && end - start > op->duration) {
+    double share = (double)op->duration / (double)(end - start);
+    u = (struct sg_use){(uint16_t)(u.sm * share), (uint16_t)(u.occupancy * share), (uint16_t)(u.tensor * share),
+                        (uint16_t)(u.dram * share)};
+  }
+  st_use(s->dev, sg_now(), start, end, u);
 }
 
 void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
@@ -105,6 +116,7 @@ void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64
     sg_log_number(field[kind], bytes_moved[kind]);
     st_pcie(s->dev, kind == K_H2D ? op->bytes : 0, kind == K_D2H ? op->bytes : 0);
   }
+  account_use(s, op, start, end);
   write_log();
   trace_op(s, kind, op->entered, start, end);
 }
