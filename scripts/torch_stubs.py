@@ -1,8 +1,8 @@
-"""Writes libraries for those of NVIDIA that a CUDA wheel of PyTorch links and the simulated GPU does not have.
+"""Writes those of NVIDIA's libraries that a CUDA wheel of PyTorch links and the simulated GPU does not have.
 
-``python -m scripts.torch_stubs SITE_PACKAGES`` looks at what the wheel's libraries need, and compiles, into the first
-folder of their RPATH, one library for each name: with just the functions that the wheel uses. Each says once that it
-is not simulated, and fails.
+``python -m scripts.torch_stubs SITE_PACKAGES`` looks at what the wheel's libraries need, and compiles, into
+the first folder of their RPATH, one library for each name: with just the functions that the wheel uses. Each
+says once that it is not simulated, and fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ _NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 _RPATH = re.compile(r"\((?:RPATH|RUNPATH)\).*\[([^:\]]+)")
 _REFUSE = Path(build.__file__).parent / "math_refuse.c"
 #: "Not supported" in each library's own numbers; 1 is an error in all of them.
-_REFUSALS = {"cufft": 16, "cusparse": 10, "cusparselt": 10, "cusolver": 9, "cupti": 27, "nvrtc": 11, "cufile": 5001}
+_REFUSALS = {
+    "cufft": 16,
+    "cusparse": 10,
+    "cusparselt": 10,
+    "cusolver": 9,
+    "cupti": 27,
+    "nvrtc": 11,
+    "cufile": 5001,
+}
 
 
 def _output(*command: str) -> str:
@@ -35,13 +43,15 @@ def _stem(soname: str) -> str:
 def missing_libraries(folder: Path) -> set[str]:
     """Returns the names of NVIDIA's libraries that a folder's libraries need, and nobody has."""
     libraries = sorted(folder.glob("*.so*"))
-    needed = {name for library in libraries for name in _NEEDED.findall(_output("readelf", "-dW", str(library)))}
+    needed = {
+        name for library in libraries for name in _NEEDED.findall(_output("readelf", "-dW", str(library)))
+    }
     there = {library.name for library in libraries} | {path.name for path in build.ensure_built().iterdir()}
     return {name for name in needed - there if name.startswith(("libcu", "libnv"))}
 
 
 def wanted_symbols(folder: Path, sonames: set[str]) -> dict[str, dict[str, str]]:
-    """Returns, for each library, the functions that are wanted of it and their version nodes ("" for none)."""
+    """Returns, for each library, the functions that are wanted of it with their version nodes ("": none)."""
     stems = sorted(((_stem(soname), soname) for soname in sonames), key=lambda pair: -len(pair[0]))
     wanted: dict[str, dict[str, str]] = defaultdict(dict)
     for library in sorted(folder.glob("*.so*")):
@@ -66,7 +76,8 @@ def _compile(soname: str, symbols: dict[str, str], target: Path) -> None:
             nodes[symbols[name]].append(name)
         texts = [codegen.version_map(node, nodes[node]) for node in sorted(nodes) if node]
         script.write_text("".join(texts).replace("  local: *;\n", ""), encoding="utf-8")
-        command = ["cc", "-shared", "-fPIC", "-O2", "-fvisibility=hidden", f"-DSG_REFUSAL={_REFUSALS.get(_stem(soname), 1)}"]
+        command = ["cc", "-shared", "-fPIC", "-O2", "-fvisibility=hidden"]
+        command += [f"-DSG_REFUSAL={_REFUSALS.get(_stem(soname), 1)}"]
         command += [f"-Wl,-soname,{soname}", "-o", str(target / soname), str(assembly), str(_REFUSE)]
         subprocess.run([*command, *([f"-Wl,--version-script={script}"] if texts else [])], check=True)
 

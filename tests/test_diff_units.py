@@ -79,6 +79,8 @@ def test_removed_launches(*, batch: bool) -> None:
     before, after = ran(step(20), 80), ran(step(5), 150, shift=77)
     found = diff(before, after)
     assert found.ratio.times == 1
+    # the same input a step is the same work; without one, who reads it should think about it
+    assert ("shows that it is the same work" in " ".join(found.notes)) != batch
     assert times_as_fast(found) == pytest.approx(real(before, after, (80, 150)), rel=0.05)
 
 

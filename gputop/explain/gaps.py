@@ -194,10 +194,9 @@ class GpuTime:
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
         # what was given last may have been under way at the end: nobody saw
-        given = streams.enqueue_begin[
-            np.isin(streams.enqueue_stream, np.flatnonzero(streams.device == device))
-        ]
-        last = max(last, min(int(given.max()), self.evidence.end_ns))
+        orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
+        given = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
+        last = max(last, min(given, self.evidence.end_ns))
         # who never waits for all of its work proves no end, and yet that the GPU had work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)

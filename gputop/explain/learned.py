@@ -135,6 +135,8 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     own = kernels[np.maximum(place, 0)] if len(kernels) else last
     exact &= (place >= 0) & (queue.group[own] == queue.group[last])
     exact &= end[worked] > queue.ready[own]
+    # work that was there before the copy was given: else the copy alone was waited for
+    exact &= (own == last) | (begin[worked] < queue.ready[last])
     last = np.where(exact, own, last)
     return _Waits(last, at, exact)
 

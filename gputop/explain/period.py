@@ -84,6 +84,7 @@ class _Tried:
     every: bool
     score: float  # of everything
     own: float  # between the first and the last part
+    alone: bool  # nothing else lies behind most parts
     parts: int
     length: float
     usual: Ints
@@ -153,11 +154,12 @@ def _best(sample: _Sample) -> _Tried | None:
     good = [one for one in tried if one.score >= most - CLOSE]
     good = [one for one in good if not _inside(sample, one, good)]
     shortest = max(good, key=lambda one: one.parts)
-    # of all that begin as often, the step begins where most of them are whole, where the host was longest at
-    # something else, and first
+    # of all that begin as often, the step begins where nothing else lies between them, where most of them are
+    # whole, where the host was longest at something else, and first
     return max(
         (one for one in good if one.parts * _SPREAD >= shortest.parts),
         key=lambda one: (
+            one.alone,
             one.parts,
             one.pause * (_INPUT if _sends(sample, one) else 1),
             one.score,
@@ -255,9 +257,8 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     pause, length = float(np.median(sample.pause[heads[found]])), float(np.median(size[found]))
     steps = int(np.count_nonzero(found)) + bool(alike[-1] >= SAME)
     shares = np.where(whole, alike, 0)
-    return _Tried(
-        number, every, min(score, timed), min(own, timed), steps, length, usual, pause, heads, shares
-    )
+    score, own = min(score, timed), min(own, timed)
+    return _Tried(number, every, score, own, seldom, steps, length, usual, pause, heads, shares)
 
 
 def _gives(sample: _Sample, usual: Ints) -> bool:

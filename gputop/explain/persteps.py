@@ -114,7 +114,7 @@ def by_step(steps: Steps) -> Pieces:
         until[seen],
         steps.thread,
         float(steps.count),
-        int(np.count_nonzero(between[seen])),
+        int(np.count_nonzero(between[seen])) if np.mean(between[seen]) < 0.5 else 0,
     )
 
 

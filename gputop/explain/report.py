@@ -174,6 +174,7 @@ class Diagnosis:
         level: How sure that is.
         evidence: Sentences with their figures.
         advice: What to change, where no finding says it.
+        lead: The place of its largest finding among the findings; None for a class that has none.
     """
 
     kind: str | None
@@ -181,6 +182,7 @@ class Diagnosis:
     level: Level
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
+    lead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,15 @@ class Scene:
             family |= more
 
     def steps_of(self, pid: int) -> Steps | None:
-        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work."""
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
+
+        Of other processes only their times are kept.
+        """
         if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
             return self.steps
         if pid not in self._steps_of:
-            self._steps_of[pid] = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            found = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            self._steps_of[pid] = found.times() if found is not None else None
         return self._steps_of[pid]
 
     def once(self, name: str, make: Callable[[], Ints]) -> Ints:
@@ -196,22 +200,32 @@ class Scene:
 
         What is missing to 1 was nobody: the CPU was idle, or on its way.
         """
+        shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
+        return [(self._occupant(pid), share) for pid, share in shares]
+
+    def occupant_shares(self, chosen: Column) -> dict[int, float]:
+        """The same by process number; of a thread that belongs to none, by its own."""
         rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
-        slices, facts = self.evidence.slices, self.evidence.facts
+        slices = self.evidence.slices
         item = self.leaves.slice[rows]
         waits = np.zeros(len(rows), STINT_COLUMNS)
         waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
         waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
-        by_process: dict[int, int] = {}
+        by_process: dict[int, float] = {}
         if len(rows) and len(self.evidence.stints):
             for (_tid, occupant, pid), ns in match(
                 split(waits, self.evidence.moves), self.evidence.stints
             ).items():
                 key = pid if pid else occupant
-                by_process[key] = by_process.get(key, 0) + ns
-        ordered = sorted(by_process.items(), key=lambda one: -one[1])
-        return [(f"{facts.process_name(pid)} ({pid})" if pid else "idle", ns / total) for pid, ns in ordered]
+                by_process[key] = by_process.get(key, 0.0) + ns / total
+        return by_process
+
+    def _occupant(self, pid: int) -> str:
+        if not pid:
+            return "idle"
+        name = f"{self.evidence.facts.process_name(pid)} ({pid})"
+        return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
 
     def does(self, *states: State) -> Mask:
         """Leaves in one of these states."""

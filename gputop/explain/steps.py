@@ -7,7 +7,7 @@ one after the other have steps of their own; an evaluation now and then is no st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -16,7 +16,7 @@ from gputop.explain.apiclass import Group, Role
 from gputop.explain.evidence import Evidence
 from gputop.explain.period import FEWEST, HOLDS, SAME, Cut, choose, heads_of, likeness
 from gputop.explain.ranges import Ints, Mask
-from gputop.explain.sequence import Sequence, Work, sequence
+from gputop.explain.sequence import Sequence, Work, rows_of, sequence
 
 _PROCESSES = 4  # that are looked at, those that give the most work first
 _THREADS = 64  # that give work in one process; more are looked at one by one only
@@ -70,6 +70,12 @@ class Steps:
         spent = np.bincount(self.loop, weights=self.until - self.begin)
         return self.take(self.loop == int(np.argmax(spent)))
 
+    def times(self) -> Steps:
+        """The same without their operations, which of ten million take 400 MB."""
+        none = np.zeros(0, np.int64)
+        empty = Sequence(none, none, none, none, none, none > 0, np.zeros(0, np.uint8))
+        return replace(self, sequence=empty, head=none, tail=none)
+
     def take(self, chosen: Mask) -> Steps:
         """Some of them."""
         return Steps(
@@ -100,14 +106,10 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
 def givers_of(evidence: Evidence, pid: int | None = None) -> Iterator[Ints]:
     """Of each process, or of one: the threads that give a GPU work. Who gives most comes first."""
     calls, threads = evidence.calls, evidence.threads
-    if not len(calls):
-        return
-    roles = evidence.role(calls)
-    gives = roles == Role.ENQUEUE
-    gives |= roles == Role.COPY_SYNC
-    per_thread = np.bincount(calls["row"][gives], minlength=len(threads.tid))
-    if pid is not None:
-        per_thread = np.where(threads.pid == pid, per_thread, 0)
+    rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
+    roles = evidence.role(calls)[rows]
+    gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    per_thread = np.bincount(calls["row"][rows][gives], minlength=len(threads.tid))
     active = np.flatnonzero(per_thread)
     processes, number = np.unique(threads.pid[active], return_inverse=True)
     per_process = np.bincount(number.reshape(-1), weights=per_thread[active])

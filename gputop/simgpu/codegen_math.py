@@ -1,6 +1,6 @@
 """Writes the entries of NVIDIA's mathematical libraries, of which a program needs few.
 
-Unlike those of the runtime and the driver they are not counted in the log: a probe does not look at them, and what
+Unlike those of the runtime and the driver they are not counted in the log: no probe looks at them, and what
 they launch goes through the driver's exported names, where it is counted.
 """
 
@@ -29,7 +29,7 @@ _REFUSAL = "\tlea name_{index}(%rip), %rdi\n\tlea told+{index}(%rip), %rsi\n"
 
 
 def math_exports(symbols: list[str], definitions: Definitions, *, endbr: bool) -> str:
-    """The assembly file of one library: an entry jumps to the simulation's function or says that there is none.
+    """The assembly file of a library: an entry jumps to the simulation's function or says that there is none.
 
     Args:
         symbols: The exported names.

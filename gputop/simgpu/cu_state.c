@@ -72,6 +72,7 @@ void st_open(void) {
     state = alone = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (alone == MAP_FAILED) abort();
   }
+  if (state->magic != 0 && state->magic != STATE_MAGIC) memset(state, 0, sizeof *state); /* left by another version */
   state->magic = STATE_MAGIC;
   state->devices = (uint32_t)cfg.devices;
   state->memory_mib = (uint32_t)(cfg.memory >> 20);

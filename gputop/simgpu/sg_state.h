@@ -4,7 +4,7 @@
 
 #include "sg_common.h"
 
-#define STATE_MAGIC 0x31555047474d4953ull
+#define STATE_MAGIC 0x32555047474d4953ull /* another one for each layout */
 #define STATE_DEFAULT "/dev/shm/simgpu-state"
 #define STATE_SLOTS 64
 #define STATE_BUCKETS 1024

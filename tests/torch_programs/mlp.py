@@ -17,7 +17,9 @@ options = parser.parse_args()
 
 data = TensorDataset(torch.randn(64 * options.steps, 256), torch.randint(0, 10, (64 * options.steps,)))
 loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=options.workers, pin_memory=True)
-model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
+model = nn.Sequential(
+    nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+).cuda()
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adam": lambda p: torch.optim.Adam(p, foreach=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
+from gputop.explain.lineage import in_loader
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
@@ -23,6 +24,7 @@ def _preempted(scene: Scene, free: Mask) -> Mask:
 
 def _lock(scene: Scene, free: Mask) -> Mask:
     by_lock: Mask = scene.via == Wait.LOCK
+    by_lock &= ~in_loader(scene)  # a queue that the loader's own thread fills is its loader, not its lock
     return free & ~scene.own & scene.same_process & by_lock & scene.does(State.RUN, State.QUEUED)
 
 
