@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, torch, fault-suite, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, torch, torch-cuda, fault-suite, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,7 +9,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite old-kernel setup dev lint bench torch recordings shown pictures screens install uninstall clean
+.PHONY: run test fault-suite old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -41,6 +41,10 @@ bench: dev
 # a CPU build of PyTorch, outside of the repository, for the tests with its real DataLoader
 torch:
 	@scripts/torch.sh
+
+# a CUDA build of PyTorch for the simulated GPU, outside of the repository: gputop --simgpu -- THAT_PYTHON train.py
+torch-cuda:
+	@scripts/torch_cuda.sh
 
 # records the demos again (root), and shows what gputop says of them in the pages
 recordings: dev

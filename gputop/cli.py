@@ -114,7 +114,7 @@ def _explain_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gputop explain",
         usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
-        description="Say how long the GPU had nothing to do, why, and what to change. "
+        description="Say how long the GPU was idle, why, and what to change. "
         "Status 0: nothing is lost, 3: something is, 1: an error.",
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="a recording; without one, the present")

@@ -138,6 +138,12 @@ def width_of(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
+def brief(text: str, width: int) -> str:
+    """The text without what stands in brackets at its end, where all of it has no room."""
+    head, bracket, _rest = text.rpartition(" (")
+    return head if bracket and text.endswith(")") and width_of(text) > width else text
+
+
 def clip(text: str, width: int, ellipsis: str = "…") -> str:
     """The text cut to ``width`` columns; what was cut is marked by the ellipsis."""
     if width <= 0:

@@ -123,7 +123,7 @@ class Storm:
     name: str
     involuntary_per_second: float
     runnable_percent: float
-    occupants: tuple[Share, ...]  # who had the CPUs its threads waited for; fractions sum to <= 1
+    occupants: tuple[Share, ...]  # who ran on the CPUs its threads waited for; fractions sum to <= 1
 
 
 @dataclass(frozen=True, slots=True)

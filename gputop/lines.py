@@ -55,6 +55,13 @@ class Line:
         return {"file": self.file, "line": self.line, "function": self.function}
 
 
+def in_backward(frames: Iterable[Line]) -> bool:
+    """Whether a stack is within PyTorch's ``backward()``: who waits there waits for autograd's threads."""
+    return any(
+        "/torch/autograd/" in frame.file or frame.file.endswith("/torch/_tensor.py") for frame in frames
+    )
+
+
 def line_json(line: Line | None) -> dict[str, Any] | None:
     """The same of a line that may be unknown."""
     return line.to_json() if line is not None else None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gputop.facts import Facts
 from gputop.frame import LineRow, WaitRow
-from gputop.lines import Line
+from gputop.lines import Line, in_backward
 from probes.frames.layout import NOT_ASKED
 from probes.schema import ALIASED, CallFlag, Kind, Records, select
 
@@ -56,12 +56,22 @@ def add(sums: Sums, more: Sums) -> None:
         sums[origin] = before[0] + count, before[1] + ns
 
 
-def line_rows(sums: Sums, facts: Facts) -> tuple[dict[int, list[LineRow]], dict[int, int]]:
-    """(pid -> a row for each line and function, most time first; pid -> calls of unknown lines)."""
+def line_rows(
+    sums: Sums, facts: Facts, waits: Sums | None = None
+) -> tuple[dict[int, list[LineRow]], dict[int, int]]:
+    """(pid -> a row for each line and function, most time first; pid -> calls of unknown lines).
+
+    Args:
+        sums: Of calls.
+        facts: What the stacks are.
+        waits: Sums of waits: those in ``backward()`` have the line of what autograd's own threads call.
+    """
+    backward = _backward_stacks(waits or {}, facts)
     found: dict[tuple[int, Line, int], tuple[int, int]] = {}
     longest: dict[tuple[int, Line, int], tuple[int, int]] = {}  # the stack with most time, after that time
     unknown: dict[int, int] = {}
-    for (pid, op, stack), (count, ns) in sums.items():
+    for (pid, op, own), (count, ns) in sums.items():
+        stack = backward.get(pid, own) if _of_autograd(own, facts) else own
         line = facts.stacks.line(stack)
         if line is None:
             unknown[pid] = unknown.get(pid, 0) + count
@@ -74,6 +84,23 @@ def line_rows(sums: Sums, facts: Facts) -> tuple[dict[int, list[LineRow]], dict[
         frames = facts.stacks.frames(longest[pid, line, op][1])
         rows.setdefault(pid, []).append(LineRow(line, facts.api(op)[0], count, ns, frames))
     return rows, unknown
+
+
+def _of_autograd(stack: int, facts: Facts) -> bool:
+    """Whether calls come from autograd's threads, which have no Python."""
+    frames = facts.stacks.frames(stack)
+    native = all(frame.is_native for frame in frames if frame.file)
+    return native and any("torch::autograd::Engine" in frame.function for frame in frames)
+
+
+def _backward_stacks(waits: Sums, facts: Facts) -> dict[int, int]:
+    """pid -> the stack that waits in ``backward()``; none where a process does so at several lines."""
+    found: dict[int, dict[Line, int]] = {}
+    for pid, _tid, stack in waits:
+        line = facts.stacks.line(stack)
+        if line is not None and in_backward(facts.stacks.frames(stack)):
+            found.setdefault(pid, {})[line] = stack
+    return {pid: next(iter(lines.values())) for pid, lines in found.items() if len(lines) == 1}
 
 
 def wait_rows(

@@ -1,4 +1,4 @@
-"""Who had the CPUs while watched threads waited in their run queues."""
+"""Who ran while watched threads waited in the run queues of those CPUs."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     known = {int(row["pid"]): row for row in facts.watched()}
     unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
-    lines, nameless = line_rows(window.lines, facts)
+    lines, nameless = line_rows(window.lines, facts, window.line_waits)
     waits, unplaced = wait_rows(window.line_waits, calls, window.callers(), facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))

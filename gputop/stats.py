@@ -139,7 +139,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
     end_ns = mark.time_ns if mark is not None else start_ns
     threads.finish(start_ns, end_ns, still_open)
     totals.grow(table.rows)
-    rows = _processes(facts, table, totals, threads, lines)
+    rows = _processes(facts, table, totals, threads, line_rows(lines, facts, waits))
     feeding = {row.pid for row in rows if row.calls}
     waited, unplaced = wait_rows(waits, feeding, callers.take(), facts)
     before = lost_before(header)
@@ -164,9 +164,13 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
 
 
 def _processes(
-    facts: Facts, table: CallTable, totals: Totals, threads: _Threads, lines: Sums
+    facts: Facts,
+    table: CallTable,
+    totals: Totals,
+    threads: _Threads,
+    lines: tuple[dict[int, list[LineRow]], dict[int, int]],
 ) -> tuple[ProcessTotals, ...]:
-    known, unknown = line_rows(lines, facts)
+    known, unknown = lines
     calls = call_rows(table, totals, facts)
     rows: dict[int, list[ThreadTotals]] = {}
     for tid, thread in sorted(threads.sums.items()):

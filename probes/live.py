@@ -159,6 +159,7 @@ class LiveSource:
             "clock": procfs.clock_facts(),
             "start_ns": self._started_ns,
             "rate_hz": self._plan.rate_hz,
+            "own_pid": os.getpid(),
             "ring_bytes": self._plan.ring_bytes,
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",

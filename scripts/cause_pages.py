@@ -31,7 +31,7 @@ def output_of(source: str) -> str:
 def finding(cause: str, source: str) -> str:
     """The first finding of a cause, as the report prints it."""
     parts = output_of(source).split("\n\n")
-    return next(part.rstrip("\n") for part in parts if f" [{cause}, " in part.splitlines()[0])
+    return next(part.rstrip("\n") for part in parts if re.match(rf"\d+\. .* \[{cause}, ", part))
 
 
 def with_excerpts(page: str) -> str:

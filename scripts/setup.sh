@@ -19,7 +19,7 @@ fail() {
 # -- Debian packages -------------------------------------------------------------------------------
 
 packages=(python3-bpfcc gcc libc6-dev)
-[ "$level" = dev ] && packages+=(g++ bpftrace tmux stress-ng procps util-linux)
+[ "$level" = dev ] && packages+=(binutils bpftool bpftrace g++ libcap2-bin make mount procps shellcheck stress-ng tmux util-linux)
 
 missing_packages() {
 	command -v dpkg-query >/dev/null || return 0

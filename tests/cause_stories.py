@@ -61,6 +61,18 @@ def scalar() -> Program:
     return program
 
 
+def moved() -> Program:
+    """``x.to(device)`` of a batch waits for the GPU, then Python works before its first launch."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(COPY_ASYNC, begin + 20, begin + 30, kind=H2D, bytes=6 << 20)
+        program.call(SYNC, begin + 35, begin + 5000)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
 def launches() -> Program:
     """150 launches of 5 us, one every 15 us, then a short wait."""
     program, now = started(), 0
@@ -239,4 +251,5 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C23": ranks,
     "C24": hot,
     "C25": shared,
+    "C27": moved,
 }

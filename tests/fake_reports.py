@@ -38,7 +38,9 @@ def finding(cause: str = "C02", ms: int = 3_200, **changes: object) -> Finding:
     made = Finding(
         cause=cause,
         kind="idle",
-        title=f"a tensor is read in the loop ({cause})" if cause != "C02" else "a tensor is read in the loop",
+        title=f"device-to-host read every step (`.cpu()`, `.numpy()`) ({cause})"
+        if cause != "C02"
+        else "device-to-host read every step (`.cpu()`, `.numpy()`)",
         level=Level.PROVED,
         loss=Range(ms * MS, ms * MS),
         pid=4242,
@@ -47,7 +49,7 @@ def finding(cause: str = "C02", ms: int = 3_200, **changes: object) -> Finding:
         chain=(
             Link("gpu", 0, 0, "GPU 0 had nothing to do", ms * MS, 700),
             Link("cuda", 4242, 4242, "from the return of cudaStreamSynchronize", ms * MS, 700),
-            Link("host", 4242, 4242, "python (4242) was on a CPU", ms * MS, 1_400),
+            Link("host", 4242, 4242, "python (4242) was running", ms * MS, 1_400),
         ),
         evidence=("700 gaps, usually 4.5ms",),
         ruled_out=("no CPU for this thread: 0 of 3.20s",),

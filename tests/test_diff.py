@@ -175,7 +175,7 @@ def test_spread_of_nothing_is_unknown() -> None:
 def test_the_text_fits_its_sentence_and_tables() -> None:
     text = diff_to_text(diff(program([6 * MS] * 60), program([20 * US] * 200)))
     assert text.startswith("Each step takes 2.1ms instead of 8.1ms")
-    assert "C02 a tensor is read in the loop" in text
+    assert "C02 device-to-host read every step " in text
     assert "no clear change" in text  # the number of launches
 
 

@@ -41,14 +41,16 @@ def finding(program: Program) -> Finding:
 
 def test_the_line_that_was_met_most_often_is_named_and_is_the_findings() -> None:
     found = finding(loop([(11_000, DECODE), (13_000, DECODE), (15_000, AUGMENT)]))
-    assert found.chain[-1].text.endswith("was on a CPU, most often at data.py:7 in decode() (20 of 30 looks)")
+    assert found.chain[-1].text.endswith(
+        "was running, most often at data.py:7 in decode() (20 of 30 samples)"
+    )
     assert found.line is not None
     assert (found.line.file, found.line.line, found.line.function) == ("/app/data.py", 7, "decode")
 
 
 def test_looks_while_the_gpu_had_work_do_not_count() -> None:
     found = finding(loop([(5_000, DECODE), (6_000, DECODE), (15_000, AUGMENT)]))
-    assert "data.py:9 in augment() (10 of 10 looks)" in found.chain[-1].text
+    assert "data.py:9 in augment() (10 of 10 samples)" in found.chain[-1].text
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_looks_while_the_gpu_had_work_do_not_count() -> None:
 )
 def test_without_a_known_look_at_this_thread_none_is_named(looks: list[tuple[int, int]], tid: int) -> None:
     found = finding(loop(looks, tid))
-    assert found.chain[-1].text.endswith("was on a CPU")
+    assert found.chain[-1].text.endswith("was running")
     assert found.line is None
 
 

@@ -125,6 +125,29 @@ def test_waits_of_threads_that_make_no_calls_count_only_where_none_does(facts: F
     assert wait_rows(window.waits(), {5}, {77}, facts) == ({}, {}), "who calls has not waited"
 
 
+def test_calls_of_autograd_s_threads_are_at_the_line_that_waits_in_backward(facts: Facts) -> None:
+    native, backward, other = (1 << 62 | number for number in (21, 23, 25))
+    torch = "/usr/lib/python3.11/site-packages/torch"
+    engine = [f"{torch}/lib/libtorch_cpu.so", 0, "torch::autograd::Engine::thread_main+0x41"]
+    within = [[f"{torch}/_tensor.py", 581, "backward"], [*line_of(STEP)]]
+    elsewhere = [[f"{torch}/_tensor.py", 581, "backward"], [*line_of(READ)]]
+    told = {"pid": [5] * 3, "stack": [native, backward, other], "frames": [[engine], within, elsewhere]}
+    facts.take(Sample(FRAMES, 0, told))
+    made = calls((5, 0, native, 10, 0), (6, 0, native, 10, 0))
+    window = LineWindow()
+    window.add(made)
+    window.add_waits(waits((5, backward, 30, 0), (5, FIRST, 30, 0)))
+    window.close_tick(1)
+    rows, _ = line_rows(window.sums(), facts, window.waits())
+    assert [row.line for row in rows[5]] == [STEP]
+    assert [row.line.brief for row in rows[6]] == [engine[2]], "nobody waits in that process"
+    window.add(made)
+    window.add_waits(waits((5, backward, 30, 0), (5, other, 30, 0)))
+    window.close_tick(1)
+    rows, _ = line_rows(window.sums(), facts, window.waits())
+    assert [row.line.brief for row in rows[5]] == [engine[2]], "which of two lines it is, is not known"
+
+
 # -- the table -----------------------------------------------------------------------------------
 
 

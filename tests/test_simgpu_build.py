@@ -93,5 +93,7 @@ def test_a_running_program_can_choose_the_simulated_nvml() -> None:
 
 def test_programs_find_the_simulation_first() -> None:
     env = environment({"LD_LIBRARY_PATH": "/opt/lib", "A": "b"})
-    assert env == {"LD_LIBRARY_PATH": f"{nvml_path().parent}:/opt/lib", "A": "b"}
+    assert env.pop("LD_LIBRARY_PATH") == f"{nvml_path().parent}:/opt/lib"
+    assert Path(env.pop("LD_AUDIT")).parent == nvml_path().parent
+    assert env == {"A": "b"}
     assert environment({})["LD_LIBRARY_PATH"] == str(nvml_path().parent)

@@ -22,6 +22,11 @@ LIBRARIES = {
     "libcuda.so.1": "cuda.txt",
     "libnvidia-ml.so.1": "nvml.txt",
     "libnccl.so.2": "nccl.txt",
+    "libcublas.so.12": "cublas12.txt",
+    "libcublas.so.13": "cublas13.txt",
+    "libcublasLt.so.12": "cublasLt12.txt",
+    "libcublasLt.so.13": "cublasLt13.txt",
+    "libcudnn.so.9": "cudnn9.txt",
 }
 needs_binutils = pytest.mark.skipif(
     shutil.which("readelf") is None, reason="readelf: apt-get install binutils"

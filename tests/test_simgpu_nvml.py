@@ -156,6 +156,17 @@ def test_a_hostile_state_file_is_bounded(bench: Bench) -> None:
     assert result[2] == []
 
 
+def test_a_state_file_of_another_version_is_begun_anew(bench: Bench) -> None:
+    (bench.directory / "state").write_bytes(b"SIMGPU01" + b"\xff" * 40_000_000)
+    used, percent, own = bench.run(
+        "import pynvml as n\nn.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "c = Cuda(); c.malloc(1 << 20)\n"
+        "print(json.dumps([n.nvmlDeviceGetMemoryInfo(h).used, n.nvmlDeviceGetUtilizationRates(h).gpu,\n"
+        "  [p.pid == os.getpid() for p in n.nvmlDeviceGetComputeRunningProcesses(h)]]))"
+    )
+    assert (used, percent, own) == (257 << 20, 0, [True])
+
+
 def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench) -> None:
     bench.run(
         "import pynvml as n\nc = Cuda(); c.launch(1000); n.nvmlInit()\n"

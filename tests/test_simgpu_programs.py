@@ -81,7 +81,7 @@ def test_the_driver_interface_alone(tmp_path: Path) -> None:
         "ctx, mod, f, p = P(), P(), P(), P()\n"
         "r = [d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64)), d.cuInit(0),\n"
         "  d.cuCtxCreate_v2(ctypes.byref(ctx), 0, 0), d.cuModuleLoadData(ctypes.byref(mod), b'ptx'),\n"
-        "  d.cuModuleGetFunction(ctypes.byref(f), mod, b'k'),\n"
+        "  d.cuModuleGetFunction(ctypes.byref(f), mod, b'simgpu_k'),\n"
         "  d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))]\n"
         "v = ctypes.c_uint64(3_000_000); a = (P * 1)(ctypes.addressof(v))\n"
         "r.append(d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, a, None)); t = time.monotonic()\n"

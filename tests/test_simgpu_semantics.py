@@ -103,7 +103,8 @@ def test_data_comes_back_as_it_was_written(bench: Bench) -> None:
         "rows = ctypes.create_string_buffer(500)\n"
         "assert c.Memcpy2D(rows, z(50), e, z(64), z(50), z(10), D2H) == 0\n"
         "print(json.dumps([ok, back.raw[:100] == b'\\7' * 100,\n"
-        "  rows.raw == b''.join(src[i * 100:i * 100 + 50] for i in range(10))]))"
+        "  rows.raw == b''.join(src[i * 100:i * 100 + 50] for i in range(10))]))",
+        SIMGPU_DATA_KIB="300",
     )
     assert result == [True, True, True]
     (process,) = bench.processes()

@@ -30,7 +30,7 @@ END = 100 * fake.S
 SLOW = why.finding(
     "C13",
     900,
-    title="the thread that feeds the GPU gets no CPU",
+    title="the submitting thread is starved of CPU",
     advice=("keep others off its CPU",),
     moments_ns=(91 * fake.S, 95 * fake.S),
 )

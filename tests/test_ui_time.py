@@ -68,7 +68,7 @@ async def test_curly_brackets_go_from_finding_to_marker_and_say_what_it_is() -> 
         transport = feed.transport
         assert isinstance(transport, fake.FakeTransport)
         transport.found += [
-            Landmark(100 * S, "finding", "C02 a tensor is read in the loop"),
+            Landmark(100 * S, "finding", "C02 device-to-host read every step (`.cpu()`, `.numpy()`)"),
             Landmark(500 * S, "finding", "C13 no CPU \x1b[31m"),
             Landmark(500 * S, "loss", "7 events lost"),
             Landmark(560 * S, "marker", "here"),

@@ -46,7 +46,7 @@ def test_a_thread_is_on_a_cpu_waits_for_one_or_for_what() -> None:
     lines = drawn(timeline(why.lanes()))
     assert lines["4242 python"] == "█" * 50 + "Q" * 25 + "l" * 25
     assert lines["its calls"] == "L" * 25 + "─" * 25 + "S" * 50
-    for words in ("█ busy / on a CPU", "Q no CPU", "l lock", "L launch", "S sync"):
+    for words in ("█ busy / running", "Q runnable", "l lock", "L launch", "S sync"):
         assert words in lines["legend"]
 
 

@@ -34,16 +34,18 @@ def tokens(explained: Explained) -> set[str]:
 
 def test_the_line_says_how_much_how_sure_and_what_for() -> None:
     line = told(why.explained(why.finding(), why.finding("C13", 900)))
-    assert line.startswith("›WHY ▲ idle 48% proved: a tensor is read in the loop (C02) 4.5ms/step +1 more"), (
-        line
-    )
+    assert line.startswith(
+        "›WHY ▲ idle 48% proved: device-to-host read every step (C02) 4.5ms/step +1 more"
+    ), line
+    wide = told(why.explained(why.finding()), 160)
+    assert "device-to-host read every step (`.cpu()`, `.numpy()`) (C02)" in wide
     assert line.endswith("last 10 s [Enter]")
     assert told(why.explained(why.finding()), focused=False).endswith("[w]")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_number_cause_and_level_are_never_cut(width: int) -> None:
-    long = why.finding(title="the thread that feeds the GPU gets no CPU, and more words than fit anywhere")
+    long = why.finding(title="the submitting thread is starved of CPU, and more words than fit anywhere")
     line = told(why.explained(long), width)
     assert len(line) == width
     for part in ("idle 48%", "proved", "(C02)"):
@@ -62,7 +64,7 @@ def test_each_level_has_its_word_and_its_colour() -> None:
 def test_waste_is_told_as_waste_and_only_when_no_time_is_lost() -> None:
     waste = why.finding("C04", 9_000, kind="waste", loss=Range(0, 9_000 * why.MS), per_step_ns=None)
     assert "(C02)" in told(why.explained(waste, why.finding()))
-    assert "(C04) 4.50s wasted" in told(why.explained(waste))
+    assert "(C04) 4.50s overhead" in told(why.explained(waste))
 
 
 def test_nothing_lost_is_calm() -> None:
@@ -122,7 +124,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
         assert "idle 48% proved" in text_of(app).splitlines()[1]
         await pilot.press("enter")
         shown = " ".join(text_of(app).split())
-        for part in ("Why the GPU waits", "GPU 0 had nothing to do", "python (4242) was on a CPU: 3.20s",
+        for part in ("Why the GPU waits", "GPU 0 had nothing to do", "python (4242) was running: 3.20s",
                      "no CPU for this thread", "do that work on the device", "41.000 s"):  # fmt: skip
             assert part in shown
         assert "idle 48% proved" in text_of(app).splitlines()[1], "the verdict stays"
@@ -137,7 +139,7 @@ async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> 
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
         await pilot.press("w", "down", "down")
-        assert "python (4242) was on a CPU: 900ms" in " ".join(text_of(app).split())
+        assert "python (4242) was running: 900ms" in " ".join(text_of(app).split())
         chosen = app.presenter.chain.selected
         assert chosen is not None
         assert chosen.cause == "C13"
@@ -148,7 +150,7 @@ async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> 
         assert chosen is not None
         assert chosen.cause == "C13"
         await pilot.press("down")
-        assert "python (4242) was on a CPU: 3.20s" in " ".join(text_of(app).split())
+        assert "python (4242) was running: 3.20s" in " ".join(text_of(app).split())
 
 
 async def test_enter_on_a_moment_of_a_replay_goes_there_and_pauses() -> None:

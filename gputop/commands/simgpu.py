@@ -15,6 +15,7 @@ def simgpu() -> int:
     except build.SimGpuError as error:
         raise CommandError(str(error)) from error
     if sys.stdout.isatty():
-        sys.stdout.write(f"run a CUDA program on it: LD_LIBRARY_PATH={directory} PROGRAM\n")
+        audit = directory / build.AUDIT
+        sys.stdout.write(f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM\n")
     sys.stdout.write(f"{directory}\n")
     return 0

@@ -85,7 +85,7 @@ def _in_process(fetch: Fetch) -> Iterator[Batch]:
 
 
 def _leave_first_cpu() -> None:
-    """``worker_init_fn``: keeps off the CPU of the thread that feeds the GPU, where there is another."""
+    """``worker_init_fn``: keeps off the CPU of the submitting thread, where there is another."""
     cpus = set(range(os.cpu_count() or 1))
     os.sched_setaffinity(0, cpus - {min(cpus)} or cpus)
 
@@ -103,7 +103,7 @@ def _train(steps: Steps, torch: Torch, batches: Iterator[Batch], move: Callable[
 
 
 def dataloader(steps: Steps) -> int:
-    """DataLoader(num_workers=0): each sample is fetched and collated by the thread that feeds the GPU."""
+    """DataLoader(num_workers=0): each sample is fetched and collated by the submitting thread."""
     torch = Torch()
     return _train(steps, torch, _in_process(_one_by_one), torch.cuda)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gputop.explain.backward import with_lines
 from gputop.explain.bythread import by_thread, different
 from gputop.explain.evidence import (
     CALL_COLUMNS,
@@ -53,6 +54,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
     in_order = by_thread(calls, CALL_COLUMNS, threads, start, consume=consume)
     off_cpu = by_thread(slices, SLICE_COLUMNS, threads, start, consume=consume)
     _live(threads, in_order, off_cpu, lives)
+    off_cpu = _disjoint(off_cpu, start)
     lost = gatherer.losses.intervals()
     return Evidence(
         start_ns=start,
@@ -60,9 +62,9 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         apis=gatherer.apis,
         facts=gatherer.facts,
         threads=threads,
-        calls=in_order,
+        calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
         inner=inner,
-        slices=_disjoint(off_cpu, start),
+        slices=off_cpu,
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
         places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),

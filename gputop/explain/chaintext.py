@@ -31,7 +31,7 @@ def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
     device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
     total, gaps = int(ns.sum()), len(claim.gaps)
     links = [
-        Link("gpu", 0, 0, f"{device} had nothing to do", total, gaps),
+        Link("gpu", 0, 0, f"{device} was idle", total, gaps),
         Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps),
     ]
     for thread, wait in _waits(scene, leader):
@@ -60,7 +60,7 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
     name = _name(scene, thread)
-    layer, text, line = "host", f"{name} was on a CPU", None
+    layer, text, line = "host", f"{name} was running", None
     call = int(scene.leaves.call[leader])
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
@@ -70,12 +70,12 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
         line = hot.line
         text += f", most often at {hot.text()}"
     if (states != scene.leaves.state[rows]).any():
-        text += ", or others at this work had its CPU"
+        text += ", or others at this work ran on its CPU"
     if state == State.QUEUED:
-        layer, text = "system", f"{name} was ready to run and had no CPU"
+        layer, text = "system", f"{name} was runnable but not running"
         shares = scene.occupants(claim.leaves)
         if shares:
-            text += ": " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
+            text += ": preempted by " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
     elif state == State.BLOCKED:
         wait = Wait(int(scene.wait[leader]))
         if scene.throttled[leader]:

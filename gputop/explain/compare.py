@@ -315,10 +315,13 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: 
     for name, side in (("BEFORE", before), ("AFTER", after)):
         yield from _notes_of(name, side)
     launches = next(one for one in measures if one.name == "launches")
-    if launches.before is not None and launches.after is not None and before.measures.unit is Unit.STEP:
+    if launches.before is not None and launches.after is not None and not ratio.shown:
         was, now = launches.before.usual, launches.after.usual
         if max(was, now) > _OTHER_WORK * min(was, now):
-            yield f"a step makes {now:.0f} launches instead of {was:.0f}: maybe it is other work"
+            yield (
+                f"a step makes {now:.0f} launches instead of {was:.0f}, and no copy of an "
+                "input shows that it is the same work"
+            )
 
 
 def _notes_of(name: str, side: Side) -> Iterator[str]:
@@ -331,7 +334,7 @@ def _notes_of(name: str, side: Side) -> Iterator[str]:
     if side.measures.left_out:
         yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
     if side.measures.between:
-        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind not counted"
+        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind, counted, too"
     if 0 < count < FEW:
         yield f"{name} has {_plural(count, unit)} only: a small difference is chance"
     if side.report.lost_events:

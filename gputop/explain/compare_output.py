@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.format import escape_text, fit, format_ns, format_percent
+from gputop.format import brief, escape_text, fit, format_ns, format_percent
 from gputop.lines import line_json
 
 SCHEMA = "gputop.diff/1"
@@ -150,7 +150,7 @@ def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
     widths[0] = max(min(widths[0], width - sum(widths[1:]) - 2 * len(widths[1:])), _LEAST_NAME)
     lines = []
     for row in rows:
-        cells = [fit(row[0], widths[0])]
+        cells = [fit(brief(row[0], widths[0]), widths[0])]
         # a figure is right-aligned, its range follows
         for column, cell in enumerate(row[1:], 1):
             right = column % 2 and column < len(row) - 1

@@ -55,7 +55,7 @@ _CAUSES: dict[Kind, str] = {
     Kind.INPUT: "C08 C09 C10 C11 C12 C19",
     Kind.SYNC: "C01 C02 C03 C07",
     Kind.LAUNCH: "C06 C20 C21 C22",
-    Kind.COPY: "C04 C05",
+    Kind.COPY: "C04 C05 C27",
     Kind.COMMUNICATION: "C23",
     Kind.CPU: "C13 C14 C15 C16",
     Kind.SHARED: "C25",
@@ -72,41 +72,61 @@ def diagnose(
     scene: Scene, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
 ) -> Diagnosis | None:
     """The class of what was explained; None where it is not known."""
-    span = sum(one.span_ns for one in accounts)
-    if not span:
+    once = sum(event.ns for event in outcome.events)
+    # what happened once, at the start as a rule, is neither work nor a loss of the loop
+    span = sum(one.span_ns - one.outside_ns for one in accounts) - once
+    if span <= 0:
         return None
-    idle = sum(one.proved_ns + one.estimated_ns for one in accounts) / span
+    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once, 0) / span
     agreed = all(one.agrees for one in accounts)
-    taken = _taken(scene, outcome, findings)
+    kinds = _kinds(scene, outcome, findings)
+    taken = _taken(scene, outcome, findings, kinds)
     kind = max(taken, key=lambda one: taken[one]) if taken else None
-    longest = max(one.span_ns for one in accounts)
+    longest = span / max(len(accounts), 1)
     if kind is not None and taken[kind] >= LEAST * (span if kind is Kind.UNASKED else longest):
-        level = _level(kind, findings) if agreed else Level.HINT
+        lead = kinds.index(kind) if kind in kinds else None
+        level = findings[lead].level if lead is not None else Level.STRONG
         said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
-        return Diagnosis(str(kind), TITLES[kind], level, (said,), ())
+        return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
     if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
         return None
     return _of_busy(scene, 1 - idle)
 
 
-def _taken(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> dict[Kind, float]:
+def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[Kind | None]:
+    """The class of each finding."""
+    crowded = _crowded(scene, outcome)
+    return [
+        Kind.INPUT if (one.cause, one.pid, one.tid) in crowded else CLASS_OF.get(one.cause)
+        for one in findings
+    ]
+
+
+def _taken(
+    scene: Scene, outcome: Outcome, findings: Sequence[Finding], kinds: Sequence[Kind | None]
+) -> dict[Kind, float]:
     """The time that each class takes: of findings, and of time in which nobody asked for work."""
     taken: dict[Kind, float] = {}
-    for finding in findings:
-        kind = CLASS_OF.get(finding.cause)
+    for finding, kind in zip(findings, kinds, strict=True):
         if kind is not None:
             taken[kind] = taken.get(kind, 0.0) + finding.loss.middle
     for row, cause in enumerate(CATALOGUE):
         if not cause.fault:
-            ns = float(scene.ns[outcome.cause == row].sum())
-            taken[CLASS_OF[cause.number]] = taken.get(CLASS_OF[cause.number], 0.0) + ns
+            kind = CLASS_OF[cause.number]
+            taken[kind] = taken.get(kind, 0.0) + float(scene.ns[outcome.cause == row].sum())
     return {kind: ns for kind, ns in taken.items() if ns}
 
 
-def _level(kind: Kind, findings: Sequence[Finding]) -> Level:
-    """That of the largest finding of the class; of idleness that is no fault, what it rests on."""
-    mine = [finding for finding in findings if CLASS_OF.get(finding.cause) is kind]
-    return mine[0].level if mine else Level.STRONG
+def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
+    """Findings of threads that want a CPU on which mostly their own loader's workers run."""
+    helpers = set(scene.helpers().tolist())
+    found = set()
+    for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
+        if helpers and CLASS_OF.get(finding.cause) is Kind.CPU:
+            shares = scene.occupant_shares(claim.leaves)
+            if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
+                found.add((finding.cause, finding.pid, finding.tid))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.chaintext import chain, usual_api, usual_line
+from gputop.explain.chaintext import chain, usual_api
 from gputop.explain.evidence import Column
 from gputop.explain.owners import owners
-from gputop.explain.places import hot_line, waiting_line
+from gputop.explain.places import done_once, hot_line, line_shares, waiting_line
 from gputop.explain.possible import possible
 from gputop.explain.ranges import Ints
 from gputop.explain.report import Event, Finding, Range
@@ -21,11 +21,17 @@ from gputop.explain.scene import Scene
 from gputop.explain.shortgaps import short_gaps
 from gputop.format import format_ns
 from gputop.lines import Line
+from probes.source_files import is_library
 
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
 LEAST_GAPS = 3  # fewer do not repeat
 LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
+OUTWEIGHS = (
+    3  # a gap that takes more than all others together is one, if it is this many times as long as usual
+)
+_PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
+_LINE = 0.2  # of a loss, for the line of a finding
 _MOMENTS = 3
 MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 
@@ -105,7 +111,7 @@ def _judge(
     """
     per_gap = scene.gap_ns(mine)
     gaps = np.flatnonzero(per_gap)
-    alone = _lonely(per_gap[gaps])
+    alone = _lonely(per_gap[gaps], scene.gaps.begin[gaps])
     events = []
     for gap in gaps[alone].tolist():
         if per_gap[gap] >= least.proved:
@@ -121,12 +127,24 @@ def _judge(
     return finding, claim, events, int(per_gap.sum()) - claim.ns - told
 
 
-def _lonely(ns: Ints) -> Column:
-    """Which gaps stand alone: all when there are few, else those that are far longer than usual."""
+def _lonely(ns: Ints, begin: Ints) -> Column:
+    """Which gaps stand alone: all when there are few, else those that are far longer than usual.
+
+    So is one that outweighs all the others. Several may be a loss that repeats more rarely (a checkpoint);
+    then only those before it, and far longer still, stand alone: first uses of something.
+    """
     if len(ns) < LEAST_GAPS:
         return np.ones(len(ns), np.bool_)
     far = (ns > LONELY * np.median(ns)) & (ns > LONELY_NS)
-    return far if np.count_nonzero(far) < LEAST_GAPS else np.zeros(len(ns), np.bool_)
+    top = int(np.argmax(ns))
+    far[top] |= ns[top] > max(LONELY_NS, OUTWEIGHS * np.median(ns)) and 2 * ns[top] > ns.sum()
+    if np.count_nonzero(far) < LEAST_GAPS:
+        return far
+    usual = np.sort(begin[~far])[:LEAST_GAPS]
+    late = far & (begin > usual[-1]) if len(usual) else far
+    if np.count_nonzero(late) < LEAST_GAPS:
+        return far
+    return far & ~late & (ns > OUTWEIGHS * np.median(ns[late]))
 
 
 def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:
@@ -139,14 +157,22 @@ def _event(cause: Cause, claim: Claim) -> Event:
     scene = claim.scene
     gap = int(claim.gaps[0])
     thread = int(scene.gaps.thread[gap])
+    rows = np.flatnonzero(claim.leaves)
+    hot, done = hot_line(scene, rows), done_once(scene, rows)
     return Event(
         int(scene.gaps.begin[gap]) - _start(scene),
         claim.ns,
         cause.number,
-        cause.title,
+        f"first use: {done}" if done else cause.name(claim),
         int(scene.evidence.threads.pid[thread]),
         chain(cause, claim),
+        hot.line if hot is not None and not is_library(hot.line.file) else _own(_line(cause, claim)),
     )
+
+
+def _own(line: Line | None) -> Line | None:
+    """The line, unless it is a library's."""
+    return None if line is None or is_library(line.file) else line
 
 
 def _start(scene: Scene) -> int:
@@ -162,14 +188,14 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
     return Finding(
         cause.number,
         "idle",
-        cause.title,
+        cause.name(claim),
         level,
         loss,
         int(scene.evidence.threads.pid[leader]),
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, _blamed(cause, claim)),
         chain(cause, claim),
-        _evidence(claim, per_gap),
+        (*_evidence(claim, per_gap), *_at_lines(cause, claim)),
         _ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),
@@ -224,7 +250,17 @@ def _line(cause: Cause, claim: Claim) -> Line | None:
         line = hot.line
     if cause.culprit == "waiter":
         line = waiting_line(scene, rows, scene.gaps.thread[scene.leaves.gap[rows]])
-    return line or usual_line(scene, _blamed(cause, claim))
+    shares = _lines(cause, claim)
+    return line or (shares[0][0] if shares and shares[0][1] >= _LINE else None)
+
+
+def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
+    """The lines of the calls that are blamed, with their parts of the loss, most first."""
+    scene, blamed = claim.scene, _blamed(cause, claim)
+    inside = cause.culprit == "inside"
+    cost = scene.ns[claim.leaves] if inside else scene.gap_ns(claim.leaves)[claim.gaps]
+    known = blamed >= 0
+    return line_shares(scene.evidence, scene.evidence.calls["stack"][blamed[known]], cost[known])
 
 
 def _blamed(cause: Cause, claim: Claim) -> Ints:
@@ -247,10 +283,18 @@ def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
     steps = claim.steps
     if steps is not None and steps.count:
         facts.append(
-            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of {format_ns(steps.median_ns)}, "
-            f"{format_ns(claim.ns / steps.count)} lost in each"
+            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of "
+            f"{format_ns(steps.median_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
         )
     return tuple(facts)
+
+
+def _at_lines(cause: Cause, claim: Claim) -> tuple[str, ...]:
+    """The lines among which a loss lies, where it is more than one."""
+    parts = [(line, part) for line, part in _lines(cause, claim) if part >= _PART][:_NAMED]
+    if len(parts) < 2:
+        return ()
+    return ("at " + ", ".join(f"{line.text()} {part:.0%}" for line, part in parts),)
 
 
 def _ruled_out(claim: Claim) -> tuple[str, ...]:
@@ -268,7 +312,7 @@ def _ruled_out(claim: Claim) -> tuple[str, ...]:
 
     parts = []
     if not (claim.leaves & scene.own & (state == State.QUEUED)).any():
-        parts.append(told("no CPU for this thread", scene.own & (state == State.QUEUED)))
+        parts.append(told("waiting for a CPU", scene.own & (state == State.QUEUED)))
     if not (claim.leaves & ~scene.own).any():
         parts.append(told("waiting for other threads", ~scene.own))
     if not (claim.leaves & scene.own & (state == State.BLOCKED)).any():

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.gaps import GpuTime
-from gputop.explain.ranges import Ints, Mask, covered
+from gputop.explain.pending import END_NS
+from gputop.explain.ranges import Ints, Mask, covered, expand
 from gputop.explain.workqueue import Floats, Queue
 
 FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
-NEAR_NS = 60_000  # a wait that ended this short before the proof is what proved it
+# a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it
+NEAR_NS, NEAR_SHARE = 60_000, 0.05
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
 WORST = 0.5  # a fit that is usually further off than this has learned nothing
 _ROUNDS = 12
@@ -33,12 +35,15 @@ class Learned:
     Attributes:
         ns: Of each kernel (``Queue.kind``), ns; upper bounds and guesses where it is not ``measured``.
         measured: Which are learned from waits.
-        error: The usual error of what is learned, as a share.
+        sure: The share of that time for which the program certainly waited. In the rest the GPU may have been
+            idle before it was given more, so that durations may be so much shorter.
+        error: How far what is learned is off where it can be compared, as a share of the time.
         usual_ns: What kernels take that are not known at all.
     """
 
     ns: Floats
     measured: Mask
+    sure: float
     error: float
     usual_ns: float
 
@@ -86,11 +91,13 @@ def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned |
     exact = waits.exact & (first <= waits.last)
     if np.count_nonzero(exact) < WAITS:
         return None
-    error = float(np.median(np.abs(np.log(ratio[exact]))))
+    spent = (waits.at - part.ready[first])[exact]
+    error = float(np.average(np.abs(np.log(ratio[exact])), weights=spent))
+    waited = covered(gpu.pending(device), part.ready[first][exact], waits.at[exact])
     measured = _measured(part, waits, first, kinds)
     times = np.exp(log)
     usual = float(np.median(times[measured])) if measured.any() else _FIRST_NS
-    return Learned(times, measured, error, usual)
+    return Learned(times, measured, float(waited.sum() / max(int(spent.sum()), 1)), error, usual)
 
 
 def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floats:
@@ -100,8 +107,11 @@ def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floa
     last, at = waits.last[waits.exact], waits.at[waits.exact]
     if not len(last):
         return real
+    # what is not accounted for was work of a kernel, not of the copy that was waited for behind it
+    kernels = np.flatnonzero(queue.kernel)
+    before = kernels[np.maximum(np.searchsorted(kernels, last, side="right") - 1, 0)]
     end = np.minimum(queue.ends(duration)[last], queue.limit[last])
-    real[last] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
+    real[before] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
     return real
 
 
@@ -111,26 +121,47 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     at = queue.limit[last]
     known = at < np.int64(1) << 62
     last, at = last[known], at[known]
-    exact = covered(gpu.pending(device), at - NEAR_NS, at) > 0
-    # a copy that was waited for alone says nothing about kernels
-    kernels = np.append(0, np.cumsum(queue.kernel))
-    head = np.searchsorted(queue.group, queue.group[last])
-    exact &= kernels[last + 1] > kernels[head]
+    begin, end = gpu.pending(device)
+    if not len(end):
+        return _Waits(last, at, np.zeros(len(last), np.bool_))
+    place = np.searchsorted(end, at, side="right") - 1
+    worked = np.maximum(place, 0)
+    length = end[worked] - begin[worked]
+    exact = (place >= 0) & (at - end[worked] <= np.maximum(NEAR_NS, NEAR_SHARE * length))
+    at = np.where(exact, np.minimum(end[worked] + END_NS, at), at)
+    # what was worked at is what the kernels before the copy were that was waited for; it alone says nothing
+    kernels = np.flatnonzero(queue.kernel)
+    place = np.searchsorted(kernels, last, side="right") - 1
+    own = kernels[np.maximum(place, 0)] if len(kernels) else last
+    exact &= (place >= 0) & (queue.group[own] == queue.group[last])
+    exact &= end[worked] > queue.ready[own]
+    # work that was there before the copy was given: else the copy alone was waited for
+    exact &= (own == last) | (begin[worked] < queue.ready[last])
+    last = np.where(exact, own, last)
     return _Waits(last, at, exact)
 
 
 def _compare(queue: Queue, ns: Floats, waits: _Waits) -> tuple[Floats, Ints]:
-    """(known over modelled time up to each wait, first operation of the busy stretch before it)."""
-    duration = np.where(queue.kernel, np.append(ns, _FIRST_NS)[queue.kind], queue.fixed)
-    end = queue.ends(duration)
-    # an operation that begins as soon as it is ready found its stream empty
-    fresh = np.flatnonzero(end - np.rint(duration).astype(np.int64) <= queue.ready + 64)
-    place = np.searchsorted(fresh, waits.last, side="right") - 1
-    first = fresh[np.maximum(place, 0)] if len(fresh) else np.zeros(len(waits.last), np.int64)
-    begin = queue.ready[first]
-    modelled = np.maximum(end[waits.last] - begin, 1).astype(np.float64)
-    known = np.maximum(waits.at - begin, 1).astype(np.float64)
-    return known / modelled, first
+    """(by how much the kernels must be scaled so that each wait ends when it did, from which operation on).
+
+    Of all operations of a wait's part of the queue, scaled together, the end first meets the wait's through
+    the one with the least scale: ``ready + scale * kernels + copies = at``.
+    """
+    kernels = np.where(queue.kernel, np.append(ns, _FIRST_NS)[queue.kind], 0.0)
+    work = np.append(0.0, np.cumsum(kernels))
+    moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
+    head = np.searchsorted(queue.group, queue.group[waits.last])
+    owner, row = expand(head, waits.last + 1)
+    last = waits.last[owner] + 1
+    own = work[last] - work[row]
+    left = waits.at[owner] - queue.ready[row] - (moved[last] - moved[row])
+    scale = np.where(own > 0, np.maximum(left, 1.0) / np.maximum(own, 1.0), np.inf)
+    starts = np.append(0, np.cumsum(waits.last + 1 - head))[:-1]
+    least = np.minimum.reduceat(scale, starts) if len(starts) else np.zeros(0)
+    chosen = np.flatnonzero(scale == least[owner]) if len(owner) else owner
+    first = np.zeros(len(starts), np.int64)
+    first[owner[chosen][::-1]] = row[chosen][::-1]
+    return np.where(np.isfinite(least), least, 1.0), first
 
 
 def _correct(log: Floats, queue: Queue, waits: _Waits, ratio: Floats, first: Ints) -> None:

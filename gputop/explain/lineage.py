@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.chain import DEPTH
+from gputop.explain.pytorch import by_loader
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 
@@ -27,3 +28,16 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
     linked = leaves.link >= 0
     found |= linked & reached[np.maximum(leaves.link, 0)]
     return found
+
+
+def in_loader(scene: Scene) -> Mask:
+    """Leaves to which a wait for the next batch led, by the Python code that waits: PyTorch's DataLoader."""
+    slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
+    if not len(slices) or not slices["stack"].any():
+        return scene.mask()
+    waits = [
+        stack
+        for stack in np.unique(slices["stack"]).tolist()
+        if by_loader(frozenset(frame.file for frame in stacks.frames(stack)))
+    ]
+    return any_on_the_way(scene, np.isin(slices["stack"], waits)) if waits else scene.mask()

@@ -106,6 +106,7 @@ def _event_json(event: Event) -> dict[str, Any]:
         "title": event.title,
         "pid": event.pid,
         "chain": [_link_json(link) for link in event.chain],
+        "line": line_json(event.line),
     }
 
 
@@ -163,8 +164,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
-            text = f"{format_ns(event.ns)} at {event.time_ns / 1e9:.3f} s, process {event.pid}: {event.title}"
-            lines += _wrapped(text, width, "  ")
+            lines += _wrapped(event.text(), width, "  ")
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"
 
@@ -174,7 +174,7 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
     share = (
         f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
     )
-    kind = "GPU idle" if finding.kind == "idle" else "wasted in calls"
+    kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
     lines = [*_wrapped(head, width, ""), f"   {kind}: {_loss_text(finding.loss)}{share}{per_step}"]

@@ -31,6 +31,9 @@ _INPUT = 2  # an input is preferred for where a step begins
 _PIECES, _PIECE, _LONG = 4, 24_000, 300_000  # operations that are looked at to choose
 _PAUSE = 0.05  # no single pause weighs more than this part of the time
 _CANDIDATES, _PER_COUNT, _SPREAD = 30, 3, 1.05
+_DOUBT = (
+    1.2  # long parts share much by chance: of few parts more must be explained, by this over their number
+)
 _INNER = 1.5  # an inner loop comes so many times as often
 _LAUNCHES = (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE)
 _TABLE = 8_000_000  # cells
@@ -81,6 +84,7 @@ class _Tried:
     every: bool
     score: float  # of everything
     own: float  # between the first and the last part
+    alone: bool  # nothing else lies behind most parts
     parts: int
     length: float
     usual: Ints
@@ -143,16 +147,25 @@ def _sample(sequence: Sequence, pieces: int, each: int, *, launches: bool) -> _S
 
 def _best(sample: _Sample) -> _Tried | None:
     tried = [one for one in (_try(sample, *row) for row in _candidates(sample)) if one is not None]
-    tried = [one for one in tried if one.own >= FILLS and one.score >= LEAST]
+    tried = [one for one in tried if one.own >= FILLS + _DOUBT / one.parts and one.score >= LEAST]
     if not tried:
         return None
     most = max(one.score for one in tried)
     good = [one for one in tried if one.score >= most - CLOSE]
     good = [one for one in good if not _inside(sample, one, good)]
     shortest = max(good, key=lambda one: one.parts)
-    same = [one for one in good if one.parts * _SPREAD >= shortest.parts]
-    # of all that begin as often, the step begins where the host was longest at something else
-    return max(same, key=lambda one: one.pause * (_INPUT if _sends(sample, one) else 1) + one.score)
+    # of all that begin as often, the step begins where nothing else lies between them, where most of them are
+    # whole, where the host was longest at something else, and first
+    return max(
+        (one for one in good if one.parts * _SPREAD >= shortest.parts),
+        key=lambda one: (
+            one.alone,
+            one.parts,
+            one.pause * (_INPUT if _sends(sample, one) else 1),
+            one.score,
+            -int(one.heads[0]),
+        ),
+    )
 
 
 def _sends(sample: _Sample, one: _Tried) -> bool:
@@ -204,7 +217,7 @@ def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
     groups.sort(key=lambda group: -max(row[1] for row in group))
     found: list[tuple[int, bool, Ints]] = []
     for group in groups:
-        by_pause = max(group, key=lambda row: row[2])
+        by_pause = max(group, key=lambda row: (row[2], -int(row[5][0])))
         others = sorted((row for row in group if row is not by_pause), key=lambda row: -row[1])
         found += [(row[3], row[4], row[5]) for row in [by_pause, *others[: _PER_COUNT - 1]]]
         if len(found) >= _CANDIDATES:
@@ -214,49 +227,43 @@ def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
 
 def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | None:
     kinds = len(sample.name)
-    part = np.cumsum(np.bincount(heads, minlength=len(sample))) - 1
     size = np.diff(heads, append=len(sample))
-    last = heads + size - 1
-    whole = sample.piece[heads] == sample.piece[last]
-    whole[-1] = False
-    whole[:-1] &= sample.piece[heads[1:]] == sample.piece[heads[:-1]]
+    whole = np.append(sample.piece[heads[1:]] == sample.piece[heads[:-1]], False)
     if np.count_nonzero(whole) < FEWEST - 1 or len(heads) * kinds > _TABLE:
         return None
-    spent = np.bincount(
-        np.maximum(part, 0), weights=np.where(part >= 0, sample.spent, 0), minlength=len(heads)
-    )
-    does = np.zeros((len(heads), kinds), np.bool_)
-    inside = part >= 0
-    does[part[inside], sample.symbol[inside]] = True
-    rare = np.bincount(part[inside & (sample.symbol == kinds - 1)], minlength=len(heads))[whole]
-    does, size, spent = does[whole, :-1], size[whole], spent[whole]
-    alike, holds, usual = _likeness(does, rare, size / max(size.sum(), 1) + spent / max(spent.sum(), 1))
+    part = np.repeat(np.arange(len(heads)), size)
+    inside = slice(int(heads[0]), None)
+    spent = np.bincount(part, weights=sample.spent[inside], minlength=len(heads))
+    does = np.zeros((len(heads), kinds), np.float32)
+    does[part, sample.symbol[inside]] = 1
+    rare = np.bincount(part[sample.symbol[inside] == kinds - 1], minlength=len(heads))
+    does = does[:, :-1]
+    weight = (size / size.sum() + spent / max(spent.sum(), 1)) * whole
+    usual = np.flatnonzero(weight @ does > 0.5 * weight.sum())
     if not len(usual) or not _gives(sample, usual):
         return None
-    by_size = _Weighed.of(alike, holds, size.astype(np.float64), float(len(sample)))
-    by_time = _Weighed.of(alike, holds, spent, float(sample.spent.sum()))
-    little = len(usual) >= WHOLE * (kinds - 1) and by_size.between <= BETWEEN * by_size.everything
-    (score, own), (timed, own_time) = by_size.explained(little=little), by_time.explained(little=little)
-    score, own = min(score, timed), min(own, own_time)
-    shares = np.zeros(len(heads))
-    shares[whole] = alike
+    alike, holds = likeness(does, usual, rare)
     step = (alike >= SAME) | (holds >= HOLDS)
-    if np.count_nonzero(step) < FEWEST - 1:
+    found = step & whole
+    if np.count_nonzero(found) < FEWEST - 1:
         return None
-    pause, length = float(np.median(sample.pause[heads[whole][step]])), float(np.median(size[step]))
-    return _Tried(number, every, score, own, int(np.count_nonzero(step)), length, usual, pause, heads, shares)
+    # what comes behind every step is part of it, and what comes now and then is not
+    seldom = bool(np.count_nonzero(found[:-1] & ~step[1:]) <= 0.5 * np.count_nonzero(found))
+    main = seldom and len(usual) >= WHOLE * (kinds - 1)
+    by_size = _Weighed.of(alike[whole], holds[whole], size[whole].astype(np.float64), float(len(sample)))
+    by_time = _Weighed.of(alike[whole], holds[whole], spent[whole], float(sample.spent.sum()))
+    little = main and by_size.between <= BETWEEN * by_size.everything
+    (score, own), (_timed, timed) = by_size.explained(little=little), by_time.explained(little=little)
+    pause, length = float(np.median(sample.pause[heads[found]])), float(np.median(size[found]))
+    steps = int(np.count_nonzero(found)) + bool(alike[-1] >= SAME)
+    shares = np.where(whole, alike, 0)
+    score, own = min(score, timed), min(own, timed)
+    return _Tried(number, every, score, own, seldom, steps, length, usual, pause, heads, shares)
 
 
 def _gives(sample: _Sample, usual: Ints) -> bool:
     """A loop of copies is no step of a program that launches: it moves parameters before the first."""
     return not sample.launches or bool(np.isin(sample.work[usual], _LAUNCHES).any())
-
-
-def _likeness(does: Mask, rare: Ints, weight: Floats) -> tuple[Floats, Floats, Ints]:
-    """(what each part shares with the usual, how much of the usual it holds, the usual symbols)."""
-    matrix = does.astype(np.float32)
-    usual = np.flatnonzero(weight @ matrix > 0.5 * weight.sum())
-    return (*likeness(matrix, usual, rare), usual)
 
 
 def likeness(does: npt.NDArray[np.float32], usual: Ints, rare: Ints | int = 0) -> tuple[Floats, Floats]:

@@ -46,7 +46,7 @@ class Pieces:
         begin, until: Of each, ns.
         thread: Row of the thread whose switches count.
         count: How many there are altogether, those that are not looked at included; seconds, of windows.
-        between: Steps that are not looked at because something else was between them and the next one.
+        between: Steps with something else between them and the next one, which counts.
     """
 
     unit: Unit
@@ -69,7 +69,7 @@ class Measures:
         voluntary, involuntary: Context switches of the thread that makes the steps.
         causes: The idle time that each cause took of it, ns, by the cause's number.
         left_out: Steps that were far longer than usual.
-        between: Steps with something else behind them, an evaluation or the end: they are left out, too.
+        between: Steps with something else behind them, as an evaluation, which counts.
     """
 
     unit: Unit
@@ -96,17 +96,26 @@ class Measures:
 
 
 def by_step(steps: Steps) -> Pieces:
-    """The whole steps of the loop that takes most of the time."""
+    """The steps of the loop that takes most of the time: from each to the next, whatever is between them."""
     loop = steps.main()
-    between = int(np.count_nonzero(~loop.whole[:-1]))
-    whole, length = loop.whole.copy(), loop.until - loop.begin
+    between = ~loop.whole
+    between[:-1] |= loop.begin[1:] > loop.until[:-1]
+    until = np.append(loop.begin[1:], loop.until[-1:])
+    length = until - loop.begin
     # what is seen of the first and the last one may not be all of it, and the first may hold what was before
-    usual = np.median(length)
-    whole[-1] &= length[-1] >= usual
-    whole[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
-    if whole.any():
-        loop = loop.take(whole)
-    return Pieces(Unit.STEP, loop.begin, loop.until, steps.thread, float(steps.count), between)
+    usual, seen = np.median(length), np.ones(len(length), np.bool_)
+    seen[-1] &= length[-1] >= usual
+    seen[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
+    if not seen.any():
+        seen[:] = True
+    return Pieces(
+        Unit.STEP,
+        loop.begin[seen],
+        until[seen],
+        steps.thread,
+        float(steps.count),
+        int(np.count_nonzero(between[seen])) if np.mean(between[seen]) < 0.5 else 0,
+    )
 
 
 def by_batch(scene: Scene, known: Sequence, symbol: int) -> Pieces:

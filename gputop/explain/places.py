@@ -9,6 +9,7 @@ import numpy as np
 
 from gputop.explain.chain import DEPTH, State
 from gputop.explain.evidence import Column, Evidence
+from gputop.explain.pytorch import first_use
 from gputop.explain.ranges import Ints
 from gputop.lines import Line
 from probes.source_files import is_library
@@ -16,7 +17,8 @@ from probes.source_files import is_library
 if TYPE_CHECKING:
     from gputop.explain.scene import Scene
 
-_FEW = 2  # one look may have met anything
+_MOST = 0.5  # of the time, for a line that stands for all of it
+_FEW = 2  # one sample may have met anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,29 @@ class Hot:
 
     def text(self) -> str:
         """As a link of a chain tells it."""
-        return f"{self.line.text()} ({self.looks} of {self.of} looks)"
+        return f"{self.line.text()} ({self.looks} of {self.of} samples)"
 
 
 def hot_line(scene: Scene, rows: Ints) -> Hot | None:
-    """The line at which these leaves' threads were on a CPU most often; None without enough looks."""
+    """The line at which these leaves' threads were running most often; None without enough samples."""
+    looks: dict[Line, int] = {}
+    for stack, count in sampled(scene, rows):
+        line = scene.evidence.facts.stacks.line(stack)
+        if line is not None:
+            looks[line] = looks.get(line, 0) + count
+    if not looks:
+        return None
+    # a deep stack is cut off before it comes to the program: what is known of others says more
+    line = max(looks, key=lambda one: (not is_library(one.file), looks[one], one))
+    return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
+
+
+def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
+    """(stack, how often it was met) of these leaves' threads while they were running."""
     places, threads, leaves = scene.evidence.places, scene.evidence.threads, scene.leaves
     rows = rows[(leaves.state[rows] == State.RUN) & (leaves.thread[rows] >= 0)]
     if not len(places) or not len(rows):
-        return None
+        return []
     key = scene.evidence.key(leaves.thread[rows], leaves.begin[rows])
     order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
@@ -56,21 +72,43 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
     within = leaf >= 0
     leaf = rows[np.maximum(leaf, 0)]
     within &= (leaves.thread[leaf] == thread) & (leaves.end[leaf] > time) & (leaves.begin[leaf] <= time)
-    looks: dict[Line, int] = {}
-    for number, count in zip(*np.unique(stack[within], return_counts=True), strict=True):
-        line = scene.evidence.facts.stacks.line(int(number))
+    numbers, counts = np.unique(stack[within], return_counts=True)
+    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def done_once(scene: Scene, rows: Ints) -> str:
+    """What of the things that are done once these leaves' threads did mostly (``imports modules``); or ""."""
+    stacks = scene.evidence.facts.stacks
+    times: dict[str, int] = {}
+    for stack, count in sampled(scene, rows):
+        words = first_use(frozenset(frame.file for frame in stacks.frames(stack)))
+        times[words] = times.get(words, 0) + count
+    return max(times, key=lambda words: (times[words], words), default="")
+
+
+def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
+    """A number for the line of each stack, the same for the same line; -1 where it is not known."""
+    numbers, which = np.unique(stacks, return_inverse=True)
+    known: dict[Line, int] = {}
+    of_stack = np.full(len(numbers), -1, np.int64)
+    for place, stack in enumerate(numbers.tolist()):
+        line = evidence.facts.stacks.line(stack)
         if line is not None:
-            looks[line] = looks.get(line, 0) + int(count)
-    if not looks:
-        return None
-    line = max(looks, key=lambda one: (looks[one], one))
-    return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
+            of_stack[place] = known.setdefault(line, len(known))
+    of_each: Ints = of_stack[which.reshape(-1)]
+    return of_each
 
 
 def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
     """The line where at least half of this time lies; None when none is known for so much."""
+    shares = line_shares(evidence, stacks, ns)
+    return shares[0][0] if shares and shares[0][1] >= _MOST else None
+
+
+def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line, float]]:
+    """The lines where this time lies, most first, with their parts of it; what is at none is in no part."""
     if not stacks.any():  # of ten million calls without lines none has to be sorted
-        return None
+        return []
     times: dict[Line, int] = {}
     numbers, which = np.unique(stacks, return_inverse=True)
     sums = np.bincount(which.reshape(-1), weights=ns)
@@ -78,10 +116,10 @@ def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
         line = evidence.facts.stacks.line(stack)
         if line is not None:
             times[line] = times.get(line, 0) + int(spent)
-    if not times:
-        return None
-    line = max(times, key=lambda one: (times[one], one))
-    return line if 2 * times[line] >= ns.sum() else None
+    total = max(int(ns.sum()), 1)
+    return [
+        (line, times[line] / total) for line in sorted(times, key=lambda one: (times[one], one), reverse=True)
+    ]
 
 
 def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:

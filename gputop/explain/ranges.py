@@ -69,7 +69,7 @@ def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 def shared(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> int:
-    """Nanoseconds that two lists of disjoint, ordered intervals share; fast where ``b`` is the shorter one."""
+    """Nanoseconds that two lists of disjoint, ordered intervals share, fast for a short ``b``."""
     if not len(a[0]):
         return 0
     total = np.append(0, np.cumsum(a[1] - a[0]))

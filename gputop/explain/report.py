@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputop.explain.causes.cause import Level
+from gputop.format import format_ns
 from gputop.lines import Line
 
 
@@ -53,7 +54,7 @@ class Finding:
         moments_ns: The worst moments, ns since the start of the recording.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
-        line: Where in the program the call to look at is made, or the thread that feeds the GPU waits for
+        line: Where in the program the call to look at is made, or the submitting thread waits for
             others; None when that is not known.
     """
 
@@ -87,7 +88,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A long gap that did not repeat; ``time_ns`` since the start of the recording."""
+    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was."""
 
     time_ns: int
     ns: int
@@ -95,6 +96,12 @@ class Event:
     title: str
     pid: int
     chain: tuple[Link, ...]
+    line: Line | None = None
+
+    def text(self) -> str:
+        """``1.4s at 2.031 s, process 7: first use: imports modules at train.py:12``."""
+        at = f" at {self.line.brief}" if self.line is not None else ""
+        return f"{format_ns(self.ns)} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,7 @@ class Diagnosis:
         level: How sure that is.
         evidence: Sentences with their figures.
         advice: What to change, where no finding says it.
+        lead: The place of its largest finding among the findings; None for a class that has none.
     """
 
     kind: str | None
@@ -174,6 +182,7 @@ class Diagnosis:
     level: Level
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
+    lead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

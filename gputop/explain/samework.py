@@ -63,13 +63,17 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many steps of BEFORE one step of AFTER is worth, and by what (``""`` where a step is a step)."""
+    """How many steps of BEFORE one step of AFTER is worth, and by what (``""`` where a step is a step).
+
+    ``shown``: something that both do shows it; else nothing speaks against it.
+    """
 
     times: float
     by: str
+    shown: bool = True
 
 
-SAME_STEP = Ratio(1.0, "")
+SAME_STEP, LIKELY_SAME = Ratio(1.0, ""), Ratio(1.0, "", shown=False)
 BY_BYTES, BY_LAUNCHES = "bytes copied to the device", "kernel launches"
 
 
@@ -103,8 +107,10 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
 
 def compare_work(before: Profile, after: Profile) -> Ratio:
     """How much of BEFORE's work one step of AFTER does."""
-    if _shared(before.sends, after.sends) or _shared(before.reads, after.reads):
+    if _shared(before.sends, after.sends):
         return SAME_STEP
+    if _shared(before.reads, after.reads):
+        return LIKELY_SAME
     launches = after.launches / max(before.launches, 1)
     if before.sends and after.sends:
         times = after.sent / before.sent
@@ -117,7 +123,7 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
             return Ratio(times, BY_BYTES)
         if max(times, 1 / times) >= _TIMES and _near(times, launches, _TOGETHER):
             return Ratio(times, BY_BYTES)
-        return SAME_STEP
+        return LIKELY_SAME
     return _by_kernels(before.kernels, after.kernels)
 
 
@@ -136,12 +142,12 @@ def _shared(before: tuple[Copies, ...], after: tuple[Copies, ...]) -> bool:
 def _by_kernels(before: Floats, after: Floats) -> Ratio:
     """The same kernels so many times over: each of them."""
     if len(before) != len(after) or len(before) < _KERNELS:
-        return SAME_STEP
+        return LIKELY_SAME
     times = after / np.maximum(before, 1)
     usual = float(np.median(times))
     whole = round(max(usual, 1 / max(usual, 1e-9)))
     if whole < 2 or not np.allclose(times, usual, rtol=ALIKE):
-        return SAME_STEP
+        return LIKELY_SAME
     return Ratio(float(whole) if usual > 1 else 1 / whole, BY_LAUNCHES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from gputop.explain.analysis import Analysis
 from gputop.explain.apiclass import Group, Role
 from gputop.explain.chain import State
 from gputop.explain.evidence import STINT_COLUMNS, Column, Evidence
+from gputop.explain.places import line_numbers
 from gputop.explain.ranges import Ints, Mask
 from gputop.explain.steps import Steps, find_steps
 from gputop.explain.waits import Wait
@@ -34,6 +36,7 @@ class GapFacts:
         opener_role: ``Role`` of the call that proved the GPU empty.
         read_bytes: Size of the copy to the host that the opener waited for, -1 if there was none.
         read_row: That copy's row.
+        moved_row: The copy to the device that the opener waited for, -1 if there was none.
         closer_group: ``Group`` of the call that gave it work again.
         sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
@@ -42,6 +45,7 @@ class GapFacts:
     opener_role: Column
     read_bytes: Ints
     read_row: Ints
+    moved_row: Ints
     closer_group: Column
     sent_bytes: Ints
     slack_ns: Ints
@@ -75,6 +79,7 @@ class Scene:
             steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
         )
         self._steps_of: dict[int, Steps | None] = {}
+        self._kept: dict[str, Ints] = {}
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.leaves)
         self.ns: Ints = self.leaves.ns
@@ -163,6 +168,12 @@ class Scene:
             self._steps_of[pid] = found.times() if found is not None else None
         return self._steps_of[pid]
 
+    def once(self, name: str, make: Callable[[], Ints]) -> Ints:
+        """A column that several causes ask for."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
     @property
     def cpus(self) -> int:
         """Number of CPUs of the machine; 0 when it is not known."""
@@ -185,26 +196,36 @@ class Scene:
         return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
-        """Who had the CPU while the chosen leaves waited for it: (name, share of the time), most first.
+        """Who ran while the chosen leaves waited for a CPU: (name, share of the time), most first.
 
         What is missing to 1 was nobody: the CPU was idle, or on its way.
         """
+        shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
+        return [(self._occupant(pid), share) for pid, share in shares]
+
+    def occupant_shares(self, chosen: Column) -> dict[int, float]:
+        """The same by process number; of a thread that belongs to none, by its own."""
         rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
-        slices, facts = self.evidence.slices, self.evidence.facts
+        slices = self.evidence.slices
         item = self.leaves.slice[rows]
         waits = np.zeros(len(rows), STINT_COLUMNS)
         waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
         waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
-        by_process: dict[int, int] = {}
+        by_process: dict[int, float] = {}
         if len(rows) and len(self.evidence.stints):
             for (_tid, occupant, pid), ns in match(
                 split(waits, self.evidence.moves), self.evidence.stints
             ).items():
                 key = pid if pid else occupant
-                by_process[key] = by_process.get(key, 0) + ns
-        ordered = sorted(by_process.items(), key=lambda one: -one[1])
-        return [(f"{facts.process_name(pid)} ({pid})" if pid else "idle", ns / total) for pid, ns in ordered]
+                by_process[key] = by_process.get(key, 0.0) + ns / total
+        return by_process
+
+    def _occupant(self, pid: int) -> str:
+        if not pid:
+            return "idle"
+        name = f"{self.evidence.facts.process_name(pid)} ({pid})"
+        return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
 
     def does(self, *states: State) -> Mask:
         """Leaves in one of these states."""
@@ -251,12 +272,14 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     calls = evidence.calls
     if not len(gaps):
         empty = np.zeros(0, np.int64)
-        return GapFacts(empty, empty, empty, empty, empty, empty)
+        return GapFacts(empty, empty, empty, empty, empty, empty, empty)
     opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
     roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
     roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
+    moved_row = np.where(gaps.estimated, -1, _moved(evidence, opener, roles))
     # what opens an estimated gap is the work that came to its end, not a wait
     read_row = np.where(gaps.estimated, -1, _reads(evidence, opener, roles))
+    read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
     sends = (gaps.closer >= 0) & (calls["direction"][closer] == H2D)
     groups = evidence.apis.group.take(calls["op"][closer], mode="clip")
     groups = np.where(gaps.closer >= 0, groups, Group.COLLECTIVE)
@@ -264,6 +287,7 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
         opener_role=roles,
         read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
         read_row=read_row,
+        moved_row=moved_row,
         closer_group=groups,
         sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
         slack_ns=_slack(analysis),
@@ -287,6 +311,25 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
         )
         found = np.where((found < 0) & near & copies[row], row, found)
     return found
+
+
+def _moved(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
+    """The copy to the device that each opener waited for: itself, or the call before in the same stream.
+
+    A synchronisation at another line of the program was asked for by itself.
+    """
+    calls = evidence.calls
+    copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)
+    row = np.maximum(opener - 1, 0)
+    near = (roles == Role.PROVE_STREAM) & (opener >= 1) & copies[row]
+    near &= (calls["row"][row] == calls["row"][opener]) & (calls["stream"][row] == calls["stream"][opener])
+    near &= calls["begin"][opener] - calls["end"][row] <= NEXT_NS
+    apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][opener]))
+    both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][opener[apart]]))
+    copied, waited = both[: len(apart)], both[len(apart) :]
+    near[apart] = (copied == waited) | (copied < 0) | (waited < 0)
+    moved: Ints = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, np.where(near, row, -1))
+    return moved
 
 
 def _slack(analysis: Analysis) -> Ints:

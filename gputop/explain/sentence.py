@@ -21,10 +21,13 @@ def verdict(
     """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``."""
     which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
     idleness = idle_words(which, idle, span_ns)
+    lead = diagnosis.lead if diagnosis is not None else None
+    if diagnosis is not None and diagnosis.kind is not None and lead is None:
+        said = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"
+        return f"{said}; the largest loss: {_cause(findings[0])}." if findings else f"{said}."
     if findings:
-        return f"{_class(diagnosis)}{_cause(findings[0])}. {idleness}{_of_it(findings[0])}."
-    if diagnosis is not None and diagnosis.kind is not None:
-        return f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}."
+        first = findings[lead or 0]
+        return f"{_class(diagnosis)}{_cause(first)}. {idleness}{_of_it(first)}."
     if unexplained_ns > 0.02 * span_ns:
         return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
     if idle.estimate is None and idle.upper > 0.5 * span_ns:

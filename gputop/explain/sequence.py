@@ -85,7 +85,7 @@ class Sequence:
 
 def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False) -> Sequence:
     """What these threads of one process ask for; with ``waits`` also where they wait."""
-    rows = _rows(evidence, threads)
+    rows = rows_of(evidence, threads)
     work = _work(evidence, rows)
     chosen = np.flatnonzero(work <= Work.WAIT)
     rows, work = rows[chosen], work[chosen]
@@ -105,7 +105,7 @@ def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False) -> Seque
     return Sequence(rows, begin, calls["end"][rows], symbol, since, waited, kinds)
 
 
-def _rows(evidence: Evidence, threads: Ints) -> Ints:
+def rows_of(evidence: Evidence, threads: Ints) -> Ints:
     """The rows of some threads' calls."""
     column = evidence.calls["row"]
     low, high = np.searchsorted(column, threads), np.searchsorted(column, threads, side="right")

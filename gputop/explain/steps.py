@@ -16,7 +16,7 @@ from gputop.explain.apiclass import Group, Role
 from gputop.explain.evidence import Evidence
 from gputop.explain.period import FEWEST, HOLDS, SAME, Cut, choose, heads_of, likeness
 from gputop.explain.ranges import Ints, Mask
-from gputop.explain.sequence import Sequence, Work, sequence
+from gputop.explain.sequence import Sequence, Work, rows_of, sequence
 
 _PROCESSES = 4  # that are looked at, those that give the most work first
 _THREADS = 64  # that give work in one process; more are looked at one by one only
@@ -34,7 +34,7 @@ class Steps:
         thread: Row of the thread in whose name they are: the main thread, where it has to do with them.
         begin: Of each, in order, ns: what the host does for its first operation belongs to it.
         until: When what belongs to it ends: where the next one begins, if nothing else is between.
-        whole: It is over, and held nothing but a step.
+        whole: Nothing but a step is in it.
         loop: Which loop it belongs to; loops follow each other.
         sequence: All the operations of the process.
         head, tail: The operations of each step, from ``head`` up to ``tail``.
@@ -106,14 +106,10 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
 def givers_of(evidence: Evidence, pid: int | None = None) -> Iterator[Ints]:
     """Of each process, or of one: the threads that give a GPU work. Who gives most comes first."""
     calls, threads = evidence.calls, evidence.threads
-    if not len(calls):
-        return
-    roles = evidence.role(calls)
-    gives = roles == Role.ENQUEUE
-    gives |= roles == Role.COPY_SYNC
-    per_thread = np.bincount(calls["row"][gives], minlength=len(threads.tid))
-    if pid is not None:
-        per_thread = np.where(threads.pid == pid, per_thread, 0)
+    rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
+    roles = evidence.role(calls)[rows]
+    gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    per_thread = np.bincount(calls["row"][rows][gives], minlength=len(threads.tid))
     active = np.flatnonzero(per_thread)
     processes, number = np.unique(threads.pid[active], return_inverse=True)
     per_process = np.bincount(number.reshape(-1), weights=per_thread[active])
@@ -199,11 +195,7 @@ def _typed(part: Sequence, cut: Cut) -> Loop | None:
     step = same | (holds >= HOLDS)
     if np.count_nonzero(step) < FEWEST:
         return None
-    whole = same.copy()
-    size = np.diff(bounds)
-    if step[-1] and size[-1] < np.median(size[step]):
-        whole[-1] = False
-    return heads[step], bounds[1:][step], whole[step]
+    return heads[step], bounds[1:][step], same[step]
 
 
 def _end(evidence: Evidence, known: Sequence, givers: Ints) -> int:

@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence import Evidence
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, covered
 
 FEWEST = 3  # samples; fewer are an anecdote
 SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest product
 # how old the middle of NVML's window may be when its figure is read: fresh and short, usual, old and long
 AGES_NS = (100_000_000, 350_000_000, 800_000_000)
 _USUAL = 1
+WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
+MANY = 6  # readings by which a window is found
 ROUNDED = 0.005  # NVML tells whole percents
 GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
     "graphics_active_percent",
@@ -128,3 +130,36 @@ def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
         return float(value.mean()) / 100 if len(value) else 0.0
     weight = np.diff(time, prepend=2 * time[0] - time[1])
     return float((weight * value).sum() / max(int(weight.sum()), 1)) / 100
+
+
+def misfit(
+    evidence: Evidence, index: int, low: int, high: int, busy: tuple[Ints, Ints]
+) -> tuple[float, float] | None:
+    """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
+
+    Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
+    agrees with the model best.
+
+    Args:
+        evidence: What NVML said.
+        index: NVML's number of the GPU.
+        low, high: The time that is looked at.
+        busy: When a kernel ran by the model: disjoint intervals, in order.
+    """
+    time, value = readings(evidence, index, UTILIZATION_KEY)
+    best: tuple[float, float] | None = None
+    least = np.inf
+    for window in WINDOWS_NS:
+        for lag in (0, window // 2, window):
+            end = time - lag
+            inside = (end - window >= low) & (end <= high)
+            count = int(np.count_nonzero(inside))
+            if count < MANY:
+                continue
+            end = end[inside]
+            off = value[inside] / 100 - covered(busy, end - window, end) / window
+            if float((off**2).mean()) < least:
+                least = float((off**2).mean())
+                independent = min(count, max((high - low) / window, 1.0))
+                best = float(off.mean()), ROUNDED + float(off.std()) / np.sqrt(independent)
+    return best

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gputop.simgpu import codegen
+from gputop.simgpu import codegen, codegen_math
 
 _HERE = Path(__file__).resolve().parent
 _ROOT_CACHE = Path("/var/cache/gputop")
@@ -32,6 +32,9 @@ _FLAGS = (
 _DRIVER_SOURCES = ("cu_*.c", "sg_*.c")
 _NVML_SOURCES = ("nvml_*.c", "sg_*.c")
 _NCCL_SOURCES = ("nccl_*.c", "sg_process.c")
+_BLAS_SOURCES = ("math_*.c", "blas_*.c")
+_LT_SOURCES = ("math_*.c", "blas_*.c", "lt_*.c")
+_DNN_SOURCES = ("math_*.c", "dnn_*.c")
 
 
 class SimGpuError(RuntimeError):
@@ -45,6 +48,7 @@ class _Library:
     sources: tuple[str, ...]
     major: int = 0
     versioned: bool = False
+    refusal: int = 0  # of a mathematical library: what its functions return that are not simulated
 
 
 _LIBRARIES = (
@@ -53,12 +57,18 @@ _LIBRARIES = (
     _Library("libcudart.so.13", "cudart13.txt", ("rt_*.c",), major=13, versioned=True),
     _Library("libnvidia-ml.so.1", "nvml.txt", _NVML_SOURCES),
     _Library("libnccl.so.2", "nccl.txt", _NCCL_SOURCES),
+    _Library("libcublas.so.12", "cublas12.txt", _BLAS_SOURCES, 12, versioned=True, refusal=15),
+    _Library("libcublas.so.13", "cublas13.txt", _BLAS_SOURCES, 13, versioned=True, refusal=15),
+    _Library("libcublasLt.so.12", "cublasLt12.txt", _LT_SOURCES, 12, versioned=True, refusal=15),
+    _Library("libcublasLt.so.13", "cublasLt13.txt", _LT_SOURCES, 13, versioned=True, refusal=15),
+    _Library("libcudnn.so.9", "cudnn9.txt", _DNN_SOURCES, 9, versioned=True, refusal=3000),
 )
+AUDIT = "libgputop-simgpu-audit.so"
 
 
 def symbols(name: str) -> list[str]:
-    """Returns one of the symbol lists, for instance ``cudart13.txt``."""
-    return (_HERE / "symbols" / name).read_text(encoding="utf-8").split()
+    """Returns one of the symbol lists, for instance ``cudart13.txt``, in the order of its bytes."""
+    return sorted((_HERE / "symbols" / name).read_text(encoding="utf-8").split())
 
 
 def _sources(patterns: tuple[str, ...]) -> list[Path]:
@@ -79,7 +89,7 @@ def _key(*, endbr: bool) -> str:
     """Names a build. The compiler is not part of it: what was built goes on working without one."""
     digest = hashlib.sha256(f"{_FLAGS}\0{endbr}".encode())
     files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
-    for path in sorted([*files, _HERE / "build.py", _HERE / "codegen.py"]):
+    for path in sorted([*files, _HERE / "kernel_rules.txt", _HERE / "build.py", *_HERE.glob("codegen*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -126,11 +136,38 @@ def _layout(library: _Library) -> codegen.LogLayout:
 
 
 def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool) -> None:
-    names = symbols(library.symbols)
     sources = _sources(library.sources)
     definitions = codegen.read_definitions(sources)
     generated = work / f"gen-{library.soname}"
     generated.mkdir()
+    write = _write_math if library.refusal else _write_counted
+    units = [*sources, generated / "exports.S", *write(library, generated, definitions, endbr=endbr)]
+    protection = "branch" if endbr else "none"
+    command = [compiler, *_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
+    command += [f"-DSG_REFUSAL={library.refusal}"]
+    if library.versioned:
+        script = generated / "exports.map"
+        script.write_text(codegen.version_map(library.soname, symbols(library.symbols)), encoding="utf-8")
+        command.append(f"-Wl,--version-script={script}")
+    output = work / "out" / library.soname
+    command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
+    _run([*command, "-o", str(output), *map(str, units), "-ldl"])
+    output.chmod(0o755)
+
+
+def _write_math(
+    library: _Library, generated: Path, definitions: codegen.Definitions, *, endbr: bool
+) -> list[Path]:
+    assembly = codegen_math.math_exports(symbols(library.symbols), definitions, endbr=endbr)
+    (generated / "exports.S").write_text(assembly, encoding="utf-8")
+    return []
+
+
+def _write_counted(
+    library: _Library, generated: Path, definitions: codegen.Definitions, *, endbr: bool
+) -> list[Path]:
+    """Writes what a library needs whose calls are in the log; returns further C files of it."""
+    names = symbols(library.symbols)
     layout = _layout(library)
     if library.symbols == "nvml.txt":
         assembly = codegen.nvml_exports(names, definitions, endbr=endbr)
@@ -140,20 +177,28 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
         assembly = codegen.cuda_exports(names, layout, definitions, endbr=endbr)
     (generated / "log_layout.h").write_text(codegen.layout_header(layout), encoding="utf-8")
     (generated / "exports.S").write_text(assembly, encoding="utf-8")
-    units = [*sources, generated / "exports.S"]
-    protection = "branch" if endbr else "none"
-    command = [compiler, *_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
-    if library.versioned:
-        table = codegen.driver_table(definitions.driver_calls, symbols("cuda.txt"))
-        (generated / "drv_table.h").write_text(table, encoding="utf-8")
-        script = generated / "exports.map"
-        script.write_text(codegen.version_map(library.soname, names), encoding="utf-8")
-        command.append(f"-Wl,--version-script={script}")
-    else:
-        units += _export_table(library, generated, layout, definitions)
-    output = work / "out" / library.soname
-    command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
-    _run([*command, "-o", str(output), *map(str, units), "-ldl"])
+    if not library.versioned:
+        return _export_table(library, generated, layout, definitions)
+    table = codegen.driver_table(definitions.driver_calls, symbols("cuda.txt"))
+    (generated / "drv_table.h").write_text(table, encoding="utf-8")
+    return []
+
+
+def _build_audit(compiler: str, work: Path) -> None:
+    """Builds what makes the simulated libraries win over those that a wheel finds by its RPATH."""
+    names = ",".join(f'"{library.soname}"' for library in _LIBRARIES)
+    output = work / "out" / AUDIT
+    flags = [
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-fPIC",
+        "-Wall",
+        "-fno-builtin",
+        "-fno-stack-protector",
+        "-nostdlib",
+    ]
+    _run([compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")])
     output.chmod(0o755)
 
 
@@ -165,6 +210,11 @@ def _export_table(
         return []
     text = '#include "sg_common.h"\n'
     text += codegen.export_table(symbols(library.symbols), layout, definitions)
+    if library.symbols == "cuda.txt":
+        versions = (_HERE / "symbols" / "cuda_versions.txt").read_text(encoding="utf-8").splitlines()
+        text += codegen.version_table(versions, symbols("cuda.txt"))
+        rules = (_HERE / "kernel_rules.txt").read_text(encoding="utf-8")
+        text += codegen.text_constant("sg_default_rules", rules)
     (generated / "exports.c").write_text(text, encoding="utf-8")
     return [generated / "exports.c"]
 
@@ -181,6 +231,7 @@ def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:
         (work / "out").chmod(0o755)
         for library in _LIBRARIES:
             _build_library(compiler, library, work, endbr=endbr)
+        _build_audit(compiler, work)
         try:
             (work / "out").rename(target)
         except OSError:
@@ -222,8 +273,12 @@ def nvml_path() -> Path:
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Returns a copy of an environment in which programs find the simulated libraries first."""
+    """Returns a copy of an environment in which programs find the simulated libraries first.
+
+    By LD_LIBRARY_PATH; and by LD_AUDIT, for wheels whose RPATH names NVIDIA's own.
+    """
     result = dict(base)
-    paths = [str(ensure_built()), *filter(None, [base.get("LD_LIBRARY_PATH", "")])]
-    result["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
+    directory = ensure_built()
+    for name, first in (("LD_LIBRARY_PATH", directory), ("LD_AUDIT", directory / AUDIT)):
+        result[name] = os.pathsep.join([str(first), *filter(None, [base.get(name, "")])])
     return result

@@ -264,7 +264,7 @@ def version_map(node: str, symbols: list[str]) -> str:
 
 
 def export_table(symbols: list[str], layout: LogLayout, definitions: Definitions) -> str:
-    """A C table of the exports, for cuGetProcAddress and for NVML's faults."""
+    """A C table of the exports in alphabetical order, for cuGetProcAddress and for NVML's faults."""
     lines = [f"extern void {s}(void);" for s in symbols]
     lines.append("const struct sg_export sg_exports[] = {")
     for s in symbols:
@@ -273,6 +273,36 @@ def export_table(symbols: list[str], layout: LogLayout, definitions: Definitions
     lines.append("};")
     lines.append(f"const unsigned sg_export_count = {len(symbols)};")
     return "\n".join(lines) + "\n"
+
+
+def version_table(lines: list[str], symbols: list[str]) -> str:
+    """A C table of the driver's names and the versions that each of their forms appeared in.
+
+    A line of the list is a name and its versions, as cudaTypedefs.h has them: the n-th one is the form with
+    the n-th suffix. A form that the driver does not export ends the list of its name.
+    """
+    known, rows = set(symbols), []
+    for line in sorted(lines):
+        name, *versions = line.split()
+        forms = [
+            (version, symbols.index(name + suffix))
+            for version, suffix in zip(versions, ("", "_v2", "_v3", "_v4"), strict=False)
+            if name + suffix in known
+        ]
+        cells = ", ".join(f"{{{version}, {index}}}" for version, index in forms)
+        rows.append(f'  {{"{name}", {len(forms)}, {{{cells}}}}},')
+    table = "\n".join(["const struct sg_versions sg_versions[] = {", *rows, "};"])
+    return f"{table}\nconst unsigned sg_version_count = {len(rows)};\n"
+
+
+def text_constant(name: str, text: str) -> str:
+    """A C file with a text in it."""
+    lines = text.replace("\\", "\\\\").replace('"', '\\"').splitlines()
+    return (
+        f"extern const char {name}[];\nconst char {name}[] =\n"
+        + "".join(f'  "{x}\\n"\n' for x in lines)
+        + ";\n"
+    )
 
 
 def driver_table(calls: frozenset[str], driver_symbols: list[str]) -> str:

@@ -85,26 +85,37 @@ void acc_staging(uint64_t ns) {
   pthread_mutex_unlock(&sg_mu);
 }
 
-void acc_running(const struct stream *s, uint64_t start, uint64_t end) {
-  uint64_t now = sg_now(), oldest = now - (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+static void running(const struct stream *s, uint64_t now, uint64_t start, uint64_t end) {
+  uint64_t oldest = now - STATE_PAST_NS;
   cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
   cover_add(&kernels[s->dev], s->dev, now, start < oldest ? oldest : start, end, st_busy);
   st_tail(s->dev, now, end);
 }
 
-void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end) {
+void acc_running(const struct stream *s, uint64_t start, uint64_t end) { running(s, sg_now(), start, end); }
+
+/* Slowed by others who have their turn, it uses as much altogether as in the time that it would have lasted. */
+static struct sg_use slowed(struct sg_use u, uint64_t alone, uint64_t lasts) {
+  double share = (double)alone / (double)lasts;
+  return (struct sg_use){(uint16_t)(u.sm * share), (uint16_t)(u.occupancy * share), (uint16_t)(u.tensor * share),
+                         (uint16_t)(u.dram * share)};
+}
+
+void acc_add(const struct stream *s, const struct op *op, uint64_t alone, uint64_t start, uint64_t end) {
   static const uint32_t field[K_COUNT] = {[K_H2D] = LOG_BYTES_H2D, [K_D2H] = LOG_BYTES_D2H, [K_D2D] = LOG_BYTES_D2D};
   enum kind kind = op->kind;
+  uint64_t now = sg_now();
   if (field[kind] == 0) {
-    acc_running(s, start, end);
+    running(s, now, start, end);
   } else {
-    uint64_t now = sg_now();
     cover_add(&any_work[s->dev], s->dev, now, start, end, NULL);
     st_tail(s->dev, now, end);
     bytes_moved[kind] += op->bytes;
     sg_log_number(field[kind], bytes_moved[kind]);
     st_pcie(s->dev, kind == K_H2D ? op->bytes : 0, kind == K_D2H ? op->bytes : 0);
   }
+  if (kind != K_H2D && kind != K_D2H) /* the bus takes little of the memory's bandwidth */
+    st_use(s->dev, now, start, end, end - start > alone ? slowed(op->use, alone, end - start) : op->use);
   write_log();
   trace_op(s, kind, op->entered, start, end);
 }

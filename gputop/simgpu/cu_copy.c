@@ -4,51 +4,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOVE_LIMIT 65536
 #define BOUNCE (1u << 20)
 
 size_t region_bytes(const struct region *r) { return r->width * r->height * r->depth; }
 
-static size_t extent(const struct region *r, size_t pitch, size_t slice) {
-  return (r->depth - 1) * slice + (r->height - 1) * pitch + r->width;
-}
-
-/* Large device allocations have no memory behind them: a copy then only costs what it would. */
-static void move_row(char *dst, const char *src, size_t n, int to, int from) {
+/* What a CPU spends on the data of a large copy, which is not kept. */
+static void work_on(char *dst, const char *src, size_t n) {
   static __thread char *bounce;
-  if (to && from) {
-    memmove(dst, src, n);
-    return;
-  }
+  if (dst != NULL) memset(dst, 0, n);
+  if (src == NULL) return;
   if (bounce == NULL) bounce = malloc(BOUNCE);
-  if (bounce == NULL) return;
-  for (size_t done = 0; done < n; done += BOUNCE) {
-    size_t part = n - done < BOUNCE ? n - done : BOUNCE;
-    if (from)
-      memcpy(bounce, src + done, part);
-    else if (to)
-      memset(dst + done, 0, part);
+  for (size_t done = 0; bounce != NULL && done < n; done += BOUNCE)
+    memcpy(bounce, src + done, n - done < BOUNCE ? n - done : BOUNCE);
+}
+
+static void within_device(char *dst, const char *src, size_t n) {
+  char *between = malloc(n);
+  if (between != NULL && data_read(between, src, n))
+    data_write(dst, between, n);
+  else
+    data_forget(dst, n);
+  free(between);
+}
+
+static void move_row(char *dst, const char *src, size_t n, int small, int by_cpu) {
+  int to_device = mem_holds_no_data(dst), from_device = mem_holds_no_data(src);
+  if (!to_device && !from_device) {
+    if (small || by_cpu) memmove(dst, src, n);
+  } else if (small) {
+    if (to_device && from_device) within_device(dst, src, n);
+    else if (to_device) data_write(dst, src, n);
+    else data_read(dst, src, n);
+  } else {
+    if (to_device) data_forget(dst, n);
+    if (by_cpu) work_on(to_device ? NULL : dst, from_device ? NULL : src, n);
   }
 }
 
-void copy_move(const struct region *r) {
-  int to = !mem_is_device(r->dst) || mem_is_backed(r->dst, extent(r, r->dst_pitch, r->dst_slice));
-  int from = !mem_is_device(r->src) || mem_is_backed(r->src, extent(r, r->src_pitch, r->src_slice));
+static void fill_row(char *dst, unsigned value, unsigned width, size_t bytes, int small) {
+  char *row = small ? malloc(bytes) : NULL;
+  int device = mem_holds_no_data(dst);
+  if (row == NULL && device) data_forget(dst, bytes);
+  if (row == NULL) return;
+  for (size_t x = 0; x < bytes; x += width) memcpy(row + x, &value, width);
+  if (device)
+    data_write(dst, row, bytes);
+  else
+    memcpy(dst, row, bytes);
+  free(row);
+}
+
+/* Moves the data of a copy if it is small; of a large one the CPU that copies has its work, a device's engine none. */
+void copy_move(const struct region *r, int by_cpu) {
+  int small = region_bytes(r) <= cfg.data_limit;
   if (region_bytes(r) == 0) return;
-  for (size_t z = 0; z < r->depth; z++) {
+  for (size_t y = 0; r->unit > 0 && y < r->height; y++)
+    fill_row(r->dst + y * r->dst_pitch, r->value, r->unit, r->width, small);
+  for (size_t z = 0; r->unit == 0 && z < r->depth; z++) {
     if (r->dst_pitch == r->width && r->src_pitch == r->width) {
-      move_row(r->dst + z * r->dst_slice, r->src + z * r->src_slice, r->width * r->height, to, from);
+      move_row(r->dst + z * r->dst_slice, r->src + z * r->src_slice, r->width * r->height, small, by_cpu);
       continue;
     }
     for (size_t y = 0; y < r->height; y++)
       move_row(r->dst + z * r->dst_slice + y * r->dst_pitch, r->src + z * r->src_slice + y * r->src_pitch, r->width,
-               to, from);
+               small, by_cpu);
   }
-}
-
-/* A device moves data without the CPU: only what costs little is really moved. */
-static void move_by_device(const struct region *r) {
-  if (cfg.all_data || region_bytes(r) <= MOVE_LIMIT) copy_move(r);
 }
 
 static int direction_of(const struct region *r, int asked, enum kind *kind) {
@@ -88,7 +108,8 @@ static int stage(struct stream *s, struct op op, unsigned how) {
   q_wait_stream(s, how);
   begun = sg_now();
   cpu = thread_cpu();
-  copy_move(&op.region);
+  copy_move(&op.region, 1);
+  op.region = (struct region){0};
   acc_staging(thread_cpu() - cpu);
   spent = sg_now() - begun;
   op.duration = op.duration > spent ? op.duration - spent : 1500;
@@ -107,6 +128,7 @@ int copy_run(struct region r, int asked, void *handle, int async) {
   err = direction_of(&r, asked, &kind);
   if (err != OK) return err;
   struct op op = {.type = OP_WORK, .kind = kind, .bytes = bytes, .duration = duration_of(kind, bytes), .region = r};
+  if (kind == K_D2D) op.use = use_of_copy;
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
     err = async ? capture_add(s, op) : E_CAPTURE;
@@ -118,22 +140,19 @@ int copy_run(struct region r, int asked, void *handle, int async) {
              (kind == K_D2H && !mem_is_pinned(r.dst) && !mem_is_device(r.dst));
   if (kind == K_HOST) {
     q_wait_stream(s, how);
-    copy_move(&r);
+    copy_move(&r, 1);
     return OK;
   }
   if (kind == K_H2D && pageable) return stage(s, op, how);
-  put(s, op);
-  if (kind == K_D2D) {
-    move_by_device(&r);
-    return OK;
-  }
   if (kind == K_D2H && pageable) {
+    op.region = (struct region){0};
+    put(s, op);
     if (!async || !cfg.d2h_in_sync) q_wait_stream(s, how);
-    copy_move(&r);
+    copy_move(&r, 1);
     return OK;
   }
-  move_by_device(&r);
-  return async ? OK : q_wait_stream(s, how);
+  put(s, op); /* the device moves its data when its turn comes */
+  return async || kind == K_D2D ? OK : q_wait_stream(s, how);
 }
 
 static struct region flat(void *dst, const void *src, size_t n) {
@@ -243,6 +262,9 @@ static int fill(char *dst, size_t pitch, unsigned value, unsigned width, size_t 
   if (err != OK || bytes == 0) return err;
   if (dst == NULL || (!mem_is_device(dst) && !mem_is_pinned(dst))) return E_VALUE;
   struct op op = {.type = OP_WORK, .kind = K_SET, .bytes = bytes, .duration = duration_of(K_SET, bytes)};
+  op.use = use_of_fill;
+  op.region = (struct region){.dst = dst, .width = n * width, .height = rows, .depth = 1, .dst_pitch = pitch,
+                              .value = value, .unit = width};
   if (s->capture != NULL) {
     pthread_mutex_lock(&sg_mu);
     err = capture_add(s, op);
@@ -250,10 +272,6 @@ static int fill(char *dst, size_t pitch, unsigned value, unsigned width, size_t 
     return err;
   }
   put(s, op);
-  if (bytes > MOVE_LIMIT && !cfg.all_data) return OK;
-  for (size_t y = 0; y < rows; y++)
-    if (mem_is_backed(dst + y * pitch, n * width) || mem_is_pinned(dst))
-      for (size_t x = 0; x < n; x++) memcpy(dst + y * pitch + x * width, &value, width);
   return OK;
 }
 

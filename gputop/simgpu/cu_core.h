@@ -3,8 +3,9 @@
 #define CU_CORE_H
 
 #include "log_layout.h"
+#include "sg_state.h" /* first, for what it defines before any other header */
+
 #include "sg_private.h"
-#include "sg_state.h"
 
 #include <pthread.h>
 
@@ -40,10 +41,11 @@ enum kind { K_KERNEL, K_H2D, K_D2H, K_D2D, K_SET, K_HOST, K_COMM, K_COMM_WAIT, K
 
 struct graph;
 
-struct region { /* a copy of depth x height rows */
+struct region { /* a copy of depth x height rows, or a fill with units of so many bytes */
   char *dst;
   const char *src;
   size_t width, height, depth, dst_pitch, src_pitch, dst_slice, src_slice;
+  unsigned value, unit;
 };
 
 /* One thing a stream has to do; also a node of a graph. */
@@ -51,6 +53,7 @@ struct op {
   enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST, OP_JOINT } type;
   enum kind kind;
   uint64_t duration, bytes, version;
+  struct sg_use use; /* by a kernel of that duration */
   uint64_t entered, queued, seq; /* when its call began, when it was queued, in which order */
   struct sg_joint *joint;
   struct event *event;
@@ -103,6 +106,7 @@ struct graph {
   size_t nodes, edge_count, edge_room;
   struct edge *edges;
   uint64_t id, length; /* of the longest path; known when it is made executable */
+  struct sg_use use;   /* over that length */
 };
 
 struct context {
@@ -120,18 +124,27 @@ struct device {
   int context_made;
 };
 
+struct rule { /* for the durations of kernels by their names */
+  char *part;
+  uint64_t fixed_ns, wave_ns;
+  const struct sg_use *use;
+};
+
 struct function {
-  uint32_t live;
-  char name[256];
-  uint64_t first_ns;
+  const char *name;
+  uint64_t first_ns; /* of its first launch */
+  int declares;      /* its first argument is how long it lasts */
+  const struct rule *rule; /* NULL: none fits */
+  int spins;         /* its first argument is for how many cycles */
   int launched;
+  struct function *next;
 };
 
 struct config {
   int devices, visible[SG_MAX_DEVICES];
-  uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, backed, first_ms;
+  uint64_t memory, kernel_ns, launch_ns, latency_ns, init_ms, malloc_ns, free_ns, data_limit, first_ms;
   uint64_t host_alloc_ns, instantiate_ns, module_ns;
-  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, read_argument, all_data, may_throttle;
+  int launch_set, latency_set, first_set, instantiate_set, d2h_in_sync, may_throttle;
   unsigned sync_default;
   double pcie, device_memory;
 };
@@ -142,6 +155,8 @@ extern pthread_mutex_t sg_mu;
 extern __thread unsigned char sg_ptds __attribute__((tls_model("initial-exec")));
 extern const struct sg_export sg_exports[];
 extern const unsigned sg_export_count;
+extern const struct sg_versions sg_versions[];
+extern const unsigned sg_version_count;
 
 /* cu_init.c */
 int cu_enter(void);          /* an error, or 0 when the driver is initialised */
@@ -155,11 +170,12 @@ void st_set_memory(int dev, uint64_t bytes);
 unsigned st_sharers(int dev, uint64_t now);
 void st_tail(int dev, uint64_t now, uint64_t end);
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end);
+void st_use(int dev, uint64_t now, uint64_t start, uint64_t end, struct sg_use use);
 void st_pcie(int dev, uint64_t to_device, uint64_t from_device);
 void st_nvlink(int dev, uint64_t sent, uint64_t received);
 
 /* cu_account.c: with sg_mu held */
-void acc_add(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
+void acc_add(const struct stream *s, const struct op *op, uint64_t alone, uint64_t start, uint64_t end);
 void acc_running(const struct stream *s, uint64_t start, uint64_t end); /* no end known yet: busy so far */
 
 void acc_staging(uint64_t ns); /* without it */
@@ -199,19 +215,41 @@ size_t stream_count(void);
 int event_get(void *handle, struct event **out);
 
 /* cu_memory.c */
+enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
+struct range {
+  uint64_t start, size;
+  int dev, flags;
+};
+int mem_find(const void *p, struct range *out); /* 1: of the device, 2: pinned, 0: neither */
 int mem_is_device(const void *p);
-int mem_is_backed(const void *p, size_t n);
+int mem_holds_no_data(const void *p); /* device memory that only cu_data.c may look at */
 int mem_is_pinned(const void *p);
 int mem_account(int dev, int64_t bytes);
+int mem_variable(void **out, size_t size);
+
+/* cu_data.c */
+void data_kernel(void); /* one is queued */
+void data_write(void *to, const void *from, size_t n);
+void data_forget(const void *at, size_t n);
+int data_read(void *to, const void *from, size_t n); /* 0: nothing is known of it, all is zero */
 
 /* cu_copy.c */
 int copy_run(struct region r, int direction, void *stream_handle, int async);
-void copy_move(const struct region *r);
+void copy_move(const struct region *r, int by_cpu);
 size_t region_bytes(const struct region *r);
 
+/* cu_module.c */
+struct function *function_get(void *handle); /* NULL when it is none */
+
+/* cu_rules.c */
+const struct rule *rule_for(const char *name); /* with sg_mu held */
+extern const struct sg_use use_of_declared, use_of_fill, use_of_collective, use_of_copy;
+void rule_apply(const struct rule *rule, uint64_t blocks, uint64_t threads, struct op *op);
+
 /* cu_launch.c */
-uint64_t kernel_duration(void **arguments);
+void kernel_work(const struct function *f, uint64_t blocks, uint64_t threads, void **arguments, struct op *op);
 void cu_next_launch(struct sg_joint *joint);
+void cu_next_work(const struct sg_work *work);
 void cu_launch_cost(uint64_t entered);
 int impl_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, void *stream, void **arguments, void **extra);

@@ -1,4 +1,4 @@
-/* Names: errors, cuGetProcAddress, the private table for the simulated runtime; device facts. */
+/* Names of errors, the private table for the simulated runtime; device facts. */
 #include "cu_core.h"
 
 #include <stdio.h>
@@ -39,41 +39,6 @@ SG(cuGetErrorName)(int code, const char **out) {
   return E_VALUE;
 }
 
-static const struct sg_export *export_named(const char *name) {
-  for (unsigned i = 0; i < sg_export_count; i++)
-    if (strcmp(sg_exports[i].name, name) == 0) return &sg_exports[i];
-  return NULL;
-}
-
-/* The newest simulated version of a name; flag 2 asks for the per-thread variant. */
-static void *resolve(const char *name, uint64_t flags) {
-  static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
-  const struct sg_export *best = NULL, *variant;
-  char full[160];
-  for (int i = 0; i < 4; i++) {
-    snprintf(full, sizeof full, "%s%s", name, suffixes[i]);
-    const struct sg_export *e = export_named(full);
-    if (e != NULL && (best == NULL || (e->simulated && !best->simulated))) best = e;
-  }
-  if (best == NULL) return NULL;
-  for (int i = 0; i < 2 && (flags & 2); i++) {
-    snprintf(full, sizeof full, "%s%s", best->name, i ? "_ptds" : "_ptsz");
-    if ((variant = export_named(full)) != NULL) best = variant;
-  }
-  return (void *)best->function;
-}
-
-SG(cuGetProcAddress_v2)(const char *name, void **out, int version, uint64_t flags, int *status) {
-  (void)version;
-  if (name == NULL || out == NULL) return E_VALUE;
-  *out = resolve(name, flags);
-  if (status != NULL) *status = *out == NULL ? 1 : 0;
-  return *out == NULL ? E_NOT_FOUND : OK;
-}
-SG(cuGetProcAddress)(const char *name, void **out, int version, uint64_t flags) {
-  return impl_cuGetProcAddress_v2(name, out, version, flags, NULL);
-}
-
 static uint64_t *cell(void) { return sg_cell; }
 
 static void poll_joints(void) {
@@ -82,8 +47,23 @@ static void poll_joints(void) {
   pthread_mutex_unlock(&sg_mu);
 }
 
+static void read_memory(void *to, const void *from, size_t n) {
+  if (mem_holds_no_data(from))
+    data_read(to, from, n);
+  else
+    memcpy(to, from, n);
+}
+
+static void write_memory(void *to, const void *from, size_t n) {
+  if (mem_holds_no_data(to))
+    data_write(to, from, n);
+  else
+    memcpy(to, from, n);
+}
+
 static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell,
-                                                impl_cuLaunchKernel,       cu_next_launch, poll_joints};
+                                                impl_cuLaunchKernel,       cu_next_launch, poll_joints,
+                                                cu_next_work,              read_memory,    write_memory};
 
 SG(cuGetExportTable)(const void **out, const void *id) {
   if (out == NULL || id == NULL) return E_VALUE;

@@ -97,6 +97,21 @@ static int measure(struct graph *g) {
   return changed ? E_VALUE : err;
 }
 
+static void add_use(double sum[4], struct sg_use u, double ns) {
+  sum[0] += u.sm * ns, sum[1] += u.occupancy * ns, sum[2] += u.tensor * ns, sum[3] += u.dram * ns;
+}
+
+static uint16_t mean(double sum, uint64_t ns) { return sum < 1000.0 * (double)ns ? (uint16_t)(sum / (double)ns) : 1000; }
+
+/* What all nodes use, over the length of the whole. */
+static struct sg_use use_of(const struct graph *g) {
+  double sum[4] = {0};
+  if (g->length == 0) return (struct sg_use){0};
+  for (const struct op *op = g->first; op != NULL; op = op->next) add_use(sum, op->use, (double)op->duration);
+  return (struct sg_use){mean(sum[0], g->length), mean(sum[1], g->length), mean(sum[2], g->length),
+                         mean(sum[3], g->length)};
+}
+
 SG(cuGraphCreate)(void **out, unsigned flags) {
   int err = cu_enter();
   (void)flags;
@@ -117,6 +132,7 @@ static int instantiate(void **out, void *handle) {
   for (struct op *op = g->first; err == OK && op != NULL; op = op->next) err = graph_add(exec, *op);
   for (size_t i = 0; err == OK && i < g->edge_count; i++) err = graph_depend(exec, g->edges[i].from, g->edges[i].to);
   if (err == OK) err = measure(exec);
+  if (err == OK) exec->use = use_of(exec);
   if (err != OK && exec != NULL) {
     graph_empty(exec);
     exec->live = 0;
@@ -166,13 +182,13 @@ SG(cuGraphLaunch)(void *handle, void *stream) {
   cu_launch_cost(sg_entered);
   pthread_mutex_lock(&sg_mu);
   if (plain(g)) {
-    if (g->length > 0) q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length});
+    for (struct op *op = g->first; op != NULL; op = op->next)
+      if (op->region.dst != NULL) copy_move(&op->region, 0);
+    if (g->length > 0) q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length, .use = g->use});
   } else {
     put_nodes(s, g);
   }
   pthread_mutex_unlock(&sg_mu);
-  for (struct op *op = g->first; op != NULL; op = op->next)
-    if (op->region.dst != NULL && op->bytes <= 65536) copy_move(&op->region);
   return OK;
 }
 
@@ -219,9 +235,14 @@ static int add_node(void **node, void *handle, struct op *const *deps, size_t n,
 
 SG_ALIAS(cuGraphAddKernelNode, cuGraphAddKernelNode_v2)
 SG(cuGraphAddKernelNode_v2)(void **node, void *handle, struct op **deps, size_t n, const struct kernel_node *p) {
-  if (p == NULL || p->function == NULL) return E_VALUE;
-  uint64_t lasts = kernel_duration(p->arguments);
-  return add_node(node, handle, deps, n, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = lasts});
+  const struct function *f = p == NULL ? NULL : function_get(p->function);
+  if (f == NULL) return E_VALUE;
+  uint64_t blocks = (uint64_t)p->grid[0] * p->grid[1] * p->grid[2];
+  uint64_t threads = (uint64_t)p->block[0] * p->block[1] * p->block[2];
+  if (blocks == 0 || threads == 0 || threads > 1024) return E_VALUE;
+  struct op op = {.type = OP_WORK, .kind = K_KERNEL};
+  kernel_work(f, blocks, threads, p->arguments, &op);
+  return add_node(node, handle, deps, n, op);
 }
 SG(cuGraphAddEmptyNode)(void **node, void *handle, struct op **deps, size_t n) {
   return add_node(node, handle, deps, n, (struct op){.type = OP_WORK, .kind = K_HOST});

@@ -57,9 +57,7 @@ void cfg_read(void) {
   cfg.instantiate_ns = read_set("SIMGPU_GRAPH_INSTANTIATE_NS", &cfg.instantiate_set);
   cfg.module_ns = sg_env_u64("SIMGPU_MODULE_LOAD_NS", 100000);
   cfg.may_throttle = getenv("SIMGPU_NVML_FAULT") != NULL || getenv("SIMGPU_NVML_FAULT_FILE") != NULL;
-  cfg.backed = sg_env_u64("SIMGPU_BACKED_MIB", 1024) << 20;
-  cfg.read_argument = sg_env_u64("SIMGPU_KERNEL_ARG", 1) != 0;
-  cfg.all_data = sg_env_u64("SIMGPU_PINNED_DATA", 0) != 0;
+  cfg.data_limit = sg_env_u64("SIMGPU_DATA_KIB", 64) << 10;
   cfg.sync_default = sync != NULL && strcmp(sync, "block") == 0 ? SCHED_BLOCK : SCHED_SPIN;
   cfg.d2h_in_sync = d2h != NULL && strcmp(d2h, "sync") == 0;
   cfg.pcie = read_rate("SIMGPU_PCIE_GBPS", 12);
@@ -243,6 +241,15 @@ SG(cuCtxDestroy_v2)(struct context *c) {
 }
 
 SG(cuCtxGetDevice)(int *dev) { return cu_enter_context(dev); }
+SG(cuCtxGetDevice_v2)(int *dev, struct context *c) {
+  int err = cu_enter();
+  if (err != OK) return err;
+  if (dev == NULL) return E_VALUE;
+  if (c == NULL) return cu_enter_context(dev);
+  if (!context_ok(c)) return E_CONTEXT;
+  *dev = c->dev;
+  return OK;
+}
 
 SG(cuCtxGetFlags)(unsigned *flags) {
   int dev, err = cu_enter_context(&dev);

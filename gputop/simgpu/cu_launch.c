@@ -1,114 +1,12 @@
-/* Modules, functions and kernel launches. */
+/* Kernel launches: how long each lasts, and what it costs the caller. */
 #include "cu_core.h"
+#include "sg_fault.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MAX_FUNCTIONS 65536
 #define LONGEST_KERNEL (60 * NS_PER_S)
-#define FUNCTION_LIVE 0x46554e43u
-
-static struct function *pool;
-static size_t used;
-
-/* Kernels of one name are one function; the first launch of it loads its code. */
-static struct function *function_named(const char *name) {
-  struct function *f = NULL;
-  size_t i;
-  uint32_t hash = 2166136261u;
-  for (const char *c = name; *c != '\0'; c++) hash = (hash ^ (uint8_t)*c) * 16777619u;
-  pthread_mutex_lock(&sg_mu);
-  if (pool == NULL) {
-    pool = mmap(NULL, MAX_FUNCTIONS * sizeof *pool, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pool == MAP_FAILED) abort();
-  }
-  for (i = 0; i < used && strncmp(pool[i].name, name, sizeof pool[i].name - 1) != 0; i++) {}
-  if (i < used) {
-    f = &pool[i];
-  } else if (used < MAX_FUNCTIONS) {
-    f = &pool[used++];
-    f->live = FUNCTION_LIVE;
-    snprintf(f->name, sizeof f->name, "%s", name);
-    f->first_ns = cfg.first_set ? cfg.first_ms * NS_PER_MS : 2 * NS_PER_MS + hash % (23 * NS_PER_MS);
-  }
-  pthread_mutex_unlock(&sg_mu);
-  return f;
-}
-
-static struct function *function_get(void *handle) {
-  uintptr_t h = (uintptr_t)handle;
-  if (pool == NULL || h < (uintptr_t)pool || h >= (uintptr_t)(pool + used)) return NULL;
-  return (h - (uintptr_t)pool) % sizeof *pool == 0 ? handle : NULL;
-}
-
-SG_ALIAS(cuModuleLoadDataEx, cuModuleLoadData)
-SG_ALIAS(cuModuleLoadFatBinary, cuModuleLoadData)
-SG_ALIAS(cuModuleLoad, cuModuleLoadData)
-SG_ALIAS(cuLibraryLoadData, cuModuleLoadData)
-SG_ALIAS(cuLibraryLoadFromFile, cuModuleLoadData)
-SG(cuModuleLoadData)(void **module, const void *image) {
-  static uint64_t modules;
-  int dev, err = cu_enter_context(&dev);
-  if (err != OK) return err;
-  if (module == NULL || image == NULL) return E_VALUE;
-  sg_spin_until(sg_now() + cfg.module_ns);
-  *module = (void *)(uintptr_t)(0x6d000000ull + 16 * __atomic_add_fetch(&modules, 1, __ATOMIC_RELAXED));
-  return OK;
-}
-
-SG_ALIAS(cuLibraryUnload, cuModuleUnload)
-SG(cuModuleUnload)(void *module) { return module == NULL ? E_HANDLE : OK; }
-
-SG_ALIAS(cuLibraryGetKernel, cuModuleGetFunction)
-SG(cuModuleGetFunction)(void **out, void *module, const char *name) {
-  if (out == NULL || name == NULL) return E_VALUE;
-  if (module == NULL) return E_HANDLE;
-  *out = function_named(name);
-  return *out == NULL ? E_MEMORY : OK;
-}
-
-SG(cuKernelGetFunction)(void **out, void *kernel) {
-  *out = kernel;
-  return function_get(kernel) == NULL ? E_HANDLE : OK;
-}
-
-SG(cuLibraryGetModule)(void **out, void *library) {
-  *out = library;
-  return OK;
-}
-
-SG_ALIAS(cuKernelGetName, cuFuncGetName)
-SG(cuFuncGetName)(const char **name, void *handle) {
-  struct function *f = function_get(handle);
-  if (f == NULL || name == NULL) return E_HANDLE;
-  *name = f->name;
-  return OK;
-}
-
-SG(cuFuncGetAttribute)(int *value, int attribute, void *handle) {
-  static const int values[] = {1024, 0, 0, 0, 32, 90, 90, 0, 232448, -1};
-  if (value == NULL || attribute < 0) return E_VALUE;
-  if (function_get(handle) == NULL) return E_HANDLE;
-  *value = attribute < 10 ? values[attribute] : 0;
-  return OK;
-}
-SG(cuKernelGetAttribute)(int *value, int attribute, void *handle, int dev) {
-  (void)dev;
-  return impl_cuFuncGetAttribute(value, attribute, handle);
-}
-SG_ALIAS(cuFuncSetCacheConfig, cuFuncSetAttribute)
-SG_ALIAS(cuFuncSetSharedMemConfig, cuFuncSetAttribute)
-SG_ALIAS(cuKernelSetCacheConfig, cuFuncSetAttribute)
-SG(cuFuncSetAttribute)(void *handle) { return function_get(handle) == NULL ? E_HANDLE : OK; }
-SG(cuKernelSetAttribute)(int attribute, int value, void *handle) {
-  (void)attribute, (void)value;
-  return function_get(handle) == NULL ? E_HANDLE : OK;
-}
 
 static int on_own_stack(const void *p) {
   static __thread uintptr_t top;
@@ -136,17 +34,30 @@ static int read_word(const void *p, uint64_t *value) {
   return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 8;
 }
 
-/* The duration a workload asks for stands in the kernel's first argument. */
-uint64_t kernel_duration(void **arguments) {
+/* The duration that a workload asks for in the first argument, or 0. */
+static uint64_t asked_duration(void **arguments) {
   uint64_t pointer, value;
-  if (!cfg.read_argument || arguments == NULL || !read_word(arguments, &pointer)) return cfg.kernel_ns;
-  if (pointer < 4096 || !read_word((const void *)pointer, &value)) return cfg.kernel_ns;
-  return value != 0 && value <= LONGEST_KERNEL ? value : cfg.kernel_ns;
+  if (arguments == NULL || !read_word(arguments, &pointer)) return 0;
+  if (pointer < 4096 || !read_word((const void *)pointer, &value)) return 0;
+  return value <= LONGEST_KERNEL ? value : 0;
+}
+
+/* Duration and use: what a kernel declares itself, what a rule says of it, or the same for all others. */
+void kernel_work(const struct function *f, uint64_t blocks, uint64_t threads, void **arguments, struct op *op) {
+  uint64_t asked = f->declares || f->spins ? asked_duration(arguments) : 0;
+  op->duration = cfg.kernel_ns;
+  op->use = use_of_declared;
+  if (f->rule != NULL) rule_apply(f->rule, blocks, threads, op);
+  if (asked != 0) op->duration = f->spins ? (uint64_t)((double)asked * 1e3 / BUSY_MHZ) : asked;
 }
 
 static __thread struct sg_joint *next_joint;
 
 void cu_next_launch(struct sg_joint *joint) { next_joint = joint; }
+
+static __thread struct sg_work next_work; /* duration 0: none */
+
+void cu_next_work(const struct sg_work *work) { next_work = work == NULL ? (struct sg_work){0} : *work; }
 
 /* The CPU time of a launch. */
 void cu_launch_cost(uint64_t entered) {
@@ -156,16 +67,24 @@ void cu_launch_cost(uint64_t entered) {
     sg_spin_until(entered + cfg.launch_ns);
 }
 
-static int launch(void *handle, void *stream, void **arguments) {
+static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream, void **arguments) {
   struct function *f = function_get(handle);
+  struct sg_work work = next_work;
   struct stream *s;
   struct op op = {.type = next_joint != NULL ? OP_JOINT : OP_WORK, .kind = K_KERNEL, .joint = next_joint};
   int err = stream_get(stream, &s);
   uint64_t from = sg_entered;
   next_joint = NULL;
+  next_work.duration_ns = 0;
+  if (blocks == 0 || threads == 0 || threads > 1024) return E_VALUE;
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
-  op.duration = kernel_duration(arguments);
+  kernel_work(f, blocks, threads, arguments, &op);
+  if (op.joint != NULL) op.use = use_of_collective; /* the ranks say how long it lasts */
+  if (work.duration_ns != 0) {
+    op.duration = work.duration_ns;
+    op.use = work.use;
+  }
   if (!f->launched && !__atomic_exchange_n(&f->launched, 1, __ATOMIC_RELAXED)) {
     sg_spin_until(sg_now() + f->first_ns);
     from = sg_now();
@@ -182,8 +101,8 @@ static int launch(void *handle, void *stream, void **arguments) {
 SG(cuLaunchKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
   (void)shared, (void)extra;
-  if (gx == 0 || gy == 0 || gz == 0 || bx == 0 || by == 0 || bz == 0 || (uint64_t)bx * by * bz > 1024) return E_VALUE;
-  return launch(f, stream, arguments);
+  uint64_t blocks = (uint64_t)gx * gy * gz, threads = (uint64_t)bx * by * bz;
+  return launch(f, blocks, threads, stream, arguments);
 }
 
 SG(cuLaunchCooperativeKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -201,17 +120,3 @@ SG(cuLaunchKernelEx)(const struct launch_config *c, void *f, void **arguments, v
   return impl_cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
                              c->stream, arguments, extra);
 }
-
-SG(cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, void *f, int threads, size_t shared) {
-  (void)f, (void)shared;
-  if (blocks == NULL || threads <= 0) return E_VALUE;
-  *blocks = threads > 1024 ? 0 : 2048 / (threads < 64 ? 64 : threads);
-  return OK;
-}
-SG_ALIAS(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessor)
-SG(cuOccupancyMaxPotentialBlockSize)(int *grid, int *block) {
-  *grid = 2 * SG_SM_COUNT;
-  *block = 1024;
-  return OK;
-}
-SG_ALIAS(cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialBlockSize)

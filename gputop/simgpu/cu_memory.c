@@ -1,4 +1,4 @@
-/* Device memory, pinned memory, and what is known about a pointer. */
+/* Device memory and pinned memory. */
 #include "cu_core.h"
 
 #include <stdlib.h>
@@ -8,21 +8,14 @@
 #define SPACE (1ull << 40)
 #define GRAIN 4096ull
 
-struct range {
-  uint64_t start, size;
-  int dev, backed, flags;
-};
-
 struct ranges {
   struct range *at;
   size_t count, room;
 };
 
-enum { R_DEVICE = 1, R_MANAGED = 2, R_HOST = 4, R_REGISTERED = 8, R_RESERVED = 16 };
-
 static pthread_mutex_t mem_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges device_ranges, host_ranges;
-static uint64_t space, space_size, rover, backed_now;
+static uint64_t space, space_size, rover;
 
 static size_t position(const struct ranges *r, uint64_t p) {
   size_t low = 0, high = r->count;
@@ -131,10 +124,9 @@ static int allocate(void **out, uint64_t size, int dev, int flags) {
     err = reserve();
   if (err == OK) err = place(rounded, &start);
   if (err == OK) {
-    struct range x = {start, size, dev, flags == R_MANAGED || backed_now + rounded <= cfg.backed, flags};
+    struct range x = {start, size, dev, flags};
     err = insert(&device_ranges, x);
     if (err == OK) {
-      if (x.backed) backed_now += rounded;
       if (counts) account(dev, (int64_t)rounded);
       *out = (void *)start;
     }
@@ -150,10 +142,8 @@ static int release(void *p) {
   r = find(&device_ranges, (uint64_t)p);
   if (r != NULL && r->start == (uint64_t)p) {
     uint64_t rounded = (r->size + GRAIN - 1) & ~(GRAIN - 1);
-    if (r->backed) {
-      backed_now -= rounded < backed_now ? rounded : backed_now;
-      madvise(p, rounded, MADV_DONTNEED);
-    }
+    data_forget(p, rounded);
+    madvise(p, rounded, MADV_DONTNEED);
     if (r->flags != R_RESERVED) account(r->dev, -(int64_t)rounded);
     erase(&device_ranges, r);
     err = OK;
@@ -171,11 +161,15 @@ static int lookup(const struct ranges *in, const void *p, struct range *out) {
   return r != NULL;
 }
 
+int mem_find(const void *p, struct range *out) {
+  return lookup(&device_ranges, p, out) ? 1 : (lookup(&host_ranges, p, out) ? 2 : 0);
+}
+
 int mem_is_device(const void *p) { return space != 0 && (uint64_t)p - space < space_size; }
 
-int mem_is_backed(const void *p, size_t n) {
+int mem_holds_no_data(const void *p) {
   struct range r;
-  return lookup(&device_ranges, p, &r) && r.backed && (uint64_t)p + n <= r.start + r.size;
+  return mem_is_device(p) && !(lookup(&device_ranges, p, &r) && r.flags == R_MANAGED);
 }
 
 int mem_is_pinned(const void *p) {
@@ -228,9 +222,15 @@ SG(cuMemFreeAsync)(void *p, void *stream) {
   return err != OK ? err : release(p);
 }
 
+/* A kernel's variable: the CPU can see it, as the runtime's own can. */
+int mem_variable(void **out, size_t size) {
+  int dev, err = cu_enter_context(&dev);
+  return err != OK ? err : allocate(out, size, dev, R_MANAGED);
+}
+
 static int add_host(void *p, size_t size, int flags) {
   int err;
-  struct range x = {(uint64_t)p, size, 0, 1, flags};
+  struct range x = {(uint64_t)p, size, 0, flags};
   pthread_mutex_lock(&mem_mu);
   err = find(&host_ranges, x.start) != NULL ? 712 : insert(&host_ranges, x);
   pthread_mutex_unlock(&mem_mu);
@@ -300,32 +300,6 @@ SG(cuMemGetInfo_v2)(size_t *available, size_t *total) {
   if (total != NULL) *total = cfg.memory;
   if (available != NULL) *available = taken < cfg.memory ? cfg.memory - taken : 0;
   return OK;
-}
-
-SG(cuMemGetAddressRange_v2)(uint64_t *base, size_t *size, const void *p) {
-  struct range r;
-  if (!lookup(&device_ranges, p, &r)) return E_NOT_FOUND;
-  if (base != NULL) *base = r.start;
-  if (size != NULL) *size = r.size;
-  return OK;
-}
-
-/* 2: memory type, 3: device pointer, 4: host pointer, 8: managed, 9: ordinal, 11: start, 12: size. */
-SG(cuPointerGetAttribute)(void *data, int attribute, const void *p) {
-  struct range r;
-  int device = lookup(&device_ranges, p, &r);
-  if (!device && !lookup(&host_ranges, p, &r)) return E_VALUE;
-  switch (attribute) {
-    case 1: *(void **)data = &dev_table[r.dev].context; return OK;
-    case 2: *(unsigned *)data = device ? 2 : 1; return OK;
-    case 3: *(const void **)data = p; return OK;
-    case 4: *(const void **)data = device && r.flags != R_MANAGED ? NULL : p; return OK;
-    case 8: *(unsigned *)data = r.flags == R_MANAGED; return OK;
-    case 9: *(int *)data = r.dev; return OK;
-    case 11: *(uint64_t *)data = r.start; return OK;
-    case 12: *(size_t *)data = r.size; return OK;
-    default: return E_UNSUPPORTED;
-  }
 }
 
 SG(cuMemAddressReserve)(void **out, size_t size, size_t alignment, void *wanted, unsigned long long flags) {

@@ -78,7 +78,9 @@ static void run_work(struct stream *s, const struct op *op) {
   end = start + lasts * st_sharers(s->dev, op->queued);
   if (lane != NULL) *lane = end;
   count_done(s, end);
-  acc_add(s, op, start, end);
+  if (op->kind == K_KERNEL) data_kernel();
+  if (op->region.dst != NULL) copy_move(&op->region, 0);
+  acc_add(s, op, lasts, start, end);
 }
 
 static void hold(struct stream *s, const struct op *op) {
@@ -195,10 +197,12 @@ static int joint_settled(struct stream *s) {
   count_done(s, end);
   if (begin > s->holder_start) {
     op.kind = K_COMM_WAIT;
-    acc_add(s, &op, s->holder_start, begin);
+    op.use.dram = 0; /* it spins */
+    acc_add(s, &op, begin - s->holder_start, s->holder_start, begin);
+    op.use.dram = s->holder.use.dram;
   }
   op.kind = K_COMM;
-  acc_add(s, &op, begin, end);
+  acc_add(s, &op, end - begin, begin, end);
   st_nvlink(s->dev, op.joint->sent, op.joint->received);
   op.joint->finished(op.joint);
   release(s);

@@ -72,6 +72,7 @@ void st_open(void) {
     state = alone = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (alone == MAP_FAILED) abort();
   }
+  if (state->magic != 0 && state->magic != STATE_MAGIC) memset(state, 0, sizeof *state); /* left by another version */
   state->magic = STATE_MAGIC;
   state->devices = (uint32_t)cfg.devices;
   state->memory_mib = (uint32_t)(cfg.memory >> 20);
@@ -112,9 +113,21 @@ void st_tail(int dev, uint64_t now, uint64_t end) {
   if (end > own->device[cfg.visible[dev]].tail_ns) own->device[cfg.visible[dev]].tail_ns = end;
 }
 
+static struct sg_bucket *bucket_of(int dev, uint64_t at) {
+  uint64_t period = at / STATE_BUCKET_NS;
+  struct sg_bucket *b = &state->bucket[own_index][cfg.visible[dev]][period % STATE_BUCKETS];
+  if (b->period != (uint32_t)period) *b = (struct sg_bucket){.period = (uint32_t)period};
+  return b;
+}
+
+static uint64_t end_of_period(uint64_t at, uint64_t end) {
+  uint64_t next = (at / STATE_BUCKET_NS + 1) * STATE_BUCKET_NS;
+  return next < end ? next : end;
+}
+
 /* Adds kernel time to the buckets that NVML reads. */
 void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end) {
-  uint64_t limit = now + (STATE_BUCKETS - 120) * STATE_BUCKET_NS;
+  uint64_t limit = now + STATE_FUTURE_NS;
   if (own == NULL) return;
   if (end > limit) {
     struct sg_slot_device *d = &own->device[cfg.visible[dev]];
@@ -123,11 +136,25 @@ void st_busy(int dev, uint64_t now, uint64_t start, uint64_t end) {
     end = limit;
   }
   while (start < end) {
-    uint64_t period = start / STATE_BUCKET_NS, next = (period + 1) * STATE_BUCKET_NS;
-    struct sg_bucket *b = &state->bucket[own_index][cfg.visible[dev]][period % STATE_BUCKETS];
-    if (next > end) next = end;
-    if (b->period != (uint32_t)period) *b = (struct sg_bucket){(uint32_t)period, 0};
+    struct sg_bucket *b = bucket_of(dev, start);
+    uint64_t next = end_of_period(start, end);
     b->busy_ns += (uint32_t)(next - start);
+    start = next;
+  }
+}
+
+/* Adds what of the device was used in that time; of several kernels at once NVML sees at most all of it. */
+void st_use(int dev, uint64_t now, uint64_t start, uint64_t end, struct sg_use use) {
+  uint64_t oldest = now - STATE_PAST_NS, latest = now + STATE_FUTURE_NS;
+  const uint16_t share[USES] = {use.sm, use.occupancy, use.tensor, use.dram};
+  if (own == NULL) return;
+  if (start < oldest) start = oldest;
+  for (int i = 0; i < USES && end > latest; i++) own->device[cfg.visible[dev]].solid_use[i] = share[i];
+  if (end > latest) end = latest;
+  while (start < end) {
+    struct sg_bucket *b = bucket_of(dev, start);
+    uint64_t next = end_of_period(start, end);
+    for (int i = 0; i < USES; i++) b->used_ns[i] += (uint32_t)((next - start) * share[i] / 1000);
     start = next;
   }
 }

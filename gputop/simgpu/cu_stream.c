@@ -163,6 +163,18 @@ SG(cuStreamGetCtx)(void *handle, void **ctx) {
   return err;
 }
 
+SG(cuStreamGetCtx_v2)(void *handle, void **ctx, void **green) {
+  if (green != NULL) *green = NULL;
+  return impl_cuStreamGetCtx(handle, ctx);
+}
+SG(cuStreamGetGreenCtx)(void *handle, void **ctx) {
+  struct stream *s;
+  int err = stream_get(handle, &s);
+  if (err == OK && ctx == NULL) err = E_VALUE;
+  if (err == OK) *ctx = NULL; /* green contexts are not simulated */
+  return err;
+}
+
 SG(cuStreamAttachMemAsync)(void *handle) {
   struct stream *s;
   return stream_get(handle, &s);

@@ -23,6 +23,14 @@ struct meeting {
   uint32_t come, reserved;                       /* bits */
 };
 
+#define DATA_LIMIT 65536 /* bytes of a rank */
+#define DATA_RING 4
+
+/* What ranks bring to a collective of little data. A rank is at most one collective of a stream ahead of another. */
+struct payload {
+  unsigned char of[MAX_RANKS][DATA_LIMIT];
+};
+
 struct shared_comm {
   char id[sizeof(struct unique_id)];
   uint32_t used, ranks, joined, left; /* bits of ranks */
@@ -37,6 +45,7 @@ struct shared {
   uint32_t changes; /* a futex: grows when anything happened that somebody may wait for */
   uint32_t reserved[13];
   struct shared_comm comm[MAX_COMMS];
+  struct payload data[MAX_COMMS][DATA_RING]; /* in the order of the communicators; mostly a hole in the file */
 };
 
 struct comm {
@@ -89,9 +98,23 @@ int shared_lost(const struct shared_comm *c, uint32_t among);
 struct comm *comm_get(void *handle);
 int comms_wait(struct comm **list, int n);
 
+/* nccl_data.c */
+enum move { MOVES_NOTHING, ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER };
+struct data { /* of one collective, as one rank has it */
+  enum move move;
+  const void *send;
+  void *recv;
+  size_t count; /* of the smaller side of its buffers */
+  int type, op, root;
+};
+uint64_t data_size_of(int type); /* bytes; 0: no such type */
+void data_bring(const struct comm *c, uint64_t number, const struct data *d);
+void data_take(const struct comm *c, uint64_t number, const struct data *d);
+
 /* nccl_group.c */
 struct need { /* a meeting that a rank takes part in */
   struct meeting *meeting;
+  struct data data;
   uint64_t number, duration;
   uint32_t bit, all;
   uint64_t sent, received; /* bytes of this rank */

@@ -30,6 +30,7 @@ static void arrive(struct sg_joint *joint, uint64_t ready) {
     if (m->number != n->number) *m = (struct meeting){.number = n->number};
     m->come |= n->bit;
     if (ready > m->latest) m->latest = ready;
+    data_bring(p->comm, n->number, &n->data);
     if (n->duration > m->duration) m->duration = n->duration;
     if (m->come != n->all) continue;
     m->begin = m->latest;
@@ -61,6 +62,8 @@ static void discard(struct part *p) {
 
 static void finished(struct sg_joint *joint) {
   struct part *p = (struct part *)joint;
+  for (size_t i = 0; p->comm->aborted_at == 0 && i < p->count; i++)
+    data_take(p->comm, p->needs[i].number, &p->needs[i].data);
   uint32_t left = __atomic_sub_fetch(&p->comm->outstanding, 1, __ATOMIC_ACQ_REL);
   discard(p);
   if (left == 0) shared_changed(); /* somebody may wait to destroy the communicator */

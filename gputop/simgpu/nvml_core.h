@@ -18,16 +18,17 @@ struct handle {
 /* One process that has a context on a device. */
 struct user {
   unsigned pid;
-  uint64_t memory, busy_ns; /* in the window */
+  uint64_t memory, busy_ns, used_ns[USES]; /* in the window */
   int alive;
 };
 
 struct usage {
   int users;
   struct user user[STATE_SLOTS];
-  uint64_t memory;  /* of live processes */
-  uint64_t busy_ns; /* in the window, of all together */
-  uint64_t window_ns, sent, received;
+  uint64_t memory;                 /* of live processes */
+  uint64_t from, to;               /* the window */
+  uint64_t busy_ns, used_ns[USES]; /* in it, of all together */
+  uint64_t sent, received;
 };
 
 /* Counters of a device since its start. */
@@ -42,8 +43,10 @@ extern const unsigned sg_export_count;
 int nvml_device_count(void);
 uint64_t nvml_memory_total(void);
 int nvml_index(const void *handle); /* -1 when it is not that of a whole device */
-void nvml_usage(int dev, struct usage *out);
-double nvml_busy(int dev, uint64_t from, uint64_t to); /* share of that time, which is of the last second */
+void nvml_usage(int dev, struct usage *out); /* in the last window that is over */
+void nvml_usage_in(int dev, uint64_t from, uint64_t to, struct usage *out); /* of the last six seconds */
+uint64_t nvml_window(void); /* ns */
+unsigned nvml_share(uint64_t ns, const struct usage *u); /* percent of its window */
 struct traffic nvml_traffic(int dev);
 unsigned nvml_percent(int dev);
 struct faults nvml_state_of(int dev);

@@ -92,8 +92,10 @@ SG(nvmlDeviceGetUtilizationRates)(void *h, unsigned *out) {
   DEVICE(h);
   if (out == NULL) return N_ARGUMENT;
   if (nvml_state_of(dev).mig > 0) return N_UNSUPPORTED;
-  out[0] = nvml_percent(dev);
-  out[1] = out[0] / 3;
+  struct usage u;
+  nvml_usage(dev, &u);
+  out[0] = nvml_share(u.busy_ns, &u);
+  out[1] = nvml_share(u.used_ns[USE_DRAM], &u);
   return N_OK;
 }
 

@@ -1,13 +1,8 @@
-/* GPM: what the device did between two samples. The shares follow from the time in which kernels ran. */
+/* GPM: what the device did between two samples. The shares follow from the kernels that ran. */
 #include "nvml_core.h"
 
 #include <stdlib.h>
 
-/* Parts of the busy time: a simulated kernel has no instructions of which they could be counted. */
-#define SM_ACTIVE 0.8
-#define OCCUPANCY 0.5
-#define TENSOR 0.4
-#define DRAM (1 / 3.0)
 #define ANYWHERE (-1)
 
 enum metric_id {
@@ -71,16 +66,16 @@ static double mib_a_second(uint64_t before, uint64_t after, double seconds) {
   return after > before ? (double)(after - before) / seconds / (1 << 20) : 0;
 }
 
-static int answer(const struct query *q, double busy, struct metric *m) {
+static int answer(const struct query *q, const struct usage *u, struct metric *m) {
   const struct traffic *a = &q->first->traffic, *b = &q->second->traffic;
-  double seconds = (double)(q->second->time - q->first->time) / NS_PER_S;
+  double seconds = (double)(q->second->time - q->first->time) / NS_PER_S, percent = 100 / (double)(u->to - u->from);
   switch ((enum metric_id)m->id) {
-    case GRAPHICS_UTIL: m->value = 100 * busy; break;
-    case SM_UTIL: m->value = 100 * busy * SM_ACTIVE; break;
-    case SM_OCCUPANCY: m->value = 100 * busy * OCCUPANCY; break;
+    case GRAPHICS_UTIL: m->value = percent * (double)u->busy_ns; break;
+    case SM_UTIL: m->value = percent * (double)u->used_ns[USE_SM]; break;
+    case SM_OCCUPANCY: m->value = percent * (double)u->used_ns[USE_OCCUPANCY]; break;
     case ANY_TENSOR_UTIL:
-    case HMMA_TENSOR_UTIL: m->value = 100 * busy * TENSOR; break;
-    case DRAM_BW_UTIL: m->value = 100 * busy * DRAM; break;
+    case HMMA_TENSOR_UTIL: m->value = percent * (double)u->used_ns[USE_TENSOR]; break;
+    case DRAM_BW_UTIL: m->value = percent * (double)u->used_ns[USE_DRAM]; break;
     case PCIE_TX: m->value = mib_a_second(a->pcie_sent, b->pcie_sent, seconds); break;
     case PCIE_RX: m->value = mib_a_second(a->pcie_received, b->pcie_received, seconds); break;
     case NVLINK_TX: m->value = mib_a_second(a->nvlink_sent, b->nvlink_sent, seconds); break;
@@ -91,12 +86,12 @@ static int answer(const struct query *q, double busy, struct metric *m) {
 }
 
 SG(nvmlGpmMetricsGet)(struct query *q) {
-  double busy;
+  struct usage u = {.to = 1};
   if (q == NULL || q->first == NULL || q->second == NULL || q->second->time <= q->first->time) return N_ARGUMENT;
   const struct sample *s = q->second;
   if (q->first->dev != s->dev || q->first->instance != s->instance) return N_ARGUMENT;
   int idle = s->instance != ANYWHERE && (unsigned)s->instance != nvml_instance_id(s->dev, 0);
-  busy = idle ? 0 : nvml_busy(s->dev, q->first->time, s->time);
-  for (unsigned i = 0; i < q->count; i++) q->metric[i].error = answer(q, busy, &q->metric[i]);
+  if (!idle) nvml_usage_in(s->dev, q->first->time, s->time, &u);
+  for (unsigned i = 0; i < q->count; i++) q->metric[i].error = answer(q, &u, &q->metric[i]);
   return N_OK;
 }

@@ -40,36 +40,6 @@ SG(nvmlDeviceGetGraphicsRunningProcesses_v3)(void *h, unsigned *count) {
   return N_OK;
 }
 
-struct sample {
-  unsigned pid;
-  uint64_t time_us;
-  unsigned sm, memory, encoder, decoder;
-};
-
-SG(nvmlDeviceGetProcessUtilization)(void *h, struct sample *out, unsigned *count, uint64_t since) {
-  struct usage u;
-  struct timespec t;
-  unsigned n = 0, room;
-  (void)since;
-  DEVICE(h);
-  if (count == NULL) return N_ARGUMENT;
-  struct faults f = nvml_state_of(dev);
-  if (f.mig > 0) return N_UNSUPPORTED;
-  nvml_usage(dev, &u);
-  clock_gettime(CLOCK_REALTIME, &t);
-  room = out == NULL ? 0 : *count;
-  for (int i = 0; i < u.users; i++) {
-    unsigned sm = (unsigned)(u.user[i].busy_ns * 100 / u.window_ns);
-    uint64_t us = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-    if (sm == 0) continue; /* the real one lists only who did something */
-    if (n < room) out[n] = (struct sample){u.user[i].pid, us, sm > 100 ? 100 : sm, sm / 3, f.encoder, f.decoder};
-    n++;
-  }
-  *count = n;
-  if (n == 0) return N_NOT_FOUND;
-  return n > room ? N_SIZE : N_OK;
-}
-
 SG(nvmlDeviceGetCudaComputeCapability)(void *h, int *major, int *minor) {
   DEVICE(h);
   *major = SG_MAJOR_CC;

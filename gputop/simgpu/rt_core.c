@@ -159,7 +159,7 @@ SG_ALIAS(cudaThreadExit, cudaDeviceReset)
 
 SG(cudaRuntimeGetVersion)(int *version) {
   if (version == NULL) return rt_done(RT_VALUE);
-  *version = SG_MAJOR * 1000 + (SG_MAJOR == 12 ? 90 : 50);
+  *version = RT_VERSION;
   return RT_OK;
 }
 SG(cudaDriverGetVersion)(int *version) {
@@ -187,7 +187,7 @@ SG(cudaDeviceGetAttribute)(int *value, int attribute, int dev) {
   return rt_done(err != RT_OK ? err : DRV(cuDeviceGetAttribute)(value, attribute, dev));
 }
 SG(cudaGetDriverEntryPoint)(const char *name, void **out, unsigned long long flags, int *status) {
-  PASS(DRV(cuGetProcAddress_v2)(name, out, SG_MAJOR * 1000, (uint64_t)(sg_ptds ? flags | 2 : flags), status));
+  PASS(DRV(cuGetProcAddress_v2)(name, out, RT_VERSION, (uint64_t)(sg_ptds ? flags | 2 : flags), status));
 }
 SG(cudaGetDriverEntryPointByVersion)(const char *name, void **out, unsigned v, unsigned long long flags, int *status) {
   PASS(DRV(cuGetProcAddress_v2)(name, out, (int)v, (uint64_t)flags, status));

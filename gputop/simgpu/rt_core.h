@@ -8,6 +8,8 @@
 enum { RT_OK = 0, RT_VALUE = 1, RT_MEMORY = 2, RT_DRIVER = 35, RT_FUNCTION = 98, RT_NO_DEVICE = 100, RT_DEVICE = 101,
        RT_NOT_READY = 600, RT_UNSUPPORTED = 801 };
 
+#define RT_VERSION (SG_MAJOR * 1000 + (SG_MAJOR == 12 ? 90 : 50)) /* 12.9 and 13.5 */
+
 struct dim3 {
   unsigned x, y, z;
 };

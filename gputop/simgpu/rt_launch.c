@@ -57,7 +57,7 @@ static struct entry *entry_of(const void *host, int make) {
 /* Code is loaded at the first launch of a kernel, as the real one does by default since 12.2. */
 static int resolve(const void *host, void **kernel) {
   static struct module anonymous = {"anonymous", NULL};
-  char name[32];
+  char name[40];
   int err = RT_OK;
   struct entry *e;
   pthread_mutex_lock(&mu);
@@ -66,7 +66,7 @@ static int resolve(const void *host, void **kernel) {
     err = RT_MEMORY;
   } else if (e->kernel == NULL) {
     struct module *m = e->module != NULL ? e->module : &anonymous;
-    snprintf(name, sizeof name, "kernel_%p", host);
+    snprintf(name, sizeof name, "simgpu_kernel_%p", host);
     if (m->library == NULL) err = DRV(cuLibraryLoadData)(&m->library, m->fatbin, NULL, NULL, 0u, NULL, NULL, 0u);
     if (err == RT_OK) err = DRV(cuLibraryGetKernel)(kernel, m->library, e->name != NULL ? e->name : name);
     if (err == RT_OK) {
@@ -221,30 +221,3 @@ SG(__cudaPopCallConfiguration)(struct dim3 *grid, struct dim3 *block, size_t *sh
   *stream = p.stream;
   return RT_OK;
 }
-
-SG(cudaFuncGetAttributes)(void *out, const void *host) {
-  void *kernel;
-  int err = rt_enter(), values[] = {1024, 32, 90, 90, 0, 232448, -1};
-  if (err == RT_OK) err = rt_kernel(host, &kernel);
-  if (err != RT_OK) return rt_done(err);
-  memset(out, 0, 144);
-  memcpy((char *)out + 24, values, sizeof values);
-  return RT_OK;
-}
-SG(cudaFuncSetAttribute)(const void *host, int attribute, int value) {
-  void *kernel;
-  int err = rt_enter();
-  if (err == RT_OK) err = rt_kernel(host, &kernel);
-  return rt_done(err != RT_OK ? err : DRV(cuFuncSetAttribute)(kernel, attribute, value));
-}
-SG_ALIAS(cudaFuncSetCacheConfig, cudaFuncSetAttribute)
-SG_ALIAS(cudaFuncSetSharedMemConfig, cudaFuncSetAttribute)
-
-SG(cudaOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, const void *host, int threads, size_t shared) {
-  void *kernel;
-  int err = rt_enter();
-  if (err == RT_OK) err = rt_kernel(host, &kernel);
-  return rt_done(err != RT_OK ? err
-                              : DRV(cuOccupancyMaxActiveBlocksPerMultiprocessor)(blocks, kernel, threads, shared));
-}
-SG_ALIAS(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor)

@@ -15,6 +15,7 @@
 #define SG_MAX_DEVICES 8
 #define SG_DEVICE_NAME "SimGPU 80GB"
 #define SG_SM_COUNT 132
+#define SG_SHARED_A_BLOCK 232448 /* bytes */
 #define SG_MAJOR_CC 9
 #define SG_MINOR_CC 0
 #define SG_DRIVER_VERSION 13000
@@ -29,6 +30,16 @@ struct sg_export {
   void (*function)(void);
   uint32_t offset;
   int simulated;
+};
+
+/* A name of the driver, and from which version on which of its forms is meant. */
+struct sg_versions {
+  const char *name;
+  unsigned count;
+  struct {
+    int version;
+    unsigned export; /* its number in sg_exports */
+  } form[4];
 };
 
 static inline uint64_t sg_now(void) {

@@ -1,7 +1,15 @@
 /* What the simulated runtime and NCCL ask of the simulated driver beyond the real interface.
  *
  * cuGetExportTable(&table, SG_PRIVATE_ID) returns it, as the real driver has such tables. A test may use it too:
- * `launch` is a launch that passes no exported name. */
+ * `launch` is a launch that passes no exported name.
+ *
+ * A library that knows how long its kernels last, as a simulated cuBLAS does, names a kernel with cuModuleGetFunction
+ * and says what the next launch of the thread is; the launch itself goes through the exported name, so that probes
+ * count it as they count the real one's. It holds for one launch, also for one that fails or that is captured:
+ *
+ *     struct sg_work work = sg_gemm(SG_TF32, m, n, k, batch);
+ *     table->next_work(&work);
+ *     cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream, NULL, NULL); */
 #ifndef SG_PRIVATE_H
 #define SG_PRIVATE_H
 
@@ -19,6 +27,18 @@ struct sg_joint {
   uint64_t sent, received; /* bytes over NVLink, of this rank */
 };
 
+/* What a kernel uses while it runs, in thousandths of what the device has: multiprocessors with work on them, places
+ * for warps that are taken, tensor cores at work, bandwidth of the device's memory. */
+struct sg_use {
+  uint16_t sm, occupancy, tensor, dram;
+};
+
+/* A kernel whose duration somebody knows better than a rule by its name does. */
+struct sg_work {
+  uint64_t duration_ns;
+  struct sg_use use;
+};
+
 struct sg_private {
   size_t size;
   void (*count)(uint32_t offset);
@@ -27,6 +47,9 @@ struct sg_private {
                 void *stream, void **arguments, void **extra);
   void (*next_launch)(struct sg_joint *); /* the calling thread's next launch is this, not a kernel */
   void (*poll)(void);                     /* a joint may have settled */
+  void (*next_work)(const struct sg_work *); /* the calling thread's next launch lasts and uses this */
+  void (*read)(void *to, const void *from, size_t n); /* what memory holds, the device's or the host's */
+  void (*write)(void *to, const void *from, size_t n);
 };
 
 static inline void sg_uuid(unsigned char *uuid, int device) {

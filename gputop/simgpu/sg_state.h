@@ -4,16 +4,21 @@
 
 #include "sg_common.h"
 
-#define STATE_MAGIC 0x31555047474d4953ull
+#define STATE_MAGIC 0x32555047474d4953ull /* another one for each layout */
 #define STATE_DEFAULT "/dev/shm/simgpu-state"
 #define STATE_SLOTS 64
-#define STATE_BUCKETS 512
+#define STATE_BUCKETS 1024
 #define STATE_BUCKET_NS (10 * NS_PER_MS)
+#define STATE_PAST_NS (600 * STATE_BUCKET_NS)   /* that a reader finds */
+#define STATE_FUTURE_NS (400 * STATE_BUCKET_NS) /* that a writer knows: work that is queued */
+
+enum { USE_SM, USE_OCCUPANCY, USE_TENSOR, USE_DRAM, USES };
 
 /* Kernel time of one process on one device within one period of 10 ms. */
 struct sg_bucket {
   uint32_t period; /* period number, truncated */
   uint32_t busy_ns;
+  uint32_t used_ns[USES]; /* the time in which a part of the device was used, times how much of it */
 };
 
 struct sg_slot_device {
@@ -21,6 +26,7 @@ struct sg_slot_device {
   uint64_t tail_ns;    /* end of the last queued work */
   uint64_t solid_from; /* work beyond the range of the buckets, taken as solid */
   uint64_t solid_until;
+  uint32_t solid_use[USES]; /* of that work, in thousandths */
   uint64_t sent_bytes; /* over PCIe, to and from the device */
   uint64_t received_bytes;
 };

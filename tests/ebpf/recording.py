@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 
 from gputop.simgpu import ensure_built
 from probes import schema
+from probes.api import NAMES
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 
@@ -45,6 +47,16 @@ def wait_until(condition: Any, what: str, seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
         time.sleep(0.02)
+
+
+def traced(symbols: Counter[str], names: Collection[str] = NAMES) -> Counter[str]:
+    """Those symbols that gputop traces, their variants together."""
+    counts: Counter[str] = Counter()
+    for symbol, count in symbols.items():
+        name = re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", symbol)
+        if name in names:
+            counts[name] += count
+    return counts
 
 
 @dataclass(frozen=True)

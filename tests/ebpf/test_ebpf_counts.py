@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, wait_until
+from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, traced, wait_until
 
 from probes.api import NAMES
 
@@ -38,16 +38,6 @@ def counting_script(libraries: Path) -> str:
         f"uprobe:{libraries / name}:{symbol}" for name, symbols in COMPARED.items() for symbol in symbols
     ]
     return ",\n".join(probes) + " { @[pid, probe] = count(); }"
-
-
-def traced(symbols: Counter[str], names: Collection[str] = NAMES) -> Counter[str]:
-    """Those symbols that gputop traces, their variants together."""
-    counts: Counter[str] = Counter()
-    for symbol, count in symbols.items():
-        name = re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", symbol)
-        if name in names:
-            counts[name] += count
-    return counts
 
 
 def assert_same_as_told(

@@ -16,9 +16,22 @@ from typing import Any
 
 import pytest
 
+import gputop.simgpu
 from gputop.simgpu import ProcessLog, environment, read_log
 
 HERE = Path(__file__).resolve().parent
+#: A program that has the driver alone; `kernel` and `launch` are all it needs of it.
+DRIVER = (
+    "import ctypes\nd = ctypes.CDLL('libcuda.so.1')\n"
+    "P, Z, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int\n"
+    "ref = ctypes.byref\nctx, mod = P(), P()\nassert d.cuInit(0) == d.cuCtxCreate_v2(ref(ctx), 0, 0) == 0\n"
+    "assert d.cuModuleLoadData(ref(mod), b'x') == 0\n"
+    "def kernel(name):\n"
+    "    f = P(); assert d.cuModuleGetFunction(ref(f), mod, name) == 0; return f\n"
+    "def launch(f, ns, grid=1, block=1, stream=None):\n"
+    "    v = ctypes.c_uint64(ns); a = (P * 1)(ctypes.addressof(v))\n"
+    "    return d.cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, stream, a, None)\n"
+)
 _PRELUDE = "import json, os, threading, time\nfrom cuda import Cuda, H2D, D2H, D2D\n"
 
 
@@ -92,5 +105,7 @@ def compile_c(source: str, output: Path) -> Path:
     """Compiles one of the C programs beside this file."""
     if shutil.which("cc") is None:
         pytest.skip("cc not found: apt-get install gcc libc6-dev")
-    subprocess.run(["cc", "-O2", "-o", str(output), str(HERE / source), "-ldl", "-lpthread"], check=True)
+    headers = Path(gputop.simgpu.__file__).parent
+    command = ["cc", "-O2", f"-I{headers}", "-o", str(output), str(HERE / source), "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
     return output

@@ -22,7 +22,7 @@ def launcher() -> Callable[[int, Any], int]:
     table, module, function = ctypes.POINTER(_Table)(), _POINTER(), _POINTER()
     assert driver.cuGetExportTable(ctypes.byref(table), b"gputop-simgpu-01") == 0
     assert driver.cuModuleLoadData(ctypes.byref(module), b"x") == 0
-    assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"hidden") == 0
+    assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"simgpu_hidden") == 0
 
     def launch(ns: int, stream: Any = None) -> int:
         value = ctypes.c_uint64(ns)

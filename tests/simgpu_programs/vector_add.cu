@@ -9,7 +9,7 @@ __global__ void add(const float *a, const float *b, float *c, int n) {
   if (i < n) c[i] = a[i] + factor * b[i];
 }
 
-__global__ void last_for(unsigned long long ns) { (void)ns; }
+__global__ void simgpu_last_for(unsigned long long ns) { (void)ns; }
 
 #define CHECK(call)                                                    \
   do {                                                                 \
@@ -39,7 +39,7 @@ int main() {
   CHECK(cudaEventCreate(&end));
   CHECK(cudaEventRecord(begin, stream));
   for (int i = 0; i < 10; i++) add<<<n / 256, 256, 0, stream>>>(a, b, c, n);
-  last_for<<<1, 1, 0, stream>>>(5000000ull);
+  simgpu_last_for<<<1, 1, 0, stream>>>(5000000ull);
   CHECK(cudaEventRecord(end, stream));
   CHECK(cudaStreamSynchronize(stream));
   CHECK(cudaEventElapsedTime(&ms, begin, end));

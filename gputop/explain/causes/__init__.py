@@ -8,7 +8,7 @@ from gputop.explain.causes.inputs import PREPARED, TINY_COPIES
 from gputop.explain.causes.kernel import DISK, MEMORY, NETWORK
 from gputop.explain.causes.loaders import COMPUTING, FAULTS, ON_DISK, STARVED
 from gputop.explain.causes.overhead import LAUNCHES, STAGED
-from gputop.explain.causes.reads import EXPLICIT, PRINTS, SCALAR, TENSOR
+from gputop.explain.causes.reads import BLOCKING, EXPLICIT, PRINTS, SCALAR, TENSOR
 from gputop.explain.causes.scheduling import LATE_RETURN, LOCK, PREEMPTED, THROTTLE
 from gputop.explain.causes.unasked import UNASKED
 
@@ -35,6 +35,7 @@ CATALOGUE: tuple[Cause, ...] = (
     PREPARED,
     SCALAR,
     TENSOR,
+    BLOCKING,
     EXPLICIT,
     LAUNCHES,
 )

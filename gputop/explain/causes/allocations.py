@@ -50,11 +50,13 @@ def _advise_graphs(claim: Claim) -> tuple[str, ...]:
 
 
 DEVICE_MEMORY = Cause(
-    "C20", "device memory is allocated in the loop", _device_memory, _advise_device, culprit="inside"
+    "C20",
+    "device memory allocated in the loop (`cudaMalloc`)",
+    _device_memory,
+    _advise_device,
+    culprit="inside",
 )
-HOST_MEMORY = Cause(
-    "C21", "host memory is page-locked in the loop", _host_memory, _advise_host, culprit="inside"
-)
+HOST_MEMORY = Cause("C21", "host memory pinned in the loop", _host_memory, _advise_host, culprit="inside")
 GRAPHS = Cause(
-    "C22", "graphs are built or code is loaded in the loop", _graphs, _advise_graphs, culprit="inside"
+    "C22", "CUDA graphs built or code loaded in the loop", _graphs, _advise_graphs, culprit="inside"
 )

@@ -48,12 +48,16 @@ class Claim:
         threads = self.scene.evidence.threads
         return self.scene.steps_of(int(threads.pid[self.scene.gaps.thread[self.gaps[0]]]))
 
-    def per_step(self) -> str:
-        """``3.1 a step``: how many of its gaps there are, in words."""
+    @property
+    def times(self) -> float | None:
+        """How many of its gaps there are a step; None without steps."""
         steps = self.steps
-        if steps is None or not steps.count:
-            return f"{len(self.gaps)} times"
-        return f"{len(self.gaps) / steps.count:.1f} times a step"
+        return len(self.gaps) / steps.count if steps is not None and steps.count else None
+
+    def per_step(self) -> str:
+        """``3.1 a step``: the same in words."""
+        times = self.times
+        return f"{len(self.gaps)} times" if times is None else f"{times:.1f} times a step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Cause:
     Attributes:
         number: ``C01`` to ``C25``.
         title: What it is, in a few words.
+        titled: The same for one claim, where it depends on what was called.
         claim: Which of the free leaves belong to it.
         advice: What to change, for one claim.
         level: The best level that it can have, for one claim.
@@ -72,7 +77,7 @@ class Cause:
         calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
             their waits), ``sends`` (the copies to the device that end them, and the waits behind these).
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
-            ``waiter`` names the opener and the line at which the thread that feeds the GPU was blocked after.
+            ``waiter`` names the opener and the line at which the submitting thread was blocked after.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
@@ -88,6 +93,11 @@ class Cause:
     culprit: str = "opener"
     crowded: bool = False
     fault: bool = True
+    titled: Callable[[Claim], str] | None = None
+
+    def name(self, claim: Claim) -> str:
+        """The title for one claim."""
+        return self.titled(claim) if self.titled is not None else self.title
 
 
 def bursts(times: Ints, least: int, within_ns: int) -> Mask:

@@ -65,7 +65,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
     return assessed(
         scene,
         "C04",
-        "copies to the device from pageable memory",
+        "pageable host-to-device copies",
         level=Level.STRONG,
         kind="waste",
         loss=Range(0, total),

@@ -28,11 +28,13 @@ class Family:
 FAMILIES: tuple[Family, ...] = (
     Family("S", "sync", frozenset({"C01", "C02", "C03", "C07"})),
     Family("D", "data", frozenset({"C08", "C09", "C10", "C11", "C12"})),
-    Family("C", "copy", frozenset({"C05"})),
+    Family("C", "copy", frozenset({"C04", "C05", "C27"})),
+    Family("H", "launches", frozenset({"C06"})),
     Family("P", "no CPU", frozenset({"C13", "C14", "C15"})),
     Family("L", "lock", frozenset({"C16"})),
     Family("K", "disk, net, pages", frozenset({"C17", "C18", "C19"})),
     Family("A", "alloc, load", frozenset({"C20", "C21", "C22"})),
+    Family("U", "not asked", frozenset({"C26"})),
     Family("X", "cause not known", frozenset()),
 )
 UNEXPLAINED = len(FAMILIES) - 1

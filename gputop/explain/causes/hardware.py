@@ -81,7 +81,7 @@ def _slow(
     return assessed(
         scene,
         "C24",
-        "the GPU's clocks are held down",
+        "the GPU's clocks are throttled",
         level=Level.STRONG,
         kind="waste",
         loss=Range(total, total),
@@ -133,7 +133,7 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
     return assessed(
         scene,
         "C25",
-        "other processes use the same GPU",
+        "the GPU is shared with other processes",
         level=Level.HINT,
         kind="waste",
         loss=Range(0, total),

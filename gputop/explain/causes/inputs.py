@@ -5,37 +5,65 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.reads import own_work
+from gputop.explain.causes.drains import read_between
+from gputop.explain.causes.forms import pattern_of
+from gputop.explain.causes.reads import MOST_PARTS, own_work
+from gputop.explain.evidence import Column
+from gputop.explain.places import line_numbers
+from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of
 from gputop.explain.ranges import Mask, distinct
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
-MANY_COPIES = 20  # a step (causes.md C05)
+MANY_COPIES = 20  # a step, of one process
 
 
-def _small(scene: Scene) -> Mask:
-    """Gaps between small copies to the device, where there are many of them a step."""
-    facts = scene.gap_facts
-    small: Mask = (facts.sent_bytes >= 0) & (facts.sent_bytes < BIG_COPY) & (facts.read_bytes < 0)
-    owner = scene.evidence.threads.pid[scene.gaps.thread]
-    for pid in np.unique(owner[small]).tolist():
+def _made(scene: Scene) -> Mask:
+    """Gaps before copies to the device of which there are so many a step that no loader made them.
+
+    A batch goes to the device once a step, in a few parts. Small copies are many by themselves, others by
+    the line that makes them: twenty of a process may be those of several batches.
+    """
+    facts, gaps = scene.gap_facts, scene.gaps
+    sent: Mask = (facts.sent_bytes >= 0) & (read_between(scene) < 0)
+    small = sent & (facts.sent_bytes < BIG_COPY)
+    made = np.zeros(len(gaps), np.bool_)
+    owner = scene.evidence.threads.pid[gaps.thread]
+    stacks = scene.evidence.calls["stack"]
+    for pid in np.unique(owner[sent]).tolist():
         own = owner == pid
         steps = scene.steps_of(pid)
         units = steps.count if steps is not None else max(int(own.sum()) // (2 * MANY_COPIES), 1)
-        if np.count_nonzero(small & own) <= MANY_COPIES * units:
-            small &= ~own
-    return small
+        if np.count_nonzero(small & own) > MANY_COPIES * units:
+            made |= small & own
+        rows = np.flatnonzero(sent & own & ~made)
+        if steps is None or len(rows) <= MOST_PARTS * units:
+            continue
+        of_each = stacks[gaps.closer[rows]]
+        line = line_numbers(scene.evidence, of_each)
+        loads = np.isin(of_each, _in_loaders(scene, of_each))
+        often = np.bincount(line[line >= 0], minlength=1) > MOST_PARTS * units
+        made[rows[(line >= 0) & often[line] & ~loads]] = True
+    return made
+
+
+def _in_loaders(scene: Scene, stacks: Column) -> Column:
+    """The stacks that are within PyTorch's DataLoader."""
+    frames = scene.evidence.facts.stacks.frames
+    numbers = np.unique(stacks)
+    within = [by_loader(frozenset(frame.file for frame in frames(stack))) for stack in numbers.tolist()]
+    return numbers[np.array(within, np.bool_)]
 
 
 def _tiny_copies(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & _small(scene)[scene.leaves.gap]
+    return free & own_work(scene) & _made(scene)[scene.leaves.gap]
 
 
 def _prepared(scene: Scene, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.leaves.gap
     # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
     # of a scalar: after a loss.item() the next input is what the time goes into
-    round_trip = facts.read_bytes[gap] > SCALAR_BYTES
+    round_trip = read_between(scene)[gap] > SCALAR_BYTES
     return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
 
 
@@ -46,29 +74,36 @@ def _copies(claim: Claim) -> int:
     before = np.maximum(gaps.opener[claim.gaps] - 1, 0)
     # only waits right after such a copy: others wait for kernels, too
     after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
-    waits = gaps.opener[claim.gaps][after_copy & (calls["bytes"][before] < BIG_COPY)]
+    waits = gaps.opener[claim.gaps][after_copy]
     rows = distinct(np.concatenate([waits, gaps.closer[claim.gaps]]))
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 
+def _size(claim: Claim) -> int:
+    return int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
+
+
+def _form(claim: Claim) -> Form:
+    """Small ones are many whoever makes them; large ones, and indices, are told by what makes them."""
+    closer = claim.scene.gaps.closer[claim.gaps]
+    form = form_of_send(pattern_of(claim, closer, closer))
+    if form == "index":
+        return form
+    return "small" if _size(claim) < BIG_COPY else "made"
+
+
 def _advise_tiny(claim: Claim) -> tuple[str, ...]:
-    sizes = claim.scene.gap_facts.sent_bytes[claim.gaps]
-    return (
-        f"copies of {format_bytes(int(np.median(sizes)))} go to the device {claim.per_step()} "
-        "(.to(device) of tensors built on the CPU): create them there (device='cuda' in torch.zeros, "
-        "torch.arange, torch.tensor)",
-        "or pack them into one pinned tensor and copy that once, with non_blocking=True",
-    )
+    return advice_of(_form(claim), size=format_bytes(_size(claim)), times=claim.per_step())
 
 
 def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     scene = claim.scene
-    size = int(np.median(scene.gap_facts.sent_bytes[claim.gaps]))
+    size = _size(claim)
     cpus = scene.cpus
     workers = max(cpus - 1, 1)
     helpers = len(scene.helpers())
     first = (
-        f"the thread that feeds the GPU prepares each input of {format_bytes(size)} itself, sample by "
+        f"the submitting thread prepares each input of {format_bytes(size)} itself, sample by "
         "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
     )
     if helpers > 0:
@@ -80,15 +115,26 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     )
 
 
+def _title_of_prepared(claim: Claim) -> str:
+    return WITH_WORKERS if len(claim.scene.helpers()) else PREPARED.title
+
+
+WITH_WORKERS = "input unpacked on the main thread"
 TINY_COPIES = Cause(
     "C05",
-    "many small copies to the device",
+    "many small host-to-device copies",
     _tiny_copies,
     _advise_tiny,
     more=_copies,
     culprit="closer",
     calls_go=frozenset({"sends"}),
+    titled=lambda claim: title_of(_form(claim), claim.times),
 )
 PREPARED = Cause(
-    "C12", "input is prepared by the thread that feeds the GPU", _prepared, _advise_prepared, culprit="closer"
+    "C12",
+    "input prepared on the main thread (`num_workers=0`)",
+    _prepared,
+    _advise_prepared,
+    culprit="closer",
+    titled=_title_of_prepared,
 )

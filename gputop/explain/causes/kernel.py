@@ -1,4 +1,4 @@
-"""C17 to C19: the thread that feeds the GPU sleeps in the kernel."""
+"""C17 to C19: the submitting thread sleeps in the kernel."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def _advise_disk(_claim: Claim) -> tuple[str, ...]:
 
 NETWORK = Cause("C19", "the step waits for the network", _network, _advise_network, culprit="waiter")
 MEMORY = Cause(
-    "C17", "the thread that feeds the GPU waits for memory pages", _memory, _advise_memory, culprit="waiter"
+    "C17", "the submitting thread waits for memory pages", _memory, _advise_memory, culprit="waiter"
 )
-DISK = Cause("C18", "the thread that feeds the GPU waits for the disk", _disk, _advise_disk, culprit="waiter")
+DISK = Cause("C18", "the submitting thread waits for the disk", _disk, _advise_disk, culprit="waiter")

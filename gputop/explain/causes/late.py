@@ -42,7 +42,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
     return assessed(
         scene,
         "C15",
-        "the wait for the GPU may return late",
+        "sync may wake up late",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),
@@ -50,7 +50,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
         tid=tid,
         api=api,
         chain=(
-            Link("gpu", 0, 0, "finished at some moment while nobody could look", total, len(rows)),
+            Link("gpu", 0, 0, "finished at some moment before the thread could see it", total, len(rows)),
             Link("cuda", pid, tid, f"{where} spins", total, len(rows), line),
             Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
         ),

@@ -7,6 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
+from gputop.explain.causes.overhead import ADVICE, TITLE
 from gputop.explain.chaintext import placed, usual_api, usual_line
 from gputop.explain.intime import call_time
 from gputop.explain.ranges import Ints, covered
@@ -93,7 +94,7 @@ def _finding(
     return assessed(
         scene,
         "C06",
-        "the host launches more slowly than the GPU works",
+        TITLE,
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, loss),
@@ -103,16 +104,13 @@ def _finding(
         chain=(
             Link("gpu", 0, 0, "idle between short kernels, for a part that calls cannot tell", loss, count),
             Link("cuda", pid, tid, f"{where}, one after the other", int(inside.sum()), count, line),
-            Link("host", pid, tid, "on a CPU all the time", spent - waiting, count),
+            Link("host", pid, tid, "running all the time", spent - waiting, count),
         ),
         evidence=(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
             f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly behind",
         ),
-        advice=(
-            "launch less: CUDA graphs (torch.cuda.graph, torch.compile(mode='reduce-overhead')), fused "
-            "optimisers and kernels, or a larger batch",
-        ),
+        advice=(ADVICE,),
         gain_ns=loss,
         moments=begin,
         count=count,

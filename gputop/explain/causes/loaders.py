@@ -61,7 +61,7 @@ def _computing(scene: Scene, free: Mask) -> Mask:
 
 
 def _cpu_taken(claim: Claim) -> int:
-    """Time for which workers had the CPU that the thread which feeds the GPU waited for.
+    """Time for which workers had the CPU that the submitting thread waited for.
 
     Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
     """
@@ -88,7 +88,7 @@ def _workers(claim: Claim) -> int:
 def _advise_computing(claim: Claim) -> tuple[str, ...]:
     workers, cpus = _workers(claim), claim.scene.cpus
     advice = [
-        "the loader computes for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
+        "the workers compute for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
         "move transforms to the GPU"
     ]
     queued = claim.leaves & (claim.scene.leaves.state == State.QUEUED)
@@ -115,26 +115,26 @@ def _advise_starved(claim: Claim) -> tuple[str, ...]:
 
 def _advise_disk(_claim: Claim) -> tuple[str, ...]:
     return (
-        "the loader waits for the disk: keep the data in memory, read larger pieces, or prefetch more "
+        "the workers wait for the disk: keep the data in memory, read larger pieces, or prefetch more "
         "(prefetch_factor, more workers: they wait, they do not compute)",
     )
 
 
 def _advise_faults(_claim: Claim) -> tuple[str, ...]:
     return (
-        "the loader touches fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
+        "the workers touch fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
         "transparent huge pages; files that are mapped: read them once before, or keep them in memory",
     )
 
 
-ON_DISK = Cause("C10", "the loader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
+ON_DISK = Cause("C10", "DataLoader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
 FAULTS = Cause(
-    "C11", "the loader waits for fresh memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
+    "C11", "DataLoader waits for memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
 )
-STARVED = Cause("C09", "the loader gets no CPU", _starved, _advise_starved, culprit="waiter")
+STARVED = Cause("C09", "DataLoader is starved of CPU", _starved, _advise_starved, culprit="waiter")
 COMPUTING = Cause(
     "C08",
-    "the loader computes",
+    "DataLoader is CPU-bound",
     _computing,
     _advise_computing,
     more=_cpu_taken,

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, Level
-from gputop.explain.causes.reads import own_work
+from gputop.explain.causes.drains import read_between
+from gputop.explain.causes.reads import not_waited, own_work
+from gputop.explain.chain import State
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.format import format_bytes, format_ns
 
-LONG_NS = (
-    1_000_000  # usually between two launches: no call takes Python so long, so the program does other work
+LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
+
+
+TITLE = "CPU overhead between launches"
+ADVICE = (
+    "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
+    "(fused=True) and kernels, or a larger batch"
 )
 
 
 def _launches(scene: Scene, free: Mask) -> Mask:
     """What the submitting thread does between one piece of work and the next, which is no input."""
-    return free & scene.estimated & (own_work(scene) | _launching(scene))
-
-
-def _launching(scene: Scene) -> Mask:
-    return scene.own & scene.in_closer & scene.inside(Group.LAUNCH, Group.SET, Group.GRAPH)
+    estimated = scene.estimated & own_work(scene)
+    # the GPU was found idle by a query: nothing made the thread wait
+    asked = not_waited(scene) & (scene.gaps.opener >= 0)
+    return free & (estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.leaves.gap]))
 
 
 def _staged(scene: Scene, free: Mask) -> Mask:
@@ -35,6 +40,7 @@ def _staged(scene: Scene, free: Mask) -> Mask:
     )
     copies = scene.gap_facts.sent_bytes >= BIG_COPY
     copies &= (scene.gaps.closer >= 0) & (calls["direction"][closer] == H2D) & ~pinned
+    copies &= read_between(scene) < 0
     return free & scene.estimated & scene.own & scene.in_closer & copies[scene.leaves.gap]
 
 
@@ -45,10 +51,7 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
             f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
             "another process, do it less often, or do it after the launches of the next step",
         )
-    return (
-        "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused "
-        "optimizers (fused=True) and kernels, or a larger batch",
-    )
+    return (ADVICE,)
 
 
 def scene_gaps(claim: Claim) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -66,7 +69,7 @@ def _advise_staged(claim: Claim) -> tuple[str, ...]:
 
 LAUNCHES = Cause(
     "C06",
-    "CPU overhead: the host launches more slowly than the GPU works",
+    TITLE,
     _launches,
     _advise_launches,
     lambda _claim: Level.STRONG,
@@ -74,7 +77,7 @@ LAUNCHES = Cause(
 )
 STAGED = Cause(
     "C04",
-    "copies to the device from pageable memory",
+    "pageable host-to-device copies",
     _staged,
     _advise_staged,
     lambda _claim: Level.STRONG,

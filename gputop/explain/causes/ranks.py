@@ -75,7 +75,7 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
     return assessed(
         scene,
         "C23",
-        "one rank comes late to the collectives",
+        "straggler: one rank is late to the collectives",
         level=_level(scene, ranks),
         kind="waste",
         loss=Range(total, total),

@@ -1,4 +1,4 @@
-"""C01, C02, C07, C03: the host waits for the GPU, then works while the GPU has nothing to do."""
+"""C01, C02, C07, C03, C27: the host waits for the GPU, then works while the GPU is idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
+from gputop.explain.causes.drains import Drain, drained, read_between
+from gputop.explain.causes.forms import pattern_of
 from gputop.explain.chain import State
+from gputop.explain.pytorch import (
+    Form,
+    Pattern,
+    advice_of,
+    form_of_read,
+    form_of_send,
+    form_of_sync,
+    title_of,
+)
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import SCALAR_BYTES, Scene
 from gputop.format import format_bytes
@@ -14,86 +25,162 @@ from gputop.format import format_bytes
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
 PRINT_READS = 50  # at least this many within PRINT_NS (causes.md C07); a step's own reads are a handful
 PRINT_NS = 50_000_000
+MOST_PARTS = 8  # a step: more copies to the device are no batch (causes.md C05)
 
 
 _QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
+_GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
-    """The enqueuer's own doing: on a CPU, or asleep of its own will, not inside an allocating call."""
-    return scene.own & scene.does(State.RUN, State.BLOCKED) & scene.inside(*_QUIET)
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call."""
+    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
 
 def _prints(scene: Scene, free: Mask) -> Mask:
     facts = scene.gap_facts
     tiny = np.flatnonzero((facts.read_bytes >= 0) & (facts.read_bytes <= PRINT_BYTES))
+    if not len(scene.gaps):
+        return scene.mask()
     in_burst = np.zeros(len(scene.gaps) + 1, np.bool_)
     in_burst[tiny] = bursts(scene.gaps.begin[tiny], PRINT_READS, PRINT_NS)
-    return free & own_work(scene) & in_burst[scene.leaves.gap]
+    return free & own_work(scene) & (in_burst[:-1] | _formatted(scene))[scene.leaves.gap]
+
+
+def _formatted(scene: Scene) -> Mask:
+    """Gaps whose read was made by PyTorch's formatter of tensors, as the Python stack tells."""
+    row = scene.gap_facts.read_row
+    of_each = np.where(row >= 0, scene.evidence.calls["stack"][np.maximum(row, 0)], 0)
+    if not of_each.any():  # of millions of gaps without lines none has to be sorted
+        return np.zeros(len(row), np.bool_)
+    stacks, which = np.unique(of_each, return_inverse=True)
+    frames = scene.evidence.facts.stacks.frames
+    known = [
+        form_of_read(Pattern(files=frozenset(frame.file for frame in frames(stack)))) == "print"
+        for stack in stacks.tolist()
+    ]
+    formatted: Mask = np.array(known, np.bool_)[which.reshape(-1)] & (row >= 0)
+    return formatted
 
 
 def _scalar(scene: Scene, free: Mask) -> Mask:
-    size = scene.gap_facts.read_bytes[scene.leaves.gap]
+    size = read_between(scene)[scene.leaves.gap]
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
 def _tensor(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gap_facts.read_bytes[scene.leaves.gap] > SCALAR_BYTES)
+    return free & own_work(scene) & (read_between(scene)[scene.leaves.gap] > SCALAR_BYTES)
+
+
+def _blocking(scene: Scene, free: Mask) -> Mask:
+    moved: Mask = (drained(scene) == Drain.MOVED)[scene.leaves.gap]
+    return free & own_work(scene) & moved
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (scene.gaps.opener[scene.leaves.gap] >= 0) & ~scene.estimated
+    waited = scene.estimated | ~not_waited(scene)[scene.leaves.gap]
+    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.leaves.gap]
+    return free & own_work(scene) & waited & explicit
 
 
-def _advise_scalar(claim: Claim) -> tuple[str, ...]:
-    return (
-        f"a value of at most {SCALAR_BYTES} bytes is read {claim.per_step()} (.item(), float(t), if t:): "
-        "keep it on the device and read it every n steps",
-        "or copy it with non_blocking=True into pinned memory and look at it a step later, behind an event",
-    )
+def not_waited(scene: Scene) -> Mask:
+    """Gaps that no wait opened: a query that succeeded, where none that failed came right before it."""
+    opener = scene.gaps.opener
+    calls, row = scene.evidence.calls, np.maximum(opener, 0)
+    if not len(calls):
+        return np.ones(len(opener), np.bool_)
+    before = np.maximum(row - 1, 0)
+    asked = scene.evidence.group_of(row) == Group.QUERY
+    polled = (scene.evidence.group_of(before) == Group.QUERY) & (calls["ret"][before] != 0)
+    polled &= (calls["row"][before] == calls["row"][row]) & (row > 0)
+    free: Mask = (opener < 0) | (asked & ~polled)
+    return free
 
 
-def _advise_tensor(claim: Claim) -> tuple[str, ...]:
-    size = int(np.median(claim.scene.gap_facts.read_bytes[claim.gaps]))
-    return (
-        f"{format_bytes(size)} come back {claim.per_step()} (.cpu(), .numpy(), .tolist()), and the host "
-        "works on them while the GPU is idle: do that work on the device (masking, scatter, sorting have "
-        "CUDA versions)",
-        "what must stay on the host: gather it and copy once per step, or work on the step before while "
-        "this one runs",
-    )
+def _told(claim: Claim, form: Form, pattern: Pattern) -> tuple[str, ...]:
+    return advice_of(form, size=format_bytes(max(pattern.size, 0)), times=claim.per_step())
 
 
-def _advise_print(_claim: Claim) -> tuple[str, ...]:
-    return ("a tensor on the device is printed or looped over element by element: print t.cpu(), and rarely",)
+def _read(claim: Claim) -> tuple[Form, Pattern]:
+    row = claim.scene.gap_facts.read_row[claim.gaps]
+    pattern = pattern_of(claim, row, row, to_host=True)
+    return form_of_read(pattern), pattern
 
 
-def _advise_explicit(claim: Claim) -> tuple[str, ...]:
-    return (
-        f"the host waits for the GPU {claim.per_step()} before it goes on: remove the synchronisation "
-        "(torch.cuda.synchronize(), a timing), or wait for an event of the step before",
-    )
+def _title_of_read(claim: Claim) -> str:
+    return title_of(_read(claim)[0], claim.times)
+
+
+def _advise_read(claim: Claim) -> tuple[str, ...]:
+    form, pattern = _read(claim)
+    if form == "item":
+        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=claim.per_step())
+    return _told(claim, form, pattern)
+
+
+def _title_of_print(claim: Claim) -> str:
+    return title_of("print", claim.times) if _read(claim)[0] == "print" else PRINTS.title
+
+
+def _advise_print(claim: Claim) -> tuple[str, ...]:
+    return advice_of("print", size="", times=claim.per_step())
+
+
+def _send(claim: Claim) -> tuple[Form, Pattern]:
+    row = claim.scene.gap_facts.moved_row[claim.gaps]
+    pattern = pattern_of(claim, row, row)
+    form = form_of_send(pattern)
+    often = claim.times is not None and claim.times > MOST_PARTS
+    return ("moved" if form == "batch" and often else form), pattern
+
+
+def _sync(claim: Claim) -> tuple[Form, Pattern]:
+    opener = claim.scene.gaps.opener[claim.gaps]
+    pattern = pattern_of(claim, opener, np.full(len(opener), -1))
+    return form_of_sync(pattern), pattern
 
 
 PRINTS = Cause(
-    "C07", "a tensor is read element by element", _prints, _advise_print, calls_go=frozenset({"reads"})
+    "C07",
+    "tensor printed or read element by element",
+    _prints,
+    _advise_print,
+    calls_go=frozenset({"reads"}),
+    titled=_title_of_print,
 )
 SCALAR = Cause(
     "C01",
-    "a scalar is read in the loop",
+    "`.item()` every step",
     _scalar,
-    _advise_scalar,
+    _advise_read,
     overlaps=True,
     calls_go=frozenset({"reads"}),
+    titled=_title_of_read,
 )
 TENSOR = Cause(
-    "C02", "a tensor is read in the loop", _tensor, _advise_tensor, calls_go=frozenset({"reads", "sends"})
+    "C02",
+    "device-to-host read every step (`.cpu()`, `.numpy()`)",
+    _tensor,
+    _advise_read,
+    calls_go=frozenset({"reads", "sends"}),
+    titled=_title_of_read,
+)
+BLOCKING = Cause(
+    "C27",
+    "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
+    _blocking,
+    lambda claim: _told(claim, *_send(claim)),
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+    titled=lambda claim: title_of(_send(claim)[0], claim.times),
 )
 EXPLICIT = Cause(
     "C03",
-    "an explicit synchronisation in the loop",
+    "explicit synchronisation every step",
     _explicit,
-    _advise_explicit,
+    lambda claim: _told(claim, *_sync(claim)),
     overlaps=True,
     calls_go=frozenset({"reads"}),
+    titled=lambda claim: title_of(_sync(claim)[0], claim.times),
 )

@@ -1,9 +1,10 @@
-"""C13 to C16: the thread that feeds the GPU has work to give, but does not get to it."""
+"""C13 to C16: the submitting thread has work to give, but does not get to it."""
 
 from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chain import State
+from gputop.explain.lineage import in_loader
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
@@ -23,6 +24,7 @@ def _preempted(scene: Scene, free: Mask) -> Mask:
 
 def _lock(scene: Scene, free: Mask) -> Mask:
     by_lock: Mask = scene.via == Wait.LOCK
+    by_lock &= ~in_loader(scene)  # a queue that the loader's own thread fills is its loader, not its lock
     return free & ~scene.own & scene.same_process & by_lock & scene.does(State.RUN, State.QUEUED)
 
 
@@ -35,7 +37,7 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
 
 def _advise_late(claim: Claim) -> tuple[str, ...]:
     return (
-        f"the GPU had finished, but the thread that waited for it got no CPU at once: "
+        "the GPU had finished, but the thread that waited for it did not run at once: "
         f"{_occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
         "(cudaDeviceScheduleSpin)",
     )
@@ -43,7 +45,7 @@ def _advise_late(claim: Claim) -> tuple[str, ...]:
 
 def _advise_preempted(claim: Claim) -> tuple[str, ...]:
     return (
-        f"{_occupants(claim)}keep them off the CPU of the thread that feeds the GPU: taskset, nice, or fewer "
+        f"{_occupants(claim)}keep them off the CPU of the submitting thread: taskset, nice, or fewer "
         "workers than CPUs (num_workers), torch.set_num_threads(1) in each",
     )
 
@@ -57,13 +59,11 @@ def _advise_lock(_claim: Claim) -> tuple[str, ...]:
 
 def _occupants(claim: Claim) -> str:
     shares = claim.scene.occupants(claim.leaves)
-    named = [f"{name} had its CPU for {share:.0%} of that time" for name, share in shares[:2]]
-    return "; ".join(named) + "; " if named else ""
+    named = [f"{name} for {share:.0%} of that time" for name, share in shares[:2]]
+    return f"preempted by {', '.join(named)}: " if named else ""
 
 
-THROTTLE = Cause("C14", "the CPU quota of the control group is used up", _throttled, _advise_throttled)
-LATE_RETURN = Cause("C15", "the wait for the GPU returns late", _late_return, _advise_late)
-PREEMPTED = Cause("C13", "the thread that feeds the GPU gets no CPU", _preempted, _advise_preempted)
-LOCK = Cause(
-    "C16", "a lock that another thread holds (in Python: the GIL)", _lock, _advise_lock, culprit="waiter"
-)
+THROTTLE = Cause("C14", "throttled: the CPU quota of the cgroup is used up", _throttled, _advise_throttled)
+LATE_RETURN = Cause("C15", "sync wakes up late", _late_return, _advise_late)
+PREEMPTED = Cause("C13", "the submitting thread is starved of CPU", _preempted, _advise_preempted)
+LOCK = Cause("C16", "lock held by another thread (in Python: the GIL)", _lock, _advise_lock, culprit="waiter")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gputop.format import (
     NS_PER_S,
+    brief,
     escape_text,
     fit,
     format_count,
@@ -168,7 +169,8 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     facts = f" {finding.cause:<4}{finding.level:<7}{cost:>12}{share:>6}"
     room = max(width - _FACTS - 4, 8)
     sign = glyphs.cursor if selected else " "
-    title = fit(escape_text(finding.title, ascii_only=glyphs.ascii), room, ellipsis=glyphs.ellipsis)
+    title = brief(escape_text(finding.title, ascii_only=glyphs.ascii), room)
+    title = fit(title, room, ellipsis=glyphs.ellipsis)
     suffix = "+select" if selected else ""
     token = LEVEL_TOKENS.get(str(finding.level), "warn") if finding.kind == "idle" else "warn"
     spans: list[Span] = [
@@ -221,10 +223,7 @@ def _rest(text: _Writer, report: Report) -> None:
     """What is no finding: single long gaps, threads in storms, the remainder, and doubts."""
     text.blank()
     for event in report.events:
-        said = (
-            f"{format_ns(event.ns)} at {event.time_ns / NS_PER_S:.3f} s, process {event.pid}: {event.title}"
-        )
-        text.add(said, "dim", 1, lead="once      ")
+        text.add(event.text(), "dim", 1, lead="once      ")
     for storm in report.storms:
         cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
         rate = format_count(storm.switches_per_second)

@@ -98,7 +98,7 @@ def histogram_scale(context: Context) -> str:
 
 
 def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str:
-    """Who had the CPU: ``pt_data_worker x4 61% · python 22%``; threads of one name are one part.
+    """Who ran meanwhile: ``pt_data_worker x4 61% · python 22%``; threads of one name are one part.
 
     Args:
         shares: The occupants, in any order.

@@ -147,13 +147,13 @@ def calls_text(frame: Frame) -> str:
 def storm_spans(
     storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool = True, cost: str = ""
 ) -> list[Span]:
-    """A storm in words: who suffers, how much, and who had its CPU.
+    """A storm in words: who suffers, how much, and who preempts it.
 
     Args:
         storm: The storm.
         glyphs: The signs used.
         width: Columns; where it is tight the figures are left to the row of the process.
-        traced: Whether eBPF tells who has a CPU.
+        traced: Whether eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.
     """
     name = escape_text(storm.name, ascii_only=glyphs.ascii)
@@ -172,12 +172,12 @@ def storm_spans(
             (f"  {had} ", "dim"),
             (occupants, ""),
         ]
-        for runnable, had in (("runnable", "CPU had by"), ("runq", "CPU:"))
+        for runnable, had in (("runnable", "preempted by"), ("runq", "by"))
     ]
     few = shares_text(storm.occupants, glyphs, 1) or unknown
     if cost:
         rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
-        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" CPU: ", "dim")]
+        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" by ", "dim")]
         tellings += [[*named, (occupants, "")], [*named, (few, "")]]
         tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
     else:
@@ -197,7 +197,7 @@ def storm_lines(
 ) -> list[Line]:
     """The storms under way with what they cost, the last line says how many there is no room for."""
     if not storms:
-        text = f"{glyphs.dot} no storm of context switches"
+        text = f"{glyphs.dot} context switches normal"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
     lines = []
     hidden = len(storms) - height

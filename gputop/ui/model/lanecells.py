@@ -67,7 +67,7 @@ def meanings(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
     for letter, word in _WAITS.values():
         words.setdefault(letter, []).append(word)
     return (
-        (glyphs.full, "GPU certainly at work; thread on a CPU"),
+        (glyphs.full, "GPU certainly at work; thread running"),
         (glyphs.dot, "nobody can tell"),
         *families,
         ("s d p ...", "of a GPU: the same as far as one can see, not proved"),
@@ -149,9 +149,9 @@ def state_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
             letter, word = _WAITS[Wait(wait[cell])]
             signs.append(Sign(letter, word, "dim"))
         elif most[cell] == 2:
-            signs.append(Sign("Q", "no CPU", "host"))
+            signs.append(Sign("Q", "runnable", "host"))
         else:
-            signs.append(_full(glyphs, "on a CPU") if most[cell] else _unknown(glyphs))
+            signs.append(_full(glyphs, "running") if most[cell] else _unknown(glyphs))
     return _drawn(signs, f"CPU {_time(shares[RUNNING], known)}")
 
 

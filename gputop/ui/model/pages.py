@@ -23,7 +23,7 @@ COLUMNS_HELP = (
     ("CALL/s", "outermost CUDA calls a second"),
     ("TOP CALL, p99", "the API with most time, 99 % of its calls are faster than p99"),
     ("INV/s, VOL/s", "involuntary switches (driven off the CPU) and voluntary ones (waiting) a second"),
-    ("RUNQ%", "time its threads were ready to run and had no CPU; 100 is one thread all the time"),
+    ("RUNQ%", "time its threads were runnable and not running; 100 is one thread all the time"),
     ("BLK%", "time its CUDA threads waited for something else"),
     ("~41.0ms", "fewer than 100 calls: the percentile is one of the slowest calls"),
     ("NOW", "calls that have not returned yet, and the age of the oldest"),

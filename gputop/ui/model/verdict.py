@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputop.format import NS_PER_S, clip, escape_text, format_count, format_ns, format_percent
+from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
@@ -43,8 +43,10 @@ def verdict_line(
         right = [(f" {_when(explained, now_ns)}", "dim"), (" [Enter]" if focused else " [w]", "key")]
     for words, tail in _tellings(body, right):
         room = width - line_width(lead) - line_width(tail) - 1
-        title = clip(body.title, max(room - line_width(body.words("", words)), 0), glyphs.ellipsis)
-        if title == body.title or (not tail and len(title) >= LEAST_TITLE):
+        room = max(room - line_width(body.words("", words)), 0)
+        whole = brief(body.title, room)
+        title = clip(whole, room, glyphs.ellipsis)
+        if title == whole or (not tail and len(title) >= LEAST_TITLE):
             return merged(spread([*lead, *body.words(title, words)], tail, width))
     return fit_line([*lead, *body.words("", 1)], width, ellipsis=glyphs.ellipsis)
 
@@ -107,7 +109,7 @@ def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs
     sign = glyphs.warning if top.kind == "idle" else glyphs.dot
     before = [(f"{sign} {idle_text(report)} ", token), (f"{top.level}: ", token)]
     cost = f" {format_ns(top.per_step_ns)}/step" if top.per_step_ns else f" {format_ns(loss_ns(top))}"
-    kind = "" if top.kind == "idle" else " wasted"
+    kind = "" if top.kind == "idle" else " overhead"
     more = len(report.findings) - 1
     others: list[Span] = [(f" +{more} more", "dim")] if more else []
     line = top.line

@@ -1,0 +1,124 @@
+"""Which wait drained the GPU's queue: what is lost afterwards, until the queue fills again, belongs to it.
+
+A wait drains the stream. The launches after it find the GPU idle, each, until the host is ahead again. That
+is the wait's doing in two cases: where the next wait of the same loop comes so soon that the host never gets
+ahead (a loop that reads again and again), and where the host is the faster one, so that without waits it
+would be ahead all the time. Else the host is simply slower than the GPU, and the launches are what costs.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from gputop.explain.apiclass import Group
+from gputop.explain.ranges import Ints, Mask, covered, union
+from gputop.explain.scene import Scene
+
+MANY_READS = 4  # a step: fewer are a loss and a metric
+NEAR = 0.25  # of a step: reads that are further apart are not of one loop
+_WAITING = (Group.SYNC, Group.COPY)
+
+
+class Drain(IntEnum):
+    """What drained the queue before a gap."""
+
+    NONE = 0
+    READ = 1  # a copy to the host
+    MOVED = 2  # a blocking copy to the device
+    EXPLICIT = 3
+
+
+def read_between(scene: Scene) -> Ints:
+    """For each gap the bytes of the read that drained the queue before it; -1 where none did."""
+    found: Ints = scene.once("read between", lambda: _bytes(scene))
+    return found
+
+
+def drained(scene: Scene) -> Ints:
+    """The ``Drain`` of each gap: of a proved one what opened it, of an estimated one what it goes back to."""
+    found: Ints = scene.once("drained", lambda: _kinds(scene))
+    return found
+
+
+def _bytes(scene: Scene) -> Ints:
+    source = _source(scene)
+    read = scene.gap_facts.read_bytes
+    return np.where(source >= 0, read[np.maximum(source, 0)], -1) if len(read) else read
+
+
+def _kinds(scene: Scene) -> Ints:
+    source, facts = _source(scene), scene.gap_facts
+    kind = np.full(len(source), int(Drain.EXPLICIT), np.int64)
+    at = np.maximum(source, 0)
+    if len(source):
+        kind[facts.read_bytes[at] >= 0] = Drain.READ
+        kind[(facts.moved_row[at] >= 0)] = Drain.MOVED
+    kind[source < 0] = Drain.NONE
+    return kind
+
+
+def _source(scene: Scene) -> Ints:
+    """For each gap the row of the gap whose opener drained the queue: itself, an earlier one, or -1."""
+    found: Ints = scene.once("drain source", lambda: _find(scene))
+    return found
+
+
+def _find(scene: Scene) -> Ints:
+    gaps = scene.gaps
+    source = np.where(gaps.estimated, -1, np.arange(len(gaps)))
+    pids = scene.evidence.threads.pid[gaps.thread]
+    launched = np.isin(scene.gap_facts.closer_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
+    for pid in np.unique(pids).tolist():
+        mine = pids == pid
+        drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.opener >= 0))
+        guessed = np.flatnonzero(mine & gaps.estimated & launched)
+        if len(drains) and len(guessed) and host_is_faster(scene, pid):
+            place = np.searchsorted(gaps.begin[drains], gaps.begin[guessed], side="right") - 1
+            source[guessed] = np.where(place >= 0, drains[np.maximum(place, 0)], -1)
+        _loops_of_reads(scene, pid, mine, source)
+    return source
+
+
+def _loops_of_reads(scene: Scene, pid: int, mine: Mask, source: Ints) -> None:
+    """What lies between two reads of a loop that reads many times a step goes back to the first of them."""
+    gaps, read = scene.gaps, scene.gap_facts.read_bytes
+    steps = scene.steps_of(pid)
+    reads = np.flatnonzero(mine & (read >= 0))
+    if steps is None or len(reads) < MANY_READS * steps.count:
+        return
+    others = np.flatnonzero(mine & (read < 0))
+    place = np.searchsorted(gaps.begin[reads], gaps.begin[others], side="right")
+    before, after = reads[np.maximum(place - 1, 0)], reads[np.minimum(place, len(reads) - 1)]
+    between = (place > 0) & (place < len(reads))
+    between &= gaps.begin[after] - gaps.begin[before] <= NEAR * steps.median_ns
+    source[others[between]] = before[between]
+
+
+def host_is_faster(scene: Scene, pid: int) -> bool:
+    """Whether a process's host work takes less time than its GPU work: without waits it would be ahead.
+
+    In its steps: H is the time outside of waits for the GPU, K the time for which the GPU works.
+    """
+    steps = scene.steps_of(pid)
+    if steps is None or not steps.count:
+        return False
+    low, high = int(steps.begin[0]), steps.end
+    evidence = scene.evidence
+    calls = evidence.calls
+    inside = (calls["pid"] == pid) & (calls["begin"] < high) & (calls["end"] > low)
+    rows = np.flatnonzero(inside & np.isin(evidence.group(calls), [int(group) for group in _WAITING]))
+    waits = union(np.maximum(calls["begin"][rows], low), np.minimum(calls["end"][rows], high))
+    works = 0
+    for estimate in scene.analysis.estimates:
+        queue = estimate.queue
+        own = queue.kernel & (evidence.threads.pid[queue.thread] == pid)
+        own &= (queue.ready > low) & (queue.ready < high)
+        works += int(estimate.duration_ns[own].sum())
+    # a wait for what it then copies is no wait for the GPU: only the part in which the GPU had work
+    waited = sum(
+        int(covered(scene.analysis.gpu.pending(span.device), *waits).sum())
+        for span in scene.analysis.gpu.spans
+    )
+    return works > high - low - waited

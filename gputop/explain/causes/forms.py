@@ -1,0 +1,72 @@
+"""The pattern of the calls that a claim is about: what ``pytorch`` chooses its words by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.apiclass import stem
+from gputop.explain.causes.cause import Claim
+from gputop.explain.evidence import Evidence
+from gputop.explain.places import line_numbers
+from gputop.explain.pytorch import Pattern
+from gputop.explain.ranges import Ints
+from gputop.lines import Line
+from gputop.source import read_source
+
+
+def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:
+    """What is known of the line that costs most.
+
+    Args:
+        claim: What it is about.
+        rows: For each of its gaps the call that the program made, -1 where there is none.
+        copies: For each of its gaps the copy that went with it, -1 where there is none.
+        to_host: The copies' direction.
+    """
+    scene, evidence, gaps = claim.scene, claim.scene.evidence, claim.scene.gaps
+    calls = evidence.calls
+    cost = scene.gap_ns(claim.leaves)[claim.gaps]
+    following = gaps.closer[claim.gaps]
+    both = np.maximum(np.append(rows, following), 0)
+    lines = line_numbers(evidence, calls["stack"][both])
+    lines[np.append(rows, following) < 0] = -1
+    mine, after = lines[: len(rows)], lines[len(rows) :]
+    chosen = np.ones(len(rows), np.bool_)
+    if (mine >= 0).any():
+        chosen = mine == np.argmax(np.bincount(mine[mine >= 0], weights=cost[mine >= 0]))
+    copied = copies[chosen & (copies >= 0)]
+    known = rows[chosen & (rows >= 0)]
+    files, text = _source(evidence, known, cost[chosen & (rows >= 0)])
+    return Pattern(
+        size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
+        to_host=to_host,
+        api=stem(evidence.apis.name(int(np.argmax(np.bincount(calls["op"][known]))))) if len(known) else "",
+        files=files,
+        text=text,
+        same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
+        times=claim.times,
+    )
+
+
+def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:
+    """(the files of the stack that costs most, the text of its line)."""
+    if not len(rows):
+        return frozenset(), ""
+    stacks, which = np.unique(evidence.calls["stack"][rows], return_inverse=True)
+    stack = int(stacks[np.argmax(np.bincount(which.reshape(-1), weights=cost))])
+    line = evidence.facts.stacks.line(stack)
+    files = frozenset(frame.file for frame in evidence.facts.stacks.frames(stack) if not frame.is_native)
+    return files, text_of(evidence, line) if line is not None else ""
+
+
+def text_of(evidence: Evidence, line: Line) -> str:
+    """The line's source; "" where this machine has not the file that the program had."""
+    if not line.file.startswith("/") or line.is_native or line.line < 1:
+        return ""
+    source = read_source(line, None)
+    clock = evidence.header.get("clock")
+    if isinstance(clock, dict) and "realtime_ns" in clock:
+        begun = int(clock["realtime_ns"]) - int(clock.get("monotonic_ns", 0))
+        if source.changed_ns > begun + evidence.end_ns:
+            return ""
+    return source.lines[line.line - 1] if line.line <= len(source.lines) else ""

@@ -1,0 +1,202 @@
+"""Which PyTorch call it was: from the pattern of calls, their Python stack and the line's text to words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal[
+    "item", "size", "read", "print", "scaler", "clip", "batch", "index", "made", "moved", "small",
+    "device", "event", "stream", "sync",
+]  # fmt: skip
+
+MOST_ITEM = 16  # bytes that .item() reads
+SIZES = (4, 8)  # what an operation reads that needs to know how many elements come out of it
+
+# who made the call, where a file of PyTorch on the stack tells; in this order
+_BY_FILE: tuple[tuple[str, Form], ...] = (
+    ("/torch/_tensor_str.py", "print"),
+    ("/torch/amp/grad_scaler.py", "scaler"),
+    ("/torch/cuda/amp/grad_scaler.py", "scaler"),
+    ("/torch/nn/utils/clip_grad.py", "clip"),
+)
+_LOADER = ("/torch/utils/data/",)
+_MASK = re.compile(
+    r"\b(?:nonzero|argwhere|masked_select|unique|unique_consecutive|repeat_interleave)\(|\bwhere\([^,()]*\)"
+    r"|\w\[[^\]]*(?:\bmask|mask\b|[<>]|[=!]=|~)[^\]]*\]"
+)
+_ITEM = re.compile(r"\.item\(|\b(?:float|int|bool)\(|^\s*(?:if|while|elif|assert)\b|\bprint\(|\bf['\"]")
+_READ = re.compile(r"\.(?:cpu|numpy|tolist)\(|\.to\(\s*(?:device\s*=\s*)?(?:torch\.device\(\s*)?['\"]cpu")
+_MOVE = re.compile(r"\.(?:to|cuda|copy_)\(|\bdevice\s*=|\b(?:tensor|as_tensor)\(")
+_INDEX = re.compile(r"\w\[[^\]:]+\]|\b(?:index_select|index_put_?|gather|take)\(")
+_FIRST_USE: tuple[tuple[str, str], ...] = (
+    ("<frozen importlib", "imports modules"),
+    ("/torch/_inductor/", "compiles (torch.compile)"),
+    ("/torch/_dynamo/", "compiles (torch.compile)"),
+    ("/triton/", "compiles a Triton kernel"),
+    ("/torch/utils/cpp_extension.py", "compiles an extension"),
+    ("/multiprocessing/", "starts worker processes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What is known of calls that are alike.
+
+    Attributes:
+        size: Bytes of the copy that was waited for, as usual; -1 where there was none.
+        to_host: Whether that copy went to the host; else to the device.
+        api: The function that waited, without ``cuda`` or ``cu``: ``StreamSynchronize``.
+        files: The files of the Python stack.
+        text: The line of source; "" where it is not known.
+        same_line: Whether the next work for the GPU comes from the same line.
+        times: How often it happens a step; None without steps.
+    """
+
+    size: int = -1
+    to_host: bool = False
+    api: str = ""
+    files: frozenset[str] = frozenset()
+    text: str = ""
+    same_line: bool = False
+    times: float | None = None
+
+
+def form_of_read(pattern: Pattern) -> Form:
+    """Which call reads something back: text and stack choose among what the size allows."""
+    for part, form in _BY_FILE:
+        if any(part in file for file in pattern.files):
+            return form
+    if not 0 <= pattern.size <= MOST_ITEM:
+        return "read"
+    if _ITEM.search(pattern.text):
+        return "item"
+    if pattern.size in SIZES and (_MASK.search(pattern.text) or (pattern.same_line and not pattern.text)):
+        return "size"
+    return "read" if _READ.search(pattern.text) else "item"
+
+
+def form_of_send(pattern: Pattern) -> Form:
+    """Which call sent something that the host waited for."""
+    if pattern.text and _INDEX.search(pattern.text) and not _MOVE.search(pattern.text):
+        return "index"
+    return "batch"
+
+
+def form_of_sync(pattern: Pattern) -> Form:
+    """Which wait was asked for, where no copy was; ``sync`` where it is not PyTorch that asked."""
+    if "synchronize(" not in pattern.text and not any("/torch/" in file for file in pattern.files):
+        return "sync"
+    if pattern.api.startswith(("Device", "Ctx")):
+        return "device"
+    return "event" if pattern.api.startswith("Event") else "stream"
+
+
+def by_loader(files: frozenset[str]) -> bool:
+    """Whether a stack is within PyTorch's DataLoader."""
+    return any(part in file for file in files for part in _LOADER)
+
+
+def first_use(files: frozenset[str]) -> str:
+    """What is done once only in a program's life, as its stack tells: ``imports modules``; "" for nothing."""
+    return next((words for part, words in _FIRST_USE if any(part in file for file in files)), "")
+
+
+def how_often(times: float | None) -> str:
+    """``every step``, ``every 10 steps``; ``in the loop`` where no steps are known."""
+    if times is None or times <= 0:
+        return "in the loop"
+    return "every step" if times > 0.67 else f"every {max(round(1 / times), 2)} steps"
+
+
+TITLES: dict[Form, str] = {
+    "item": "`.item()` {often}",
+    "size": "size of a result read {often} (`nonzero`, boolean mask)",
+    "read": "device-to-host read {often} (`.cpu()`, `.numpy()`)",
+    "print": "`print(tensor)` {often}",
+    "scaler": "`GradScaler` reads `found_inf` {often}",
+    "clip": "gradient norm read {often} (`clip_grad_norm_`)",
+    "batch": "blocking host-to-device copy {often} (`.to(device)`, `.cuda()`)",
+    "index": "index tensor copied to the device {often} (`x[idx]`)",
+    "made": "tensors made on the CPU and moved {often} (`.to(device)`)",
+    "moved": "waits for tensors made on the CPU and moved {often} (`.to(device)`)",
+    "small": "many small host-to-device copies",
+    "device": "`torch.cuda.synchronize()` {often}",
+    "event": "`event.synchronize()` {often}",
+    "stream": "`stream.synchronize()` {often}",
+    "sync": "explicit synchronisation {often}",
+}
+
+_MADE = (
+    "tensors of {size} are made on the CPU and copied {times} (.to(device)): make them on the device "
+    "(device=x.device in torch.arange, torch.zeros, torch.tensor)",
+    "or pack them into one pinned tensor and copy that once, with non_blocking=True",
+)
+ADVICE: dict[Form, tuple[str, ...]] = {
+    "item": (
+        "a value of at most {size} is read {times} (.item(), float(t), if t:): keep it on the device and "
+        "read it every n steps",
+        "or copy it with non_blocking=True into pinned memory and look at it a step later, behind an event",
+    ),
+    "size": (
+        "the host waits {times} to learn how many elements are left (nonzero, x[mask], unique): keep the "
+        "shape fixed instead: torch.where(mask, x, 0), x * mask, or nonzero_static(size=n)",
+    ),
+    "read": (
+        "{size} come back {times} (.cpu(), .numpy(), .tolist()), and the host works on them while the GPU "
+        "is idle: do that work on the device (masking, scatter, sorting have CUDA versions)",
+        "what must stay on the host: gather it and copy once per step, or work on the step before while "
+        "this one runs",
+    ),
+    "print": (
+        "a tensor on the device is printed or looped over element by element: print t.cpu(), and rarely",
+    ),
+    "scaler": (
+        "GradScaler.step() waits {times} for found_inf: use bfloat16, which needs no scaler, or an "
+        "optimizer with fused=True, which takes found_inf on the device",
+    ),
+    "clip": (
+        "clip_grad_norm_ waits {times} for the norm: leave error_if_nonfinite=False, and do not read what "
+        "it returns",
+    ),
+    "batch": (
+        "{size} are copied from pageable memory {times}, and the host waits for each copy: pin_memory=True "
+        "in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)",
+    ),
+    "index": (
+        "an index of {size} on the CPU is copied to the device {times}, and the host waits for it: make it "
+        "there (device=x.device in torch.arange, torch.randperm, torch.tensor), or move it once before the "
+        "loop",
+    ),
+    "made": _MADE,
+    "moved": _MADE,
+    "small": (
+        "copies of {size} go to the device {times} (.to(device) of tensors built on the CPU): create them "
+        "there (device='cuda' in torch.zeros, torch.arange, torch.tensor)",
+        "or pack them into one pinned tensor and copy that once, with non_blocking=True",
+    ),
+    "device": (
+        "the host waits for all work {times}: remove torch.cuda.synchronize() from the loop; to time it, "
+        "record two events and read them after the loop",
+    ),
+    "event": ("the host waits for the event {times}: wait for the event of the step before instead",),
+    "stream": (
+        "the host waits for the stream {times}: order streams with stream.wait_event(), which does not "
+        "block the host",
+    ),
+    "sync": (
+        "the host waits for the GPU {times} before it goes on: remove the synchronisation "
+        "(torch.cuda.synchronize(), a timing), or wait for an event of the step before",
+    ),
+}
+
+
+def title_of(form: Form, times: float | None) -> str:
+    """What it is, in a few words."""
+    return TITLES[form].format(often=how_often(times))
+
+
+def advice_of(form: Form, *, size: str, times: str) -> tuple[str, ...]:
+    """What to change; sizes and how often in words."""
+    return tuple(text.format(size=size, times=times) for text in ADVICE[form])

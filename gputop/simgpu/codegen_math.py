@@ -1,0 +1,52 @@
+"""Writes the entries of NVIDIA's mathematical libraries, of which a program needs few.
+
+Unlike those of the runtime and the driver they are not counted in the log: no probe looks at them, and what
+they launch goes through the driver's exported names, where it is counted.
+"""
+
+from __future__ import annotations
+
+from gputop.simgpu.codegen import Definitions
+
+_ENTRY = """
+	.globl {symbol}
+	.type {symbol},@function
+	.p2align 4
+{symbol}:
+	.cfi_startproc
+{endbr}	push %rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset 6, -16
+	mov %rsp, %rbp
+	.cfi_def_cfa_register 6
+{refusal}	pop %rbp
+	.cfi_def_cfa 7, 8
+	jmp {target}
+	.cfi_endproc
+	.size {symbol}, .-{symbol}
+"""
+_REFUSAL = "\tlea name_{index}(%rip), %rdi\n\tlea told+{index}(%rip), %rsi\n"
+
+
+def math_exports(symbols: list[str], definitions: Definitions, *, endbr: bool) -> str:
+    """The assembly file of a library: an entry jumps to the simulation's function or says that there is none.
+
+    Args:
+        symbols: The exported names.
+        definitions: What the C sources of the library define.
+        endbr: Whether to start with ``endbr64``.
+    """
+    parts = ["\t.text\n"]
+    names = []
+    for index, symbol in enumerate(symbols):
+        target = definitions.target(symbol)
+        refusal = ""
+        if target is None:
+            refusal = _REFUSAL.format(index=index)
+            names.append(f'name_{index}:\n\t.asciz "{symbol}"\n')
+        jump = "sg_refuse" if target is None else f"impl_{target}"
+        head = "\tendbr64\n" if endbr else ""
+        parts.append(_ENTRY.format(symbol=symbol, endbr=head, refusal=refusal, target=jump))
+    parts += ["\n\t.section .rodata\n", *names, f"\t.local told\n\t.comm told,{len(symbols)},1\n"]
+    parts.append('\t.section .note.GNU-stack,"",@progbits\n')
+    return "".join(parts)

@@ -1,0 +1,66 @@
+"""An unmodified CUDA build of PyTorch under ``gputop record --simgpu``: every call of it is counted.
+
+Needs what ``make torch-cuda`` installs beside the repository; skipped where it is not there, in CI too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recording import Recorded, Workshop, traced
+from torch_programs.wheel import HERE as PROGRAMS
+from torch_programs.wheel import torch_cuda_python
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch")
+
+
+@pytest.fixture(scope="module")
+def torch() -> str:
+    """The interpreter that has torch."""
+    return torch_cuda_python()
+
+
+def assert_all_counted(run: Recorded, workshop: Workshop, processes: int) -> None:
+    """Each process that used the GPU: gputop's counts are the simulated GPU's, to the call."""
+    assert run.lost == 0
+    pids = {process["pid"] for process in run.stats["processes"] if process["calls"]}
+    assert len(pids) == processes
+    for pid in pids:
+        simulated = workshop.simgpu_counts(pid)
+        assert run.counts(pid) == traced(simulated)
+        assert sum(simulated[name] for name in LAUNCHES) > 30
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "processes"),
+    [
+        ("mlp.py", ["--steps", "30"], 1),
+        ("mlp.py", ["--steps", "30", "--workers", "2", "--optimizer", "fused"], 1),
+        ("images.py", ["5"], 1),
+        ("sequences.py", ["5"], 1),
+        ("graphs.py", ["20"], 1),
+        ("ddp.py", ["5"], 2),
+    ],
+)
+def test_every_call_of_pytorch_is_counted(
+    torch: str, tmp_path: Path, program: str, arguments: list[str], processes: int
+) -> None:
+    workshop = Workshop(tmp_path)
+    env = {"SIMGPU_DEVICES": str(processes), "MEETING": f"file://{tmp_path / 'meeting'}"}
+    run = workshop.record(torch, str(PROGRAMS / program), *arguments, env=env)
+    assert_all_counted(run, workshop, processes)
+
+
+def test_each_wait_of_a_training_loop_has_its_line(torch: str, tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, lines="all")
+    program = PROGRAMS / "mlp.py"
+    run = workshop.record(torch, str(program), "--steps", "50", "--every", "1")
+    (process,) = run.stats["processes"]
+    text = program.read_text().splitlines()
+    rows = [row for row in process["lines"] if row["file"] == str(program)]
+    waits = {
+        text[row["line"] - 1].strip(): row["count"] for row in rows if row["api"] == "cudaStreamSynchronize"
+    }
+    assert waits["seen += loss.item()"] == 50

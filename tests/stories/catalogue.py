@@ -1,0 +1,114 @@
+"""The stories: a program, what is true of it, and which changes are to be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One program and the right answer.
+
+    Attributes:
+        classes: Any of them is right, "" for none that is known.
+        causes: Any of them may come first; without one nothing may be blamed.
+        mark: The comment in the program at the line that is to blame; "" where no line is.
+        beside: A second program that runs on the same GPU at the same time, unwatched by the story.
+        ranks: So many processes of the program.
+    """
+
+    name: str
+    command: str
+    classes: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+    mark: str = ""
+    beside: str = ""
+    ranks: int = 1
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Path:
+        """The file that is run."""
+        return PROGRAMS / self.command.split()[0]
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The lines that are to blame."""
+        if not self.mark:
+            return ()
+        rows = self.program.read_text().splitlines()
+        return tuple(
+            row
+            for row, text in enumerate(rows, 1)
+            if text.partition("# <- ")[2] in (self.mark, f"{self.mark} too")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A change whose effect ``gputop diff`` is asked for. The programs' own clocks tell the truth.
+
+    Attributes:
+        removes_first: It removes the first cause, so that its gain is held against what was promised.
+    """
+
+    before: str
+    after: str
+    removes_first: bool = False
+
+
+def _story(name: str, command: str, classes: str, causes: str = "", mark: str = "", **more: object) -> Story:
+    return Story(name, command, tuple(classes.split()), tuple(causes.split()), mark, **more)  # type: ignore[arg-type]
+
+
+_INPUT = "C08 C09 C10 C12 C13"
+_HOST = "C06 C12"
+
+STORIES: dict[str, Story] = {
+    story.name: story
+    for story in (
+        _story("S0-before", "s0_masking.py before", "sync", "C02 C07", "cause"),
+        _story("S0-after", "s0_masking.py after", "compute"),
+        _story("S1-loader", "s1_inference.py loader", "input", _INPUT, "cause"),
+        _story("S1-workers", "s1_inference.py workers", "input", _INPUT, "cause"),
+        _story("S1-direct", "s1_inference.py direct", "copy", "C04", "cause direct"),
+        _story("S1-randperm", "s1_inference.py randperm", "input copy", "C12 C04", "cause randperm"),
+        _story("S3-v0", "s3_pooling.py v0", "copy", "C05", "cause"),
+        _story("S3-v1", "s3_pooling.py v1", "copy", "C05", "cause"),
+        _story("S3-v2", "s3_pooling.py v2", "copy", "C05", "cause"),
+        _story("S3-v3", "s3_pooling.py v3", "launch", _HOST),
+        _story("data-0", "input_bound.py 0 pageable", "input", _INPUT, "cause"),
+        _story("data-2", "input_bound.py 2 pageable", "input", _INPUT, "cause"),
+        _story("data-2-pinned", "input_bound.py 2 pinned", "input", _INPUT, "cause"),
+        _story("data-8-pinned", "input_bound.py 8 pinned", "input cpu", _INPUT, "cause"),
+        _story("sync-item", "sync_bound.py item", "sync", "C01", "cause item"),
+        _story("sync-print", "sync_bound.py print", "sync", "C01 C02 C07", "cause print"),
+        _story("sync-metrics", "sync_bound.py metrics", "sync", "C02", "cause metrics"),
+        _story("sync-synchronize", "sync_bound.py synchronize", "sync", "C03", "cause synchronize"),
+        _story("sync-rarely", "sync_bound.py rarely", "compute"),
+        _story("launch-tiny", "busy.py tiny", "launch", _HOST),
+        _story("compute-fp32", "busy.py fp32", "compute"),
+        _story("compute-bf16", "busy.py bf16", "compute"),
+        _story("memory-elementwise", "busy.py elementwise", "memory"),
+    )
+}
+
+PAIRS = (
+    Pair("S0-before", "S0-after", removes_first=True),
+    Pair("S1-loader", "S1-direct", removes_first=True),
+    Pair("S1-loader", "S1-workers"),
+    Pair("S1-workers", "S1-randperm"),
+    Pair("S1-randperm", "S1-direct"),
+    Pair("S3-v0", "S3-v1"),
+    Pair("S3-v0", "S3-v2"),
+    Pair("S3-v0", "S3-v3", removes_first=True),
+    Pair("data-0", "data-2"),
+    Pair("data-2", "data-2-pinned"),
+    Pair("sync-item", "sync-rarely", removes_first=True),
+    Pair("sync-print", "sync-rarely", removes_first=True),
+    Pair("sync-metrics", "sync-rarely", removes_first=True),
+    Pair("sync-synchronize", "sync-rarely", removes_first=True),
+)

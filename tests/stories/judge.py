@@ -1,0 +1,155 @@
+"""Holds what gputop says of a story against what is true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.simgpu import read_trace
+from tests.stories.answer import SAYS_NOTHING, Answer, Difference, compared, explained
+from tests.stories.catalogue import Pair
+from tests.stories.recording import Run
+
+NEAR = 0.05  # of the span: how near an estimate has to be
+ROUNDING = 0.005  # of the span: a launch takes a while to reach the GPU, a bound is held to no less
+RATIO = 0.10  # how near diff's ratio has to be to that of the clocks
+SAME = 0.05  # clocks nearer than this do not tell which is faster
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Idle shares of the GPUs by the simulated GPU's trace, over the span that the report tells of.
+
+    Attributes:
+        idle: No kernel and no copy ran.
+        without_work: The same without the time that work, once queued, takes to begin.
+    """
+
+    idle: float
+    without_work: float
+
+    def distance(self, share: float) -> float:
+        """How far a share is from the truth, which lies between the two."""
+        return max(share - self.idle, self.without_work - share, 0.0)
+
+
+def truth_of(run: Run, span_ns: int) -> Truth:
+    """Reads the trace from the first work on, for as long as the report's span."""
+    trace = read_trace(run.trace)
+    pids = _pids(run)
+    rows = trace.rows if pids is None else trace.rows[[pid in pids for pid in trace.rows["pid"]]]
+    devices = sorted(set(trace.rows["device"].tolist()))
+    begin = int(rows["enqueue"].min())
+    end = begin + max(span_ns // len(devices), 1)
+    shares = []
+    for work_from in ("start", "enqueue"):
+        idle = 0
+        for device in devices:
+            gaps = trace.idle_intervals(None, device, begin, end, work_from=work_from)  # type: ignore[arg-type]
+            idle += int((gaps[:, 1] - gaps[:, 0]).sum())
+        shares.append(idle / (end - begin) / len(devices))
+    return Truth(shares[0], shares[1])
+
+
+def _pids(run: Run) -> set[int] | None:
+    """The story's own processes, None for all."""
+    return {clock["pid"] for clock in run.clocks} if run.story.beside else None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One run judged."""
+
+    run: Run
+    answer: Answer
+    truth: Truth
+
+    @property
+    def bounds_hold(self) -> bool:
+        """Proved and lower bound below the truth, the upper one above it."""
+        told = self.answer
+        below = max(told.proved or 0.0, told.lower or 0.0)
+        above = 1.0 if told.upper is None else told.upper
+        return below <= self.truth.idle + ROUNDING and above >= self.truth.without_work - ROUNDING
+
+    @property
+    def near(self) -> bool:
+        """The estimate is near the truth."""
+        told = self.answer.estimate
+        return told is not None and self.truth.distance(told) <= NEAR
+
+    @property
+    def class_right(self) -> bool:
+        """The class is one of those that are right."""
+        return self.answer.bound_by in self.run.story.classes
+
+    @property
+    def cause_right(self) -> bool:
+        """The first cause is right; nothing is blamed where nothing is to blame."""
+        wanted = self.run.story.causes
+        return self.answer.first in wanted if wanted else self.answer.first == SAYS_NOTHING
+
+    @property
+    def line_right(self) -> bool | None:
+        """The first finding names a line that is to blame; None where none is."""
+        lines = self.run.story.lines
+        if not lines:
+            return None
+        program = str(self.run.story.program)
+        return any((program, line) in self.answer.lines for line in lines)
+
+
+def judged(run: Run) -> Verdict:
+    """Asks ``gputop explain`` and holds its answer against the trace."""
+    answer = explained(run)
+    return Verdict(run, answer, truth_of(run, answer.span_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One pair judged."""
+
+    pair: Pair
+    before: Verdict
+    after: Verdict
+    difference: Difference
+
+    @property
+    def clocks(self) -> float:
+        """Time of a unit after over before, by the programs' own clocks."""
+        return self.after.run.unit_ns / self.before.run.unit_ns
+
+    @property
+    def direction_right(self) -> bool:
+        """Faster is called faster, slower slower; where the clocks hardly differ, a small ratio is right."""
+        said = self.difference.ratio
+        if said is None:
+            return False
+        if abs(self.clocks - 1) <= SAME:
+            return abs(said - 1) <= SAME + RATIO
+        return (said < 1) == (self.clocks < 1)
+
+    @property
+    def ratio_right(self) -> bool:
+        """The ratio is near that of the clocks."""
+        said = self.difference.ratio
+        return said is not None and abs(said / self.clocks - 1) <= RATIO
+
+    @property
+    def gain_ns(self) -> float:
+        """What the change won, over the units of the run before it."""
+        run = self.before.run
+        units = sum(clock["units"] + clock["warm_up"] for clock in run.clocks)
+        return (run.unit_ns - self.after.run.unit_ns) * units
+
+    @property
+    def gain_holds(self) -> bool | None:
+        """Where the change removes the first cause: the gain is at most what was promised, and half of it."""
+        promised = self.before.answer.max_gain_ns
+        if not self.pair.removes_first or self.gain_ns <= 0:
+            return None
+        return promised is not None and self.gain_ns <= promised <= 2 * self.gain_ns
+
+
+def changed(pair: Pair, before: Verdict, after: Verdict) -> Change:
+    """Asks ``gputop diff`` and holds its answer against the programs' clocks."""
+    return Change(pair, before, after, compared(before.run, after.run))

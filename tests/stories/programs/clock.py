@@ -1,0 +1,52 @@
+"""A stop-watch for training loops: warm-up is left out, and a line of JSON tells how long a unit of work takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+
+SECONDS = float(os.environ.get("SECONDS", "5"))
+SEED = int(os.environ.get("SEED", "1"))
+WARM_UP = 5
+
+
+class Clock:
+    """Counts units of work (steps, batches, requests).
+
+    Args:
+        warm_up: So many units are left out.
+        seconds: After so long ``tick`` says that it is enough; ``SECONDS`` in the environment without it.
+    """
+
+    def __init__(self, warm_up: int = WARM_UP, seconds: float = SECONDS) -> None:
+        self._warm_up, self._seconds = warm_up, seconds
+        self._units = 0
+        self._began = time.monotonic_ns()
+
+    def tick(self) -> bool:
+        """A unit is done; whether it is enough."""
+        self._units += 1
+        now = time.monotonic_ns()
+        if self._units == self._warm_up:
+            self._began = now
+        return self._units > self._warm_up and now - self._began > self._seconds * 1e9
+
+    def report(self) -> None:
+        """Prints how many units were done in how long."""
+        ended = time.monotonic_ns()
+        said = {
+            "units": self._units - self._warm_up,
+            "ns": ended - self._began,
+            "warm_up": self._warm_up,
+            "began": self._began,
+            "ended": ended,
+            "pid": os.getpid(),
+        }
+        print(json.dumps(said), flush=True)
+
+
+def chosen(values: list[int], what: str = "") -> int:
+    """One of the values, by ``SEED``."""
+    return random.Random(f"{SEED}/{what}").choice(values)
