@@ -71,11 +71,13 @@ def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:
     """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them."""
     calls = evidence.calls
-    ends = np.maximum.accumulate(evidence.key(calls["row"], calls["end"]))
-    first = np.searchsorted(ends, evidence.key(gaps.thread, gaps.begin), side="right")
-    last = np.searchsorted(
-        evidence.key(calls["row"], calls["begin"]), evidence.key(gaps.thread, gaps.end), side="left"
-    )
+    first, last = np.zeros(len(gaps), np.int64), np.zeros(len(gaps), np.int64)
+    for thread in np.unique(gaps.thread).tolist():
+        mine = gaps.thread == thread
+        low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+        ends = np.maximum.accumulate(calls["end"][low:high])
+        first[mine] = low + np.searchsorted(ends, gaps.begin[mine], side="right")
+        last[mine] = low + np.searchsorted(calls["begin"][low:high], gaps.end[mine], side="left")
     owner, row = expand(first, last)
     begin = np.maximum(calls["begin"][row], gaps.begin[owner])
     end = np.minimum(calls["end"][row], gaps.end[owner])

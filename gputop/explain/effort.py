@@ -21,4 +21,4 @@ class Effort:
 
 
 WHOLE = Effort(operations=300_000, gaps=20_000, waits=1_500)
-LIVE = Effort(operations=40_000, gaps=4_000, waits=500)
+LIVE = Effort(operations=120_000, gaps=5_000, waits=1_500)

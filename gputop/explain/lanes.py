@@ -15,9 +15,10 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes.families import FAMILIES, family_table
 from gputop.explain.evidence import Evidence
 from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints, subtract
+from gputop.explain.ranges import Ints, subtract, union
 from gputop.explain.report import Report
 from gputop.explain.scene import Scene
+from gputop.explain.shortgaps import causes_of_short
 from gputop.explain.waits import Wait
 from probes.schema import OffFlag
 
@@ -28,8 +29,9 @@ MOST_THREADS = 64  # the others have no lane
 # rows of a GPU's shares; what is left of a column is not known
 BUSY = 0
 PROVED = 1  # + the family's row
-ASSUMED = PROVED + len(FAMILIES)  # the same where an assumption is not known to hold
-GPU_ROWS = ASSUMED + len(FAMILIES)
+ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
+PRESUMED = ASSUMED + len(FAMILIES)  # at work as far as one can tell: what an estimate leaves of the unknown
+GPU_ROWS = PRESUMED + 1
 
 # rows of a thread's states; what is left of a column is not known
 RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
@@ -157,21 +159,32 @@ def _shares(ns: Ints) -> Shares:
 
 def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple[GpuLane, ...]:
     gpu, leaves, gaps = scene.analysis.gpu, scene.leaves, scene.gaps
-    families = family_table()[outcome.cause]
+    families = family_table()
     sure = gaps.proved[leaves.gap] & proved
-    row = np.where(sure, PROVED, ASSUMED) + families
+    row = np.where(sure, PROVED, ASSUMED) + families[outcome.cause]
     device = gaps.device[leaves.gap]
     lanes = []
     for span in gpu.spans:
         mine = np.flatnonzero(device == span.device)
-        gone = np.flatnonzero(gaps.device == span.device)
-        busy = subtract(gpu.pending(span.device), (gaps.begin[gone], gaps.end[gone]))
-        rows = np.concatenate([row[mine], np.full(len(busy[0]), BUSY, np.int64)])
-        begin = np.concatenate([leaves.begin[mine], busy[0]])
-        end = np.concatenate([leaves.end[mine], busy[1]])
+        own = np.flatnonzero(gaps.device == span.device)
+        gone = gaps.begin[own], gaps.end[own]
+        parts = [(row[mine], leaves.begin[mine], leaves.end[mine])]
+        for estimate in (one for one in scene.analysis.estimates if one.device == span.device):
+            small = estimate.small
+            cause = causes_of_short(scene, outcome.cause, small)
+            parts.append((ASSUMED + families[cause], small.begin, small.end))
+            gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
+            parts.append(_row(PRESUMED, subtract(gpu.unknown[span.device], gone)))
+        parts.append(_row(BUSY, subtract(gpu.pending(span.device), union(*gone))))
+        rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
         lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
     return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
+
+
+def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+    """Intervals with the row that they belong to."""
+    return np.full(len(intervals[0]), row, np.int64), *intervals
 
 
 def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Shares:

@@ -38,6 +38,16 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
     return found
 
 
+def causes_of_short(scene: Scene, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause that each short gap belongs to, or mostly does."""
+    cause = np.full(len(small.begin), CATALOGUE.index(LAUNCHES), np.int64)
+    sends, pids = ends_with_copy(scene, small), scene.evidence.threads.pid[small.thread]
+    for pid in np.unique(pids[sends]).tolist():
+        shares = _shares(scene, owner, pid, CATALOGUE.index(TINY_COPIES))
+        cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
+    return cause
+
+
 def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:
     if ns:
         found[cause, pid] = found.get((cause, pid), 0) + ns

@@ -17,6 +17,7 @@ from gputop.explain.lanes import (
     FINDING,
     GONE,
     LOST,
+    PRESUMED,
     PROVED,
     QUEUED,
     RUNNING,
@@ -40,6 +41,7 @@ _WAITS = {
     Wait.CHILD: ("c", "child"),
     Wait.MEMORY: ("m", "memory page"),
 }
+_SURE = 0.05  # of idle time: where more of it is not proved, its figure is an estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,10 @@ def meanings(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
         words.setdefault(letter, []).append(word)
     return (
         (glyphs.full, "GPU certainly at work; thread running"),
+        (glyphs.half, "GPU presumably at work: what an estimate of its idle time leaves"),
         (glyphs.dot, "nobody can tell"),
         *families,
-        ("s d p ...", "of a GPU: the same as far as one can see, not proved"),
+        ("s d p ...", "of a GPU: the same as far as one can tell: estimated, not proved"),
         ("Q", "thread waits for a CPU"),
         (" ".join(words), "of a thread: blocked: " + ", ".join(parts[0] for parts in words.values())),
         ("S C L A O", f"its calls: {', '.join(CALL_WORDS)}"),
@@ -101,33 +104,40 @@ def _time(shares: Cells, known: Cells) -> str:
 
 
 def gpu_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
-    """A GPU: certainly at work, provably without work by cause, or not known.
+    """A GPU: at work, without work by cause, or not known.
 
-    A capital is proved; a small letter rests on an assumption that is not known to hold.
+    A capital is proved; a small letter is estimated, or rests on an assumption that is not known to hold.
     """
     families = len(FAMILIES)
     proved, assumed = shares[PROVED : PROVED + families], shares[ASSUMED : ASSUMED + families]
-    idle = (proved + assumed).sum(axis=0)
-    unknown = known * WHOLE - idle - shares[BUSY]
-    most = np.argmax(np.stack([unknown, idle, shares[BUSY]]), axis=0).tolist()
+    idle, working = (proved + assumed).sum(axis=0), shares[BUSY] + shares[PRESUMED]
+    unknown = known * WHOLE - idle - working
+    most = np.argmax(np.stack([unknown, idle, working]), axis=0).tolist()
     family = np.argmax(proved + assumed, axis=0).tolist()
     sure = (proved.sum(axis=0) >= assumed.sum(axis=0)).tolist()
+    certain = (shares[BUSY] >= shares[PRESUMED]).tolist()
     signs = []
     for cell, there in enumerate(known.tolist()):
         if not there:
             signs.append(_blank())
         elif most[cell] == 1:
             one = FAMILIES[family[cell]]
-            assumption = Sign(one.letter.lower(), f"{one.word} (assumed)", "warn")
-            signs.append(Sign(one.letter, one.word, "host") if sure[cell] else assumption)
+            estimate = Sign(one.letter.lower(), f"{one.word} (estimated)", "warn")
+            signs.append(Sign(one.letter, one.word, "host") if sure[cell] else estimate)
+        elif most[cell] == 2:
+            signs.append(
+                _full(glyphs, "busy") if certain[cell] else Sign(glyphs.half, "presumably busy", "busy")
+            )
         else:
-            signs.append(_full(glyphs, "busy") if most[cell] else _unknown(glyphs))
-    return _drawn(signs, f"idle {_time(idle, known)}")
+            signs.append(_unknown(glyphs))
+    about = "~" if assumed.sum() > _SURE * idle.sum() else ""
+    return _drawn(signs, f"idle {about}{_time(idle, known)}")
 
 
 def idle_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     """How much of each cell the GPU was without work, as bars from 0 to 100 %."""
-    percent = (100 * shares[PROVED:].sum(axis=0) // np.maximum(known * WHOLE, 1)).tolist()
+    idle = shares[PROVED:PRESUMED].sum(axis=0)
+    percent = (100 * idle // np.maximum(known * WHOLE, 1)).tolist()
     text = sparkline(percent, len(percent), ascii_only=glyphs.ascii)
     drawn = "".join(sign if there else " " for sign, there in zip(text, known.tolist(), strict=True))
     return CellLine(((drawn, "host"),), (), "0-100%")

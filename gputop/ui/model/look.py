@@ -36,18 +36,19 @@ class Glyphs:
     pending: str
     separator: str
     full: str
+    half: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
-    full="█",
+    full="█", half="▒",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    full="#", ascii=True,
+    full="#", half="+", ascii=True,
 )  # fmt: skip
 
 

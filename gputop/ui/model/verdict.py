@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
@@ -11,13 +12,14 @@ from gputop.ui.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
 if TYPE_CHECKING:
-    from gputop.explain.report import Finding, Report
+    from gputop.explain.report import Diagnosis, Finding, Report
 
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 ENOUGH_NS = NS_PER_S  # before, and with fewer than ENOUGH_STEPS, "no loss that repeats" would be early
 ENOUGH_STEPS = 3
 OLD_NS = 2 * NS_PER_S  # an explanation older than this says so
-LEAST_TITLE = 12
+LEAST_TITLE = 10  # letters of a title that is cut
+USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
 
 
 def verdict_line(
@@ -41,108 +43,191 @@ def verdict_line(
     right: list[Span] = []
     if explained.report is not None:
         right = [(f" {_when(explained, now_ns)}", "dim"), (" [Enter]" if focused else " [w]", "key")]
-    for words, tail in _tellings(body, right):
-        room = width - line_width(lead) - line_width(tail) - 1
-        room = max(room - line_width(body.words("", words)), 0)
-        whole = brief(body.title, room)
-        title = clip(whole, room, glyphs.ellipsis)
-        if title == whole or (not tail and len(title) >= LEAST_TITLE):
-            return merged(spread([*lead, *body.words(title, words)], tail, width))
-    return fit_line([*lead, *body.words("", 1)], width, ellipsis=glyphs.ellipsis)
+    for chosen, least, tail in _tellings(body, right, width):
+        room = width - line_width(lead) - line_width(tail) - 1 - line_width(body.line("", chosen))
+        whole = brief(body.title, max(room, 0))
+        title = clip(whole, max(room, 0), glyphs.ellipsis)
+        if title == whole or len(title) >= least:
+            return merged(spread([*lead, *body.line(title, chosen)], tail, width))
+    return fit_line([*lead, *body.line("", frozenset())], width, ellipsis=glyphs.ellipsis)
+
+
+class _Part(Enum):
+    """Parts of the line that may go where it is narrow; what is none of them stays."""
+
+    PROVED = auto()
+    OTHERS = auto()
+    DOUBTS = auto()
+    PLACE = auto()
+    COST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """Words before the title, the title (may be cut), words after it (all but the first may go)."""
+    """Words before the title, the title (may be cut), words after it."""
 
-    before: Sequence[Span]
+    before: Sequence[Piece]
     title: str
-    after: Sequence[Span]
+    after: Sequence[Piece]
     token: str
 
-    def words(self, title: str, after: int) -> list[Span]:
-        return [*self.before, (title, self.token), *self.after[:after]]
+    def line(self, title: str, chosen: Set[_Part]) -> list[Span]:
+        """The words with such a title and with the parts that are chosen."""
+        shown = [*self.before, (None, (title, self.token)), *self.after]
+        return [span for part, span in shown if part is None or part in chosen]
 
 
-def _tellings(body: _Sentence, right: list[Span]) -> Iterator[tuple[int, list[Span]]]:
-    """(words after the title, what stands at the right end), the fullest first."""
-    yield len(body.after), right
-    for words in range(max(len(body.after), 1), 0, -1):
-        yield words, right[-1:]
-    yield 1, []
+Piece = tuple[_Part | None, Span]
+_WHOLE = 10_000  # longer than any title
+_QUESTION: list[Piece] = [(None, ("? ", "unknown"))]
+
+
+def _tellings(body: _Sentence, right: list[Span], width: int) -> Iterator[tuple[Set[_Part], int, list[Span]]]:
+    """(parts that are told, least length of a title that is cut, right end), the fullest first."""
+    every = frozenset(_Part)
+    yield every, _WHOLE, right
+    yield every, _WHOLE, right[-1:]
+    # then what tells least goes, and the title is cut before the line of the program goes
+    most = every - {_Part.OTHERS}
+    yield most, _WHOLE, right[-1:]
+    most -= {_Part.PROVED}
+    yield most, LEAST_TITLE, right[-1:]
+    yield most, LEAST_TITLE, []
+    most -= {_Part.DOUBTS}
+    yield most, LEAST_TITLE, []
+    if width >= USUAL_WIDTH:
+        yield most - {_Part.COST}, LEAST_TITLE, []
+    yield most - {_Part.PLACE}, LEAST_TITLE, []
+    yield frozenset(), 0, []
 
 
 def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
     report = explained.report
     if not traced:
-        return _Sentence([("? ", "unknown")], "not known without eBPF", [], "unknown")
+        return _Sentence(_QUESTION, "not known without eBPF", [], "unknown")
     if explained.problem:
-        return _Sentence([("? ", "unknown")], escape_text(explained.problem), [], "unknown")
+        return _Sentence(_QUESTION, escape_text(explained.problem), [], "unknown")
     if report is None:
-        return _Sentence([("? ", "unknown")], "not enough seen yet", [], "unknown")
+        return _Sentence(_QUESTION, "not enough seen yet", [], "unknown")
     doubts = _doubts(report, glyphs)
-    top = next((finding for finding in report.findings if finding.kind == "idle"), None)
-    if top is None and report.findings:
-        top = report.findings[0]
+    diagnosis = report.diagnosis
+    kind = diagnosis.kind if diagnosis is not None else None
+    if diagnosis is not None and kind is not None and diagnosis.lead is None:
+        return _of_class(report, diagnosis, doubts, glyphs)
+    top = _first(report)
     if top is not None:
         return _of_finding(report, top, doubts, glyphs)
     return _calm(report, doubts, glyphs, explained.lanes.busy_share if explained.lanes else 0.0)
 
 
-def _doubts(report: Report, glyphs: Glyphs) -> list[Span]:
-    doubts: list[Span] = []
+def _first(report: Report) -> Finding | None:
+    """The finding that is told: the first of the class, else the first that leaves the GPU idle."""
+    if report.diagnosis is not None and report.diagnosis.lead is not None:
+        return report.findings[report.diagnosis.lead]
+    return next((one for one in report.findings if one.kind == "idle"), next(iter(report.findings), None))
+
+
+def _doubts(report: Report, glyphs: Glyphs) -> list[Piece]:
+    doubts: list[Piece] = []
     if not report.coverage:
-        doubts.append((f" {glyphs.warning} NVML disagrees", "alert"))
+        doubts.append((_Part.DOUBTS, (f" {glyphs.warning} NVML disagrees", "alert")))
+    if not all(gpu.account.agrees for gpu in report.gpus):
+        doubts.append((_Part.DOUBTS, (f" {glyphs.warning} sources disagree", "warn")))
     if report.lost_events:
-        doubts.append((f" {glyphs.warning} lost {format_count(report.lost_events)}", "alert"))
+        doubts.append((_Part.DOUBTS, (f" {glyphs.warning} lost {format_count(report.lost_events)}", "alert")))
     return doubts
 
 
-def idle_text(report: Report) -> str:
-    """``idle 48%``: the part of the span in which no GPU work was outstanding, as far as it is proved."""
-    share = 100 * report.idle.lower / report.span_ns if report.span_ns else 0
-    return f"idle {format_percent(share)}%"
+def _idle(report: Report) -> tuple[str, str]:
+    """(``idle ~97%``, `` (12% proved)``): the idle part of the span, and how much of it is proved.
+
+    A range where nobody tells more; nothing in brackets where all of it is proved.
+    """
+    idle, span = report.idle, max(report.span_ns, 1)
+    sure = format_percent(100 * idle.lower / span)
+    if idle.estimate is None:
+        most = format_percent(100 * idle.upper / span)
+        return f"idle {sure}%" if most == sure else f"idle {sure}-{most}%", ""
+    told = format_percent(100 * idle.estimate / span)
+    return (f"idle {sure}%", "") if told == sure else (f"idle ~{told}%", f" ({sure}% proved)")
 
 
-def _of_finding(report: Report, top: Finding, doubts: list[Span], glyphs: Glyphs) -> _Sentence:
+def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyphs) -> _Sentence:
     token = LEVEL_TOKENS.get(str(top.level), "warn") if top.kind == "idle" else "warn"
     sign = glyphs.warning if top.kind == "idle" else glyphs.dot
-    before = [(f"{sign} {idle_text(report)} ", token), (f"{top.level}: ", token)]
-    cost = f" {format_ns(top.per_step_ns)}/step" if top.per_step_ns else f" {format_ns(loss_ns(top))}"
-    kind = "" if top.kind == "idle" else " overhead"
+    named = report.diagnosis if report.diagnosis is not None and report.diagnosis.kind is not None else None
+    kind = f"{_short(named.title)}, " if named is not None else ""
+    idle, sure = _idle(report)
+    before: list[Piece] = [
+        (None, (f"{sign} {kind}{idle}", token)),
+        (_Part.PROVED, (sure, token)),
+        (None, (": ", token)),
+    ]
+    wasted = "" if top.kind == "idle" else " overhead"
+    per_step = f"{format_ns(top.per_step_ns)}/step" if top.per_step_ns else format_ns(loss_ns(top))
+    after: list[Piece] = [
+        (None, (f" ({top.cause} {top.level})", token)),
+        (_Part.COST, (f" {per_step}{wasted}", "value")),
+    ]
+    if top.line is not None:
+        name = escape_text(top.line.brief, ascii_only=glyphs.ascii)
+        after.append((_Part.PLACE, (f" at {name}", "value")))
     more = len(report.findings) - 1
-    others: list[Span] = [(f" +{more} more", "dim")] if more else []
-    line = top.line
-    name = escape_text(line.brief, ascii_only=glyphs.ascii) if line else ""
-    place: list[Span] = [(f" at {name}", "value")] if line else []
-    after = [(f" ({top.cause}){cost}{kind}", "value"), *place, *doubts, *others]
-    return _Sentence(before, top.title, after, "")
+    others: list[Piece] = [(_Part.OTHERS, (f" +{more} more", "dim"))] if more else []
+    return _Sentence(before, top.title, [*after, *doubts, *others], "")
+
+
+def _short(title: str) -> str:
+    """A class without what stands in brackets: ``launch-bound``."""
+    return title.partition(" (")[0]
 
 
 def loss_ns(finding: Finding) -> int:
-    """What a finding is told to cost: what is sure, else the middle."""
-    return finding.loss.lower or int(finding.loss.middle)
+    """What a finding is told to cost: the estimate, else what is sure, else the middle."""
+    loss = finding.loss
+    return loss.estimate if loss.estimate is not None else loss.lower or int(loss.middle)
 
 
-def _calm(report: Report, doubts: list[Span], glyphs: Glyphs, busy: float) -> _Sentence:
+def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs: Glyphs) -> _Sentence:
+    """A class that no finding stands for, and no alarm: the GPU is busy, or nobody asks it for work."""
+    level: list[Piece] = [(None, (f" ({diagnosis.level})", "dim"))]
+    lead = f"{glyphs.dot} {_short(diagnosis.title)}: "
+    more = len(report.findings)
+    after: list[Piece] = [*level, *doubts]
+    after += [(_Part.OTHERS, (f" +{more} loss{'es' * (more > 1)}", "dim"))] if more else []
+    idle, sure = _idle(report)
+    if diagnosis.kind == "unasked":
+        return _Sentence([(None, (lead, "dim"))], idle, [(_Part.PROVED, (sure, "dim")), *after], "dim")
+    busy = 100 - 100 * (report.idle.estimate or report.idle.lower) / max(report.span_ns, 1)
+    after += [(_Part.OTHERS, (f"  {text}", "dim")) for text in diagnosis.evidence[1:2]]
+    return _Sentence([(None, (lead, "dim"))], f"busy ~{format_percent(busy)}%", after, "dim")
+
+
+def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _Sentence:
     if not report.gpus:
-        return _Sentence([("? ", "unknown")], "no call gave a GPU work yet", doubts, "unknown")
+        return _Sentence(_QUESTION, "no call gave a GPU work yet", doubts, "unknown")
     steps = report.steps.count if report.steps is not None else 0
     if not report.span_ns and busy > 0.5:
-        before = [(f"{glyphs.dot} busy {format_percent(100 * busy)}%: ", "dim")]
+        before: list[Piece] = [(None, (f"{glyphs.dot} busy {format_percent(100 * busy)}%: ", "dim"))]
         return _Sentence(before, "the GPU was at no moment seen without work", doubts, "dim")
     if not report.span_ns:
-        return _Sentence([("? ", "unknown")], "no work came to an end in this time", doubts, "unknown")
+        return _Sentence(_QUESTION, "no work came to an end in this time", doubts, "unknown")
     if report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS:
-        return _Sentence([("? ", "unknown")], "not enough seen yet", doubts, "unknown")
-    before = [(f"{glyphs.dot} {idle_text(report)}: ", "dim")]
+        return _Sentence(_QUESTION, "not enough seen yet", doubts, "unknown")
+    idle, sure = _idle(report)
+    before = [(None, (f"{glyphs.dot} {idle}", "dim")), (_Part.PROVED, (sure, "dim")), (None, (": ", "dim"))]
     if report.unexplained_ns > 0.02 * report.span_ns:
-        return _Sentence(
-            before, f"for {format_ns(report.unexplained_ns)} the chain is not known", doubts, "warn"
-        )
-    if report.idle.upper > 0.5 * report.span_ns > report.idle.lower:
-        return _Sentence(before, "for the rest it cannot be told: the program seldom waits", doubts, "dim")
+        said = f"for {format_ns(report.unexplained_ns)} the chain is not known"
+        return _Sentence(before, said, doubts, "warn")
+    if _untold(report):
+        return _Sentence(before, "it cannot be told: the program seldom waits", doubts, "dim")
     return _Sentence(before, "no loss that repeats", doubts, "dim")
+
+
+def _untold(report: Report) -> bool:
+    """Whether no source tells of more than half of the time whether the GPU had work."""
+    silent = [gpu.account.unknown_ns for gpu in report.gpus if gpu.account.source is None]
+    return sum(silent) > 0.5 * report.span_ns
 
 
 def _when(explained: Explained, now_ns: int) -> str:
