@@ -75,7 +75,10 @@ def main() -> int:
     """Runs it; 0 when every requirement holds."""
     parser = argparse.ArgumentParser(prog="make stories")
     parser.add_argument(
-        "--seeds", default=[1], type=lambda text: [int(seed) for seed in text.split(",")], help="apart by commas"
+        "--seeds",
+        default=[1],
+        type=lambda text: [int(seed) for seed in text.split(",")],
+        help="apart by commas",
     )
     parser.add_argument("--busy", action="store_true", help="on busy processors too")
     parser.add_argument("--seconds", default=5.0, type=float, help="how long each program's loop runs (5)")
