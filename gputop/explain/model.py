@@ -120,7 +120,7 @@ class Model:
 
 def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
     """The queue with the durations of copies that were waited for: until the wait's end."""
-    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & ~queue.kernel)
+    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
     last = last[covered(pending, queue.ready[last], queue.limit[last]) > 0]
     fixed = queue.fixed.copy()
     fixed[last] = queue.limit[last] - queue.ready[last]
@@ -128,8 +128,8 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
 
 
 def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """When a copy was waited for: the last operation before a proof, from when it could begin until then."""
-    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & ~queue.kernel)
+    """When a copy was waited for, alone: a staged one before a proof, from the end of its call until then."""
+    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
     return intersect(union(queue.ready[last], queue.limit[last]), pending)
 
 
