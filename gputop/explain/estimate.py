@@ -127,8 +127,8 @@ def _by_nvml(
     idle = span.span_ns * (1 - seen.busy) - gone - span.outside_ns - model.copies_ns
     idle, error = min(max(idle, 0.0), open_ns), seen.error * span.span_ns
     duration = model.fitted(int(idle), 0)
-    busy = model.kernels(duration)
-    off = misfit(evidence, gpu.devices.index[span.device], span.begin, span.end, busy) if busy else None
+    work = model.work(duration)
+    off = misfit(evidence, gpu.devices.index[span.device], span.begin, span.end, work) if work else None
     if off is None or off[1] * span.span_ns >= error:
         return idle, error
     idle = model.idle(duration) - off[0] * span.span_ns

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.learned import Learned
-from gputop.explain.ranges import Ints, covered, intersect, length, shared, subtract, union
+from gputop.explain.ranges import Ints, covered, intersect, length, shared, union
+from gputop.explain.witness import Work
 from gputop.explain.workqueue import Floats, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
@@ -103,19 +104,16 @@ class Model:
         least, most = (self._weight * self._inside(learned.usual_ns, scale) for scale in scales)
         return (least + most) / 2, (most - least) / 2
 
-    def kernels(self, duration: Floats) -> tuple[Ints, Ints] | None:
-        """When a kernel ran, or was certainly waited for; None of a queue that is too long for that."""
+    def work(self, duration: Floats) -> Work | None:
+        """When the GPU was at work; None of a queue that is too long for that."""
         if len(self.queue) > MOST_KERNELS:
             return None
         real = self.queue.real(duration).astype(np.int64)
         end = np.minimum(self.queue.ends(duration), self.queue.limit)
-        own, copies = self.queue.kernel, ~self.queue.kernel
-        moved = union(
-            np.concatenate([(end - real)[copies], self._moving[0]]),
-            np.concatenate([end[copies], self._moving[1]]),
-        )
-        waited = subtract(self._pending, moved)
-        return union(np.concatenate([(end - real)[own], waited[0]]), np.concatenate([end[own], waited[1]]))
+        begin, end = union(np.append(end - real, self._pending[0]), np.append(end, self._pending[1]))
+        copies = np.flatnonzero(~self.queue.kernel & (self.queue.fixed > 0))
+        copies = copies[np.argsort(self.queue.ready[copies], kind="stable")]
+        return Work((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
 
 
 def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
