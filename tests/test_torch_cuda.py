@@ -17,7 +17,6 @@ from torch_programs.wheel import torch_cuda_python
 
 from gputop.simgpu import ProcessLog, environment, read_log, read_trace
 
-
 pytestmark = pytest.mark.timeout(700)
 PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
 
