@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from probes import syscalls
 from probes.schema import ALIASED, Kind, Records, select
+from probes.sockets import is_accepted
 from probes.source import FILES, Sample
 
 ASKED_PER_MARK = 200
+ACCEPTED = "socket:accepted"  # the server's end of a connection
 FRESH_NS = 1_000_000_000
 _KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
 _OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
@@ -79,15 +81,20 @@ class OpenFiles:
 def _what(pid: int, descriptor: int) -> str:
     """What a descriptor of a process is now; empty when it is closed or the process is gone."""
     try:
-        return describe(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+        link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
     except OSError:
         return ""
+    kind, _, number = link.partition(":")
+    if kind == "socket" and number[1:-1].isdigit() and is_accepted(pid, int(number[1:-1])):
+        return ACCEPTED
+    return describe(link)
 
 
 def describe(link: str) -> str:
     """What /proc says that a descriptor is -> its kind, with a path where it has one.
 
-    The kinds are ``pipe``, ``socket``, ``eventfd``, ``device:PATH``, ``file:PATH`` and ``anon:NAME``.
+    The kinds are ``pipe``, ``socket``, ``eventfd``, ``device:PATH``, ``file:PATH`` and ``anon:NAME``;
+    ``socket:accepted`` (``ACCEPTED``) is told by more than the link.
     """
     if link.startswith("/dev/") and not link.startswith(("/dev/shm/", "/dev/hugepages/")):
         return f"device:{link}"

@@ -72,7 +72,7 @@ def _texts(column: Any) -> list[str]:
 
 def _without_path(what: str) -> str:
     """The kind of an open file; which of NVIDIA's devices it is says nothing about a person."""
-    return what if what.startswith((_NVIDIA, "anon:")) else what.partition(":")[0]
+    return what if what.startswith((_NVIDIA, "anon:", "socket:")) else what.partition(":")[0]
 
 
 def _without_secrets(value: Any) -> Any:

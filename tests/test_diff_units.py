@@ -181,24 +181,45 @@ def test_larger_batches_are_more_work() -> None:
     assert "the work of one step of BEFORE takes" in found.sentence
 
 
-def test_a_step_that_repeats_the_other_ones_kernels() -> None:
-    """Graphs of four iterations, or a loop that was unrolled."""
+def test_a_graph_is_the_work_of_what_it_captured() -> None:
+    """Layers and nothing else: which of them make a step, the launches alone do not tell."""
 
-    def unrolled(loop: Loop, _number: int) -> None:
-        for _ in range(4):
-            loop.kernels(10, 5)
-        loop.kernels(50, 1)
-        loop.item()
-        loop.host(500)
+    def layers(loop: Loop, _number: int) -> None:
+        for _ in range(48):
+            loop.kernels(10, 3)
 
-    def single(loop: Loop, _number: int) -> None:
-        loop.kernels(10, 5)
-        loop.host(500)
+    def replay(loop: Loop, number: int) -> None:
+        if number == 0:
+            loop.call("cudaStreamBeginCapture", stream=0x500)
+            for _ in range(48):
+                loop.kernels(10, 3, stream=0x500)
+            loop.call("cudaStreamEndCapture", stream=0x500, aux=0xABC)
+        loop.call("cudaGraphLaunch", aux=0xABC)
+        loop.host(150)
 
-    found = diff(ran(single, 100), ran(single, 100, shift=1 << 20))
-    assert found.ratio.times == 1
-    assert found.sentence.startswith("no clear change")
-    assert diff(ran(single, 100), ran(unrolled, 40, shift=77)).unit is Unit.STEP
+    before, after = ran(layers, 30), ran(replay, 200, shift=77)
+    found = diff(before, after)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (30, 200)), rel=0.1)
+    assert "by its kernel launches" in found.notes[0]
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_step_that_repeats_the_other_ones_kernels(times: int) -> None:
+    """Each of them so many times over: so many units of work at once."""
+
+    def step(count: int) -> Step:
+        def run(loop: Loop, _number: int) -> None:
+            for kernel in range(5):
+                for _ in range(count):
+                    loop.kernels(10 + kernel, 1)
+            loop.host(500)
+
+        return run
+
+    before, after = ran(step(1), 100), ran(step(times), 60, shift=1 << 20)
+    found = diff(before, after)
+    assert found.ratio.times == times
+    assert times_as_fast(found) == pytest.approx(real(before, after, (100, 60 * times)), rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(5))

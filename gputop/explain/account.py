@@ -1,4 +1,4 @@
-"""One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown, start-up."""
+"""One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ def account(analysis: Analysis, device: DeviceTime) -> Account:
     assumed = (gaps.device == device.device) & ~gaps.proved & ~gaps.estimated
     assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
     open_ns = device.unknown_ns - assumed_ns
+    # the GPU waits while a process starts and code is loaded, as far as one can tell
+    begun = device.outside_ns
     estimate = next((one for one in analysis.estimates if one.device == device.device), None)
     guessed = estimate.idle_ns if estimate is not None else 0
     made = Account(
         span_ns=device.span_ns,
         proved_ns=device.empty_ns,
-        estimated_ns=assumed_ns + guessed,
+        estimated_ns=assumed_ns + guessed + (begun if estimate is not None else 0),
         busy_ns=device.pending_ns + (open_ns - guessed if estimate is not None else 0),
-        unknown_ns=0 if estimate is not None else open_ns,
+        unknown_ns=0 if estimate is not None else open_ns + begun,
         outside_ns=device.outside_ns,
         error_ns=estimate.error_ns if estimate is not None else None,
         source=estimate.source if estimate is not None else None,
         agrees=estimate.agrees if estimate is not None else True,
         seen_busy=estimate.busy_share if estimate is not None else None,
-        bounds=Range(device.empty_ns, device.empty_ns + device.unknown_ns),
+        bounds=Range(device.empty_ns, device.empty_ns + device.unknown_ns + begun),
     )
-    parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns, made.outside_ns)
+    parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns)
     if sum(parts) != device.span_ns or min(parts) < 0:
         raise AccountingError(f"the parts of a GPU's time, {parts}, do not add up to {device.span_ns} ns")
     return made

@@ -74,6 +74,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         complete=_complete(lives, gatherer),
         ended=group_ends(lives),
         gpus=tuple(gatherer.gpus),
+        accepted=gatherer.accepted,
         waits=wait_table(_machine(gatherer.header)),
         header=gatherer.header,
     )

@@ -77,7 +77,8 @@ def diagnose(
     span = sum(one.span_ns - one.outside_ns for one in accounts) - once
     if span <= 0:
         return None
-    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once, 0) / span
+    outside = sum(one.outside_ns for one in accounts)
+    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once - outside, 0) / span
     agreed = all(one.agrees for one in accounts)
     kinds = _kinds(scene, outcome, findings)
     taken = _taken(scene, outcome, findings, kinds)

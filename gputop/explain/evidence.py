@@ -21,8 +21,9 @@ from gputop.explain.tick import Tick
 from gputop.facts import Facts, lost_before
 from gputop.switches import OpenThreads
 from probes import api
+from probes.open_files import ACCEPTED
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
@@ -58,6 +59,7 @@ SLICE_COLUMNS = np.dtype(
         ("flags", "<u2"),
         ("faults", "<u2"),  # minor page faults in the time on a CPU before it
         ("stack", "<u8"),  # of Python, where it blocked between two calls
+        ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
     ]
 )
 STINT_COLUMNS = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
@@ -144,6 +146,7 @@ class Evidence:
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
         waits: The kind of wait for each system call number.
+        accepted: (process, descriptor) of sockets that are the server's end of a connection.
         complete: Processes all of whose CUDA calls were seen, by their process number.
     """
 
@@ -165,6 +168,7 @@ class Evidence:
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
     waits: npt.NDArray[np.uint8]
+    accepted: frozenset[tuple[int, int]] = frozenset()
     header: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -263,6 +267,7 @@ def slices_of(records: Records) -> Columns:
             "syscall": rows["op"].copy(),
             "flags": rows["flags"].copy(),
             "faults": rows["faults"].copy(),
+            "descriptor": rows["argument"].copy(),
             "stack": rows["stack"].copy(),
         }
     )
@@ -305,6 +310,7 @@ class Gatherer:
         self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
         self.open = OpenThreads()
+        self.accepted: frozenset[tuple[int, int]] = frozenset()
         self.end_ns = 0
         self.counted_lost = 0
         self._grouped = False
@@ -321,12 +327,21 @@ class Gatherer:
             self.open = OpenThreads.from_sample(item.data)
         elif item.kind == GPUS:
             self.gpus.append(item)
+        elif item.kind == FILES:
+            self._files(item.data)
         elif item.kind == PLACES:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == APIS:
             self.apis = ApiTable(item.data.get("rows", ()))
         self.facts.take(item)
         return False
+
+    def _files(self, data: Mapping[str, Any]) -> None:
+        """Takes in which descriptors are the server's end of a connection; they are asked for again and again."""
+        told = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
+        fresh = {(int(pid), int(number)): what == ACCEPTED for pid, number, what in told}
+        kept = {one for one in self.accepted if one not in fresh}
+        self.accepted = frozenset(kept | {one for one, accepted in fresh.items() if accepted})
 
     def join(self, first: int) -> None:
         """Makes one of the closed ticks from this one on: few large tables take less time and room."""

@@ -34,7 +34,6 @@ def report_to_json(report: Report) -> dict[str, Any]:
                     "estimated_idle": gpu.account.estimated_ns,
                     "busy": gpu.account.busy_ns,
                     "unknown": gpu.account.unknown_ns,
-                    "outside": gpu.account.outside_ns,
                 },
                 "error_ns": gpu.account.error_ns,
                 "sources_agree": gpu.account.agrees,

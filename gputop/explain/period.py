@@ -28,9 +28,9 @@ BETWEEN = 1 / 3  # what lies between steps, an evaluation now and then, is at mo
 WHOLE = 0.3  # and a step holds at least this part of the kinds of things that recur
 DEVIATES = 0.85  # a part with an input that shares less than this with the others is where a step begins
 _INPUT = 2  # an input is preferred for where a step begins
-_PIECES, _PIECE, _LONG = 4, 24_000, 300_000  # operations that are looked at to choose
+_LOOKED_AT = ((4, 12_000), (3, 48_000), (1, 300_000))  # pieces, and operations in each, until steps fit in
 _PAUSE = 0.05  # no single pause weighs more than this part of the time
-_CANDIDATES, _PER_COUNT, _SPREAD = 30, 3, 1.05
+_CANDIDATES, _PER_COUNT, _SPREAD = 20, 3, 1.05
 _DOUBT = (
     1.2  # long parts share much by chance: of few parts more must be explained, by this over their number
 )
@@ -98,7 +98,7 @@ def choose(sequence: Sequence, *, launches: bool) -> Cut | None:
     size = len(sequence)
     if size < FEWEST:
         return None
-    for pieces, each in ((_PIECES, _PIECE), (1, _LONG)):
+    for pieces, each in _LOOKED_AT:
         sample = _sample(sequence, pieces, each, launches=launches)
         best = _best(sample)
         if best is not None and (len(sample) == size or best.length * 2 * FEWEST <= each):

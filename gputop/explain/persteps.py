@@ -102,8 +102,12 @@ def by_step(steps: Steps) -> Pieces:
     between[:-1] |= loop.begin[1:] > loop.until[:-1]
     until = np.append(loop.begin[1:], loop.until[-1:])
     length = until - loop.begin
-    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
     usual, seen = np.median(length), np.ones(len(length), np.bool_)
+    left = len(loop.sequence) - loop.tail[-1]
+    if 0 < left < np.median(loop.tail - loop.head) and loop.over - until[-1] > usual:
+        until[-1] = loop.over  # it ends in the middle of a step, and waits for those before
+        length = until - loop.begin
+    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
     seen[-1] &= length[-1] >= usual
     seen[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
     if not seen.any():

@@ -51,7 +51,7 @@ class Pattern:
         files: The files of the Python stack.
         text: The line of source; "" where it is not known.
         same_line: Whether the next work for the GPU comes from the same line.
-        times: How often it happens a step; None without steps.
+        count: How many calls there are.
     """
 
     size: int = -1
@@ -60,7 +60,7 @@ class Pattern:
     files: frozenset[str] = frozenset()
     text: str = ""
     same_line: bool = False
-    times: float | None = None
+    count: int = 0
 
 
 def form_of_read(pattern: Pattern) -> Form:

@@ -123,10 +123,10 @@ class Account:
     Attributes:
         span_ns: The whole.
         proved_ns: Provably idle.
-        estimated_ns: Idle as far as one can tell: estimated, or proved but for one assumption.
+        estimated_ns: Idle as far as one can tell: estimated, proved but for one assumption, and start-up.
         busy_ns: Certainly or presumably at work.
         unknown_ns: Nobody says.
-        outside_ns: Start-up and first uses within the span.
+        outside_ns: Start-up and first uses within the span; they are among the others.
         error_ns: How far the estimate may be off; None without one.
         source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
         agrees: False where these disagree.

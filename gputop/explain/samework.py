@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.explain.apiclass import Group, Role
 from gputop.explain.evidence import Evidence
 from gputop.explain.ranges import Floats, Ints, expand
 from gputop.explain.sequence import Sequence, Work
@@ -46,11 +47,13 @@ class Profile:
 
     Attributes:
         launches: Kernels, graphs and collectives.
+        inside: Kernels that its graphs hold, by what was captured.
         kernels: How often each kernel, in ascending order.
         sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
     """
 
     launches: float
+    inside: float
     kernels: Floats
     sends: tuple[Copies, ...]
     reads: tuple[Copies, ...]
@@ -97,12 +100,27 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
         rows = np.flatnonzero(regular & (work == kind) & (mean_size >= _LEAST_BYTES))
         return tuple(Copies(float(mean_size[one]), float(counts[:, one].mean())) for one in rows.tolist())
 
+    graphs = float(np.median(counts[:, work == Work.GRAPH].sum(axis=1)))
     return Profile(
         float(np.median(counts[:, launched].sum(axis=1))),
+        graphs * _captured(evidence, int(evidence.threads.pid[steps.thread])) if graphs else 0.0,
         np.sort(usual[regular & (work == Work.KERNEL)]),
         copies(Work.SEND),
         copies(Work.READ),
     )
+
+
+def _captured(evidence: Evidence, pid: int) -> float:
+    """How many kernels a graph of this process holds, on average: what it launched while it captured."""
+    calls = evidence.calls
+    own = np.flatnonzero(calls["pid"] == pid)
+    roles, groups = evidence.role(calls)[own], evidence.group(calls)[own]
+    begins = np.sort(calls["end"][own[roles == Role.CAPTURE_BEGIN]])
+    ends = np.sort(calls["begin"][own[roles == Role.CAPTURE_END]])
+    launches = np.sort(calls["begin"][own[groups == Group.LAUNCH]])
+    pairs = min(len(begins), len(ends))
+    held = np.searchsorted(launches, ends[:pairs]) - np.searchsorted(launches, begins[:pairs])
+    return float(np.mean(held[held > 0])) if (held > 0).any() else 0.0
 
 
 def compare_work(before: Profile, after: Profile) -> Ratio:
@@ -124,7 +142,15 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
         if max(times, 1 / times) >= _TIMES and _near(times, launches, _TOGETHER):
             return Ratio(times, BY_BYTES)
         return LIKELY_SAME
+    if before.inside or after.inside:
+        return _by_graphs(before, after)
     return _by_kernels(before.kernels, after.kernels)
+
+
+def _by_graphs(before: Profile, after: Profile) -> Ratio:
+    """A graph does what was launched while it was captured."""
+    times = (after.launches + after.inside) / max(before.launches + before.inside, 1)
+    return Ratio(times, BY_LAUNCHES) if max(times, 1 / times) >= _TIMES else LIKELY_SAME
 
 
 def _near(one: float, other: float, part: float) -> bool:

@@ -38,6 +38,7 @@ class Steps:
         loop: Which loop it belongs to; loops follow each other.
         sequence: All the operations of the process.
         head, tail: The operations of each step, from ``head`` up to ``tail``.
+        over: When all that the process gave the GPU is over, ns: at the end of the wait behind it.
     """
 
     thread: int
@@ -48,6 +49,7 @@ class Steps:
     sequence: Sequence
     head: Ints
     tail: Ints
+    over: int
 
     @property
     def count(self) -> int:
@@ -87,6 +89,7 @@ class Steps:
             self.sequence,
             self.head[chosen],
             self.tail[chosen],
+            self.over,
         )
 
 
@@ -143,7 +146,8 @@ def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None
     tail = np.concatenate([loop[1] for loop in loops])
     whole = np.concatenate([loop[2] for loop in loops])
     number = np.repeat(np.arange(len(loops)), [len(loop[0]) for loop in loops])
-    after = np.append(known.since[1:], _end(evidence, known, givers))
+    over = _end(evidence, known, givers)
+    after = np.append(known.since[1:], over)
     return Steps(
         _in_the_name_of(evidence, givers),
         known.since[head],
@@ -153,6 +157,7 @@ def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None
         known,
         head,
         tail,
+        over,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.stories import installed
 from tests.stories.answer import AnswerError
 from tests.stories.catalogue import PAIRS, STORIES, Story
 from tests.stories.judge import Verdict, changed, judged
@@ -21,9 +22,13 @@ BUSY = 2  # processes beside
 TRIES = 2
 
 
-def chosen(names: list[str]) -> list[Story]:
-    """The stories whose name begins with one of these, in their order; all without."""
-    found = [story for story in STORIES.values() if not names or story.name.startswith(tuple(names))]
+def chosen(names: list[str], backend: str) -> list[Story]:
+    """The stories whose name begins with one of these, in their order; all that run there without."""
+    found = [
+        story
+        for story in STORIES.values()
+        if (not names or story.name.startswith(tuple(names))) and (backend == "cuda" or not story.needs_wheel)
+    ]
     if not found:
         raise SystemExit(f"no such story; there are: {' '.join(STORIES)}")
     return found
@@ -35,11 +40,11 @@ def kept(story: Story, seed: int, folder: Path) -> Run:
     return Run(story, seed, folder, tuple({"warm_up": 5, "pid": 0} | c for c in clocks))
 
 
-def recorded(story: Story, seed: int, folder: Path, seconds: float) -> Run:
+def recorded(story: Story, seed: int, folder: Path, seconds: float, backend: str) -> Run:
     """Runs a story; once more if the program failed."""
     for left in range(TRIES - 1, -1, -1):
         try:
-            return record(story, seed, folder, seconds)
+            return record(story, seed, folder, seconds, backend)
         except StoryError:
             if not left:
                 raise
@@ -50,14 +55,14 @@ def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, bu
     """Runs and judges under one condition."""
     for seed in options.seeds:
         told: dict[str, Verdict] = {}
-        for story in chosen(options.names):
+        for story in chosen(options.names, options.backend):
             place = folder / story.name / f"{'busy' if busy else 'seed'}-{seed}"
             try:
                 if options.again:
                     run = kept(story, seed, place)
                 else:
                     with busy_processors(BUSY) if busy else contextlib.nullcontext():
-                        run = recorded(story, seed, place, options.seconds)
+                        run = recorded(story, seed, place, options.seconds, options.backend)
                 told[story.name] = judged(run)
             except (StoryError, AnswerError, OSError) as error:
                 outcome.failures.append(f"{story.name}, seed {seed}: {error}")
@@ -75,10 +80,19 @@ def main() -> int:
     """Runs it; 0 when every requirement holds."""
     parser = argparse.ArgumentParser(prog="make stories")
     parser.add_argument(
-        "--seeds", default=[1], type=lambda text: [int(seed) for seed in text.split(",")], help="apart by commas"
+        "--seeds",
+        default=[1],
+        type=lambda text: [int(seed) for seed in text.split(",")],
+        help="apart by commas",
     )
     parser.add_argument("--busy", action="store_true", help="on busy processors too")
     parser.add_argument("--seconds", default=5.0, type=float, help="how long each program's loop runs (5)")
+    parser.add_argument(
+        "--backend",
+        choices=("cuda", "shim"),
+        default="cuda" if installed.wheel() else "shim",
+        help="a CUDA wheel (make torch-cuda; the default where it is there), or the CPU build and a shim",
+    )
     parser.add_argument("--keep", type=Path, help="leave recordings, traces and clocks in this folder")
     parser.add_argument("--again", action="store_true", help="judge what an earlier run left in --keep")
     parser.add_argument(

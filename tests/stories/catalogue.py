@@ -17,7 +17,8 @@ class Story:
         causes: Any of them may come first; without one nothing may be blamed.
         mark: The comment in the program at the line that is to blame; "" where no line is.
         beside: A second program that runs on the same GPU at the same time, unwatched by the story.
-        ranks: So many processes of the program.
+        ranks: So many processes of the program, each with a GPU of its own.
+        needs_wheel: It does not run on the shim.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Story:
     mark: str = ""
     beside: str = ""
     ranks: int = 1
+    needs_wheel: bool = False
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,20 @@ STORIES: dict[str, Story] = {
         _story("compute-fp32", "busy.py fp32", "compute"),
         _story("compute-bf16", "busy.py bf16", "compute"),
         _story("memory-elementwise", "busy.py elementwise", "memory"),
+        _story("disk-0", "from_disk.py 0", "input", f"{_INPUT} C18", "cause"),
+        _story("disk-2", "from_disk.py 2", "input", _INPUT, "cause"),
+        _story("graphs-eager", "graphs.py eager", "launch", _HOST, "cause"),
+        _story("graphs-graph", "graphs.py graph", "compute memory"),
+        _story("train-plain", "trainer.py plain", "compute"),
+        _story("train-loader", "trainer.py loader", "compute"),
+        _story("train-accumulate", "trainer.py accumulate", "compute"),
+        _story("train-evaluate", "trainer.py evaluate", "compute"),
+        _story("train-checkpoint", "trainer.py checkpoint", "compute"),
+        _story("train-churn", "trainer.py churn", "compute sync", "C20", "cause churn"),
+        _story("server", "server.py", "unasked", beside="client.py 10"),
+        _story("shared", "trainer.py plain", "shared", "C25", beside="busy.py fp32"),
+        _story("ranks-straggler", "ranks.py straggler", "communication", "C23", ranks=2, needs_wheel=True),
+        _story("ranks-even", "ranks.py even", "compute", ranks=2, needs_wheel=True),
     )
 }
 
@@ -106,6 +122,11 @@ PAIRS = (
     Pair("S3-v0", "S3-v2"),
     Pair("S3-v0", "S3-v3", removes_first=True),
     Pair("data-0", "data-2"),
+    Pair("disk-0", "disk-2"),
+    Pair("graphs-eager", "graphs-graph", removes_first=True),
+    Pair("train-churn", "train-plain", removes_first=True),
+    Pair("train-plain", "train-accumulate"),
+    Pair("ranks-straggler", "ranks-even", removes_first=True),
     Pair("data-2", "data-2-pinned"),
     Pair("sync-item", "sync-rarely", removes_first=True),
     Pair("sync-print", "sync-rarely", removes_first=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gputop.simgpu import environment as simulated
 from tests.faults import priority
+from tests.stories import installed
 from tests.stories.catalogue import PROGRAMS, Story
 from tests.stories.shim import build
 
@@ -54,30 +57,33 @@ class Run:
         return max(clock["ns"] / clock["units"] for clock in self.clocks)
 
 
-def environment(story: Story, seed: int, seconds: float, folder: Path) -> dict[str, str]:
+def python_of(backend: str) -> str:
+    """The interpreter that has PyTorch: ``cuda`` a CUDA wheel, ``shim`` the CPU build with a device of its own."""
+    folder = installed.wheel() if backend == "cuda" else installed.cpu_build()
+    if folder is None:
+        raise StoryError(f"no PyTorch for {backend}: make torch{'-cuda' if backend == 'cuda' else ''}")
+    return str(folder / "bin" / "python")
+
+
+def environment(story: Story, seed: int, seconds: float, folder: Path, backend: str) -> dict[str, str]:
     """Environment of recorder and program."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SIMGPU")}
-    torch = build.torch_folder()
-    if torch is None:
-        raise StoryError("no CPU build of PyTorch: make torch")
-    shim = build.settings(torch)
-    shim["PYTHONPATH"] = os.pathsep.join([shim["PYTHONPATH"], str(PROGRAMS)])
+    torch = installed.cpu_build()
     return kept | {
         "SIMGPU_STATE": str(folder / "state"),
         "SIMGPU_TRACE": str(folder / "trace"),
+        "SIMGPU_DEVICES": str(story.ranks),
         "SOCKET": str(folder / "socket"),
         "SEED": str(seed),
         "SECONDS": str(seconds),
-        **shim,
+        **(build.settings(torch) if backend == "shim" and torch else {}),
         **story.settings,
     }
 
 
-def _command(command: str) -> list[str]:
-    torch = build.torch_folder()
-    assert torch is not None
+def _command(command: str, backend: str) -> list[str]:
     name, *arguments = command.split()
-    return [str(torch / "bin" / "python"), str(PROGRAMS / name), *arguments]
+    return [python_of(backend), str(PROGRAMS / name), *arguments]
 
 
 @contextlib.contextmanager
@@ -93,14 +99,17 @@ def busy_processors(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _beside(story: Story, env: dict[str, str]) -> Iterator[None]:
+def _beside(story: Story, env: dict[str, str], backend: str) -> Iterator[None]:
     """The second program, until the first is done."""
     if not story.beside:
         yield
         return
     longer = env | {"SECONDS": "600"}
     program = subprocess.Popen(
-        _command(story.beside), env=_with_libraries(longer), stdout=subprocess.DEVNULL, start_new_session=True
+        _command(story.beside, backend),
+        env=simulated(longer),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield
@@ -109,25 +118,17 @@ def _beside(story: Story, env: dict[str, str]) -> Iterator[None]:
         program.wait()
 
 
-def _with_libraries(env: dict[str, str]) -> dict[str, str]:
-    from gputop.simgpu import environment as simulated
-
-    return simulated(env)
-
-
-def record(story: Story, seed: int, folder: Path, seconds: float = 5.0) -> Run:
+def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend: str = "shim") -> Run:
     """Runs a story once; everything it leaves is in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    env = environment(story, seed, seconds, folder)
-    command = _command(story.command)
-    if story.ranks > 1:
-        command = [command[0], str(PROGRAMS / "ranks.py"), str(story.ranks), *command[1:]]
-    with _beside(story, env):
+    env = environment(story, seed, seconds, folder, backend)
+    command = _command(story.command, backend)
+    with _beside(story, env, backend):
         recorder = subprocess.Popen(
             [*GPUTOP, "record", "--simgpu", "-o", str(folder / "run.gputop"), "--", *command],
-            env=env | {"PYTHONPATH": env["PYTHONPATH"]},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -149,6 +150,5 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0) -> Run:
 
 
 def _clocks(printed: str) -> Iterator[dict[str, Any]]:
-    for line in printed.splitlines():
-        if line.startswith('{"units"'):
-            yield json.loads(line)
+    for text in re.findall(r'\{"units"[^}]*\}', printed):  # of several processes two may share a line
+        yield json.loads(text)

@@ -51,13 +51,18 @@ class Claim:
     @property
     def times(self) -> float | None:
         """How many of its gaps there are a step; None without steps."""
-        steps = self.steps
-        return len(self.gaps) / steps.count if steps is not None and steps.count else None
+        return self.times_of(len(self.gaps))
 
-    def per_step(self) -> str:
-        """``3.1 a step``: the same in words."""
-        times = self.times
-        return f"{len(self.gaps)} times" if times is None else f"{times:.1f} times a step"
+    def times_of(self, count: int) -> float | None:
+        """How many a step that is; None without steps."""
+        steps = self.steps
+        return count / steps.count if steps is not None and steps.count else None
+
+    def per_step(self, count: int | None = None) -> str:
+        """``3.1 times a step``: so many, or its gaps, in words."""
+        count = len(self.gaps) if count is None else count
+        times = self.times_of(count)
+        return f"{count} times" if times is None else f"{times:.1f} times a step"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False)
         files=files,
         text=text,
         same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
-        times=claim.times,
+        count=len(np.unique(rows[rows >= 0])) or len(claim.gaps),
     )
 
 

@@ -99,7 +99,11 @@ def not_waited(scene: Scene) -> Mask:
 
 
 def _told(claim: Claim, form: Form, pattern: Pattern) -> tuple[str, ...]:
-    return advice_of(form, size=format_bytes(max(pattern.size, 0)), times=claim.per_step())
+    return advice_of(form, size=format_bytes(max(pattern.size, 0)), times=claim.per_step(pattern.count))
+
+
+def _title(claim: Claim, form: Form, pattern: Pattern) -> str:
+    return title_of(form, claim.times_of(pattern.count))
 
 
 def _read(claim: Claim) -> tuple[Form, Pattern]:
@@ -109,18 +113,19 @@ def _read(claim: Claim) -> tuple[Form, Pattern]:
 
 
 def _title_of_read(claim: Claim) -> str:
-    return title_of(_read(claim)[0], claim.times)
+    return _title(claim, *_read(claim))
 
 
 def _advise_read(claim: Claim) -> tuple[str, ...]:
     form, pattern = _read(claim)
     if form == "item":
-        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=claim.per_step())
+        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=claim.per_step(pattern.count))
     return _told(claim, form, pattern)
 
 
 def _title_of_print(claim: Claim) -> str:
-    return title_of("print", claim.times) if _read(claim)[0] == "print" else PRINTS.title
+    form, pattern = _read(claim)
+    return _title(claim, form, pattern) if form == "print" else PRINTS.title
 
 
 def _advise_print(claim: Claim) -> tuple[str, ...]:
@@ -131,13 +136,14 @@ def _send(claim: Claim) -> tuple[Form, Pattern]:
     row = claim.scene.gap_facts.moved_row[claim.gaps]
     pattern = pattern_of(claim, row, row)
     form = form_of_send(pattern)
-    often = claim.times is not None and claim.times > MOST_PARTS
+    often = (claim.times_of(pattern.count) or 0) > MOST_PARTS
     return ("moved" if form == "batch" and often else form), pattern
 
 
 def _sync(claim: Claim) -> tuple[Form, Pattern]:
-    opener = claim.scene.gaps.opener[claim.gaps]
-    pattern = pattern_of(claim, opener, np.full(len(opener), -1))
+    gaps = claim.scene.gaps
+    waits = np.where(gaps.estimated[claim.gaps], -1, gaps.opener[claim.gaps])
+    pattern = pattern_of(claim, waits, np.full(len(waits), -1))
     return form_of_sync(pattern), pattern
 
 
@@ -173,7 +179,7 @@ BLOCKING = Cause(
     lambda claim: _told(claim, *_send(claim)),
     overlaps=True,
     calls_go=frozenset({"reads"}),
-    titled=lambda claim: title_of(_send(claim)[0], claim.times),
+    titled=lambda claim: _title(claim, *_send(claim)),
 )
 EXPLICIT = Cause(
     "C03",
@@ -182,5 +188,5 @@ EXPLICIT = Cause(
     lambda claim: _told(claim, *_sync(claim)),
     overlaps=True,
     calls_go=frozenset({"reads"}),
-    titled=lambda claim: title_of(_sync(claim)[0], claim.times),
+    titled=lambda claim: _title(claim, *_sync(claim)),
 )

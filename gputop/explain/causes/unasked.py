@@ -35,7 +35,7 @@ def _unasked(scene: Scene, free: Mask) -> Mask:
     waits = (free & scene.does(State.BLOCKED)) | from_outside
     sleeps = waits & scene.own & scene.waits(Wait.SLEEP) & scene.inside(Group.OTHER)
     asked = scene.wait == Wait.REQUEST
-    serving = _serving(scene) & (waits | scene.does(State.OUTSIDE))
+    serving = (_serving(scene) | _answering(scene)) & (waits | scene.does(State.OUTSIDE))
     unasked: Mask = (waits & asked) | from_outside | sleeps | serving
     return unasked
 
@@ -53,6 +53,17 @@ def _serving(scene: Scene) -> Mask:
     if not servers:
         return scene.mask()
     return any_on_the_way(scene, np.isin(slices["stack"], servers))
+
+
+def _answering(scene: Scene) -> Mask:
+    """Leaves to which a wait on the server's end of a connection led: the next request has not come."""
+    slices, accepted = scene.evidence.slices, scene.evidence.accepted
+    if not accepted or not len(slices):
+        return scene.mask()
+    key = (slices["pid"].astype(np.int64) << 32) | slices["descriptor"]
+    ends = np.isin(key, [pid << 32 | number for pid, number in accepted])
+    takes = np.isin(scene.evidence.waits[slices["syscall"]], [int(Wait.SOCKET), int(Wait.READ)])
+    return any_on_the_way(scene, ends & takes)
 
 
 def _advise(_claim: Claim) -> tuple[str, ...]:

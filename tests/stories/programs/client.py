@@ -22,7 +22,7 @@ def connected() -> socket.socket:
 
 def main() -> None:
     rng = random.Random(os.environ.get("SEED", "1"))
-    with connected() as connection:
+    with connected() as connection, contextlib.suppress(BrokenPipeError):  # the server has gone
         while True:
             time.sleep(rng.expovariate(RATE))
             connection.sendall(b"?")

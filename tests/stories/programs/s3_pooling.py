@@ -6,7 +6,12 @@ import torch
 from clock import SEED, Clock, chosen
 from torch import nn
 
-GRAPHS, NODES, FEATURES, CLUSTERS = 16, chosen([448, 512, 576], "nodes"), 64, chosen([144, 160, 176], "clusters")
+GRAPHS, NODES, FEATURES, CLUSTERS = (
+    16,
+    chosen([448, 512, 576], "nodes"),
+    64,
+    chosen([144, 160, 176], "clusters"),
+)
 BATCHES = 20  # an epoch
 VERSION = int(sys.argv[1][1:])
 DEVICE = torch.device("cuda")

@@ -7,26 +7,18 @@ import os
 import subprocess
 from pathlib import Path
 
+import gputop.simgpu
+from tests.stories.installed import cache
+
 HERE = Path(__file__).resolve().parent
+SIMGPU = Path(gputop.simgpu.__file__).parent
 SOURCES = sorted(HERE.glob("*.cpp"))
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-Wall", "-Wno-interference-size")
-VERSION = "torch-2.13.0"
-
-
-def cache() -> Path:
-    """Where test installations lie, as scripts/torch.sh has it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop-tests"
-
-
-def torch_folder() -> Path | None:
-    """The CPU build of PyTorch that ``make torch`` installs, if it is there."""
-    folder = Path(os.environ.get("GPUTOP_TORCH") or cache() / VERSION)
-    return folder if (folder / "complete").exists() else None
 
 
 def _key(torch: Path) -> str:
     digest = hashlib.sha256(str(torch).encode())
-    for source in [*SOURCES, *sorted(HERE.glob("*.h"))]:
+    for source in [*SOURCES, *sorted(HERE.glob("*.h")), SIMGPU / "sg_private.h"]:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -47,7 +39,7 @@ def ensure_built(folder: Path) -> Path:
         return library
     place.mkdir(parents=True, exist_ok=True)
     include = torch / "include"
-    where = [f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
+    where = [f"-I{SIMGPU}", f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
     objects = [place / f"{source.stem}-{os.getpid()}.o" for source in SOURCES]
     for source, made in zip(SOURCES, objects, strict=True):
         subprocess.run(["g++", *FLAGS, *where, "-c", str(source), "-o", str(made)], check=True)
@@ -66,6 +58,4 @@ def settings(folder: Path) -> dict[str, str]:
     return {
         "STORIES_SHIM": str(ensure_built(folder)),
         "PYTHONPATH": str(HERE / "site-packages"),
-        "SIMGPU_BACKED_MIB": "0",  # kernels write nothing: what is read back is 0, not what was there before
-        "SIMGPU_KERNEL_ARG": "1",
     }

@@ -10,9 +10,8 @@ namespace shim {
 namespace {
 
 constexpr double kReached = 0.6;        // of the peak, by a good matrix product
-constexpr double kBandwidth = 2700;     // bytes a ns
+constexpr double kBandwidth = 3350;     // bytes a ns
 constexpr double kLeastProduct = 3000;  // ns
-constexpr double kLeastOther = 1500;
 constexpr int64_t kChunk = 65536, kBlocks = 320, kTensors = 110; // of multi_tensor_apply
 
 // Operations that need more than one kernel.
@@ -48,6 +47,12 @@ double bytes_of(const std::vector<at::Tensor>& tensors) {
     sum += held;
   }
   return sum;
+}
+
+// Elements that a product makes.
+double results_of(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& results) {
+  const auto& made = results.empty() ? tensors.back() : results[0];
+  return made.defined() ? static_cast<double>(made.numel()) : 0;
 }
 
 bool starts(const std::string& name, const char* with) { return name.rfind(with, 0) == 0; }
@@ -99,18 +104,23 @@ std::vector<Work> kernels_of(const std::string& op, const std::vector<at::Tensor
   double flops = flops_of(op, tensors, results);
   if (flops > 0) {
     auto type = tensors.back().scalar_type();
-    double ns = std::max({kLeastProduct, flops / (kReached * peak(type)), bytes / kBandwidth});
-    bool library = !starts(op, "_scaled");
     int count = op == "convolution_backward" ? 2 : 1;
-    return std::vector<Work>(count, Work{product_name(op, type), library, static_cast<uint64_t>(ns / count)});
+    double ns = std::max({kLeastProduct, flops / (kReached * peak(type)), bytes / (0.9 * kBandwidth)});
+    double math = flops / ns / peak(type), dram = bytes / ns / kBandwidth;
+    auto thousandths = [](double part) { return static_cast<uint16_t>(1000 * std::min(part, 1.0)); };
+    bool tensor = type == at::kHalf || type == at::kBFloat16 || peak(type) > 100e3;
+    double filled = std::min(1.0, std::max(math / kReached, results_of(tensors, results) / (132.0 * 128 * 128)));
+    sg_use use{thousandths(0.95 * filled), thousandths(0.2 * filled), tensor ? thousandths(math) : uint16_t(0),
+               thousandths(dram)};
+    Work work{product_name(op, type), !starts(op, "_scaled"), {static_cast<uint64_t>(ns / count), use}};
+    return std::vector<Work>(count, work);
   }
   bool multi = starts(op, "_foreach") || starts(op, "_fused") || starts(op, "_amp_foreach");
   auto known = kMany.find(op);
   int count = multi ? foreach_launches(tensors) : known == kMany.end() ? 1 : known->second;
   std::string name = multi ? "void at::native::multi_tensor_apply_kernel<" + op + ">"
                            : "void at::native::vectorized_elementwise_kernel<4, " + op + ">";
-  double ns = std::max(kLeastOther, 1000 + bytes / kBandwidth / count);
-  return std::vector<Work>(count, Work{interned(name), false, static_cast<uint64_t>(ns)});
+  return std::vector<Work>(count, passing(interned(name), bytes / count));
 }
 
 } // namespace shim

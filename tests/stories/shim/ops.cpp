@@ -283,13 +283,13 @@ Tensor nonzero(const Tensor& self) {
   static const char *count = interned("void at::cuda::cub::DeviceReduceKernel<nonzero>"),
                     *pick = interned("void at::cuda::cub::DeviceSelectSweepKernel<nonzero>"),
                     *write = interned("void at::native::write_indices<nonzero>");
-  uint64_t ns = 2000 + static_cast<uint64_t>(self.numel() * self.element_size() / 2700);
-  launch({count, false, ns});
+  auto bytes = static_cast<double>(self.numel() * self.element_size());
+  launch(passing(count, bytes));
   Tensor number = fresh({1}, {1}, at::kLong);
   read_count(number);
   Tensor made = fresh({(self.numel() + 1) / 2, self.dim()}, {1, (self.numel() + 1) / 2}, at::kLong);
-  launch({pick, false, 2 * ns});
-  if (self.dim() > 1) launch({write, false, ns});
+  launch(passing(pick, 2 * bytes));
+  if (self.dim() > 1) launch(passing(write, bytes));
   return made;
 }
 Tensor masked_select(const Tensor& self, const Tensor& mask) {

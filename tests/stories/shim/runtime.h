@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "sg_private.h"
+
 namespace shim {
 
 enum Kind { H2D = 1, D2H = 2, D2D = 3 };
@@ -16,7 +18,7 @@ enum Kind { H2D = 1, D2H = 2, D2D = 3 };
 struct Work {
   const char* name;
   bool library;
-  uint64_t ns;
+  sg_work work; // how long it lasts, what it uses of the device meanwhile
 };
 
 struct Runtime {
@@ -69,5 +71,6 @@ bool is_pinned(const void* data);
 bool record_pinned(const c10::DataPtr& data);
 void empty_cache();
 const char* interned(const std::string& name);
+Work passing(const char* name, double bytes, double fixed_ns = 1500); // a pass over so much memory
 
 } // namespace shim
