@@ -16,6 +16,7 @@ from gputop.explain.lanes import (
     FINDING,
     GPU_ROWS,
     LOST,
+    PRESUMED,
     PROVED,
     QUEUED,
     RUNNING,
@@ -26,7 +27,18 @@ from gputop.explain.lanes import (
     Shares,
     ThreadLane,
 )
-from gputop.explain.report import Event, Finding, GpuSpan, Link, Range, Report, StepFacts, StormCost
+from gputop.explain.report import (
+    Account,
+    Diagnosis,
+    Event,
+    Finding,
+    GpuSpan,
+    Link,
+    Range,
+    Report,
+    StepFacts,
+    StormCost,
+)
 from gputop.explain.waits import Wait
 from gputop.ui.feed import Explained
 
@@ -62,20 +74,48 @@ def finding(cause: str = "C02", ms: int = 3_200, **changes: object) -> Finding:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def report(*findings: Finding, **changes: object) -> Report:
-    """Ten seconds of one GPU that was idle for 48 % of them."""
-    idle = Range(4_800 * MS, 4_900 * MS)
+def account(proved_ms: int = 4_800, estimated_ms: int = 0, unknown_ms: int = 0, **changes: object) -> Account:
+    """Ten seconds of one GPU; what is not idle and not unknown is work."""
+    open_ms = unknown_ms or 10_000 - proved_ms
+    made = Account(
+        span_ns=10 * S,
+        proved_ns=proved_ms * MS,
+        estimated_ns=estimated_ms * MS,
+        busy_ns=(10_000 - proved_ms - estimated_ms - unknown_ms) * MS,
+        unknown_ns=unknown_ms * MS,
+        outside_ns=0,
+        error_ns=None if unknown_ms else 100 * MS,
+        source=None if unknown_ms else "nvml",
+        agrees=True,
+        seen_busy=None,
+        bounds=Range(proved_ms * MS, (proved_ms + open_ms) * MS),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def diagnosis(kind: str | None = "sync", title: str = "sync-bound", **changes: object) -> Diagnosis:
+    """A class; of its first finding unless told otherwise."""
+    made = Diagnosis(kind, title, Level.STRONG, ("a kernel ran for about 96 % of the time",), (), 0)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def report(*findings: Finding, told: Account | None = None, **changes: object) -> Report:
+    """Ten seconds of one GPU that was idle for 48 % of them, unless an account tells otherwise."""
+    told = told or account()
+    idle = told.idle
     made = Report(
         start_ns=S,
         duration_ns=10 * S,
-        verdict="GPU 0 provably had nothing to do for 4.80s of 10.0s (48 %).",
+        verdict="GPU 0 was idle for 48 % of 10.0s, proved.",
+        diagnosis=None,
         idle=idle,
         span_ns=10 * S,
-        gpus=(GpuSpan("GPU 0", 10 * S, idle),),
+        gpus=(GpuSpan("GPU 0", 10 * S, idle, told),),
         steps=StepFacts(700, 14 * MS, 4242, 4242),
         outside_ns=0,
         events=(Event(7 * S, 300 * MS, "C18", "waits for the disk", 4242, ()),),
         findings=findings,
+        what_if=(),
         storms=(StormCost(4242, 4242, "python", 39_000, 3_900.0, 719 * MS),),
         cpu_waits=((4242, 719 * MS), (4249, 0)),
         small_ns=2 * MS,
@@ -97,9 +137,9 @@ def shares(rows: int, columns: int, *filled: tuple[int, int, int]) -> Shares:
 
 
 def gpu_lane(index: int = 0, columns: int = 200) -> GpuLane:
-    """A GPU: not known, busy, idle for a read, the same as far as one can see, idle for input."""
+    """A GPU: not known, busy, idle for a read, the same as far as one can tell, presumably busy."""
     part = columns // 5
-    rows = (BUSY, PROVED, ASSUMED, PROVED + 1)
+    rows = (BUSY, PROVED, ASSUMED, PRESUMED)
     filled = [(row, (place + 1) * part, (place + 2) * part) for place, row in enumerate(rows)]
     return GpuLane(f"GPU {index}", index, shares(GPU_ROWS, columns, *filled))
 
@@ -123,6 +163,8 @@ def lanes(end_ns: int = 100 * S, columns: int = 200, gpus: int = 1, lossy: bool 
     return Lanes(first, columns, every, (thread_lane(columns=columns),), marks)
 
 
-def explained(*findings: Finding, end_ns: int = 100 * S, **changes: object) -> Explained:
+def explained(
+    *findings: Finding, end_ns: int = 100 * S, told: Account | None = None, **changes: object
+) -> Explained:
     """The explanation up to a moment of a session that began at 1 s."""
-    return Explained(report(*findings, **changes), end_ns, S, lanes=lanes(end_ns))
+    return Explained(report(*findings, told=told, **changes), end_ns, S, lanes=lanes(end_ns))

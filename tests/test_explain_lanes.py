@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from gputop.explain.lanes import (
     FINDING,
     GONE,
     LOST,
+    PRESUMED,
     PROVED,
     QUEUED,
     RUNNING,
@@ -40,7 +42,9 @@ from tests.items import MS, START
 from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, started
 
 COLUMN_US = COLUMN_NS // US
-SYNC_ROW = next(row for row, family in enumerate(FAMILIES) if "C03" in family.causes)
+SYNC_ROW, LAUNCH_ROW = (
+    next(row for row, family in enumerate(FAMILIES) if cause in family.causes) for cause in ("C03", "C06")
+)
 
 
 def loop(steps: int = 20, step_us: int = 100_000) -> Program:
@@ -83,6 +87,41 @@ def test_time_between_a_launch_and_nothing_that_waits_stays_unknown() -> None:
         program.call(LAUNCH, begin, begin + 10)
     (gpu,) = lanes(program).gpus
     assert not gpu.shares.any()
+
+
+def seen_by_nvml(busy_percent: int, launches: int = 1) -> Program:
+    """Three seconds of steps of 100 ms that never wait; NVML tells for how much of the time a kernel ran."""
+    program = started()
+    for begin in range(0, 3_000_000, 100_000):
+        for number in range(launches):
+            program.call(LAUNCH, begin + 20 * number, begin + 20 * number + 10)
+    program.samples += [items.gpus(START + at * 100 * MS, busy_percent) for at in range(30)]
+    return program
+
+
+def test_estimated_idle_time_is_told_apart_and_the_rest_is_presumably_work() -> None:
+    (gpu,) = lanes(seen_by_nvml(30)).gpus
+    whole = gpu.shares[:, 4:-4].sum(axis=1, dtype=np.int64) / (WHOLE * (gpu.shares.shape[1] - 8))
+    assert whole[PRESUMED] == pytest.approx(0.3, abs=0.05)
+    assert whole[ASSUMED:PRESUMED].sum() == pytest.approx(0.7, abs=0.05)
+    assert not whole[BUSY]
+    assert not whole[PROVED:ASSUMED].any()
+
+
+def test_with_an_estimate_no_column_holds_unknown_time() -> None:
+    for program in (seen_by_nvml(30), seen_by_nvml(90), seen_by_nvml(2, launches=400)):
+        (gpu,) = lanes(program).gpus
+        told = gpu.shares[:, 1:-2].sum(axis=0, dtype=np.int64)
+        rows = np.count_nonzero(gpu.shares[:, 1:-2], axis=0)  # each may lose one part by rounding
+        assert (told <= WHOLE).all()
+        assert (told + rows >= WHOLE).all()
+
+
+def test_gaps_too_short_to_follow_have_the_family_of_what_ends_them() -> None:
+    program = seen_by_nvml(2, launches=2_000)  # 40 ms of launches, 20 us apart
+    (gpu,) = lanes(program).gpus
+    by_family = gpu.shares[ASSUMED:PRESUMED, 1:-2].sum(axis=1, dtype=np.int64)
+    assert by_family[LAUNCH_ROW] > 0.3 * by_family.sum()
 
 
 def test_shares_never_exceed_a_column_and_sum_up_to_the_report() -> None:

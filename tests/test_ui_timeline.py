@@ -38,8 +38,8 @@ def drawn(made: Timeline, width: int = 130, height: int = 30, now_ns: int = END)
 def test_a_gpu_is_busy_idle_by_cause_or_not_known() -> None:
     lines = drawn(timeline(why.lanes()))
     lane = lines["GPU 0"]
-    assert lane == "·" * 20 + "█" * 20 + "S" * 20 + "s" * 20 + "D" * 20
-    assert "S sync  s sync (assumed)  D data" in lines["legend"]
+    assert lane == "·" * 20 + "█" * 20 + "S" * 20 + "s" * 20 + "▒" * 20
+    assert "S sync  s sync (estimated)  ▒ presumably busy" in lines["legend"]
 
 
 def test_a_thread_is_on_a_cpu_waits_for_one_or_for_what() -> None:
@@ -52,7 +52,7 @@ def test_a_thread_is_on_a_cpu_waits_for_one_or_for_what() -> None:
 
 def test_without_colours_and_unicode_the_letters_say_the_same() -> None:
     lines = drawn(timeline(why.lanes(), ASCII))
-    assert lines["GPU 0"] == "." * 20 + "#" * 20 + "S" * 20 + "s" * 20 + "D" * 20
+    assert lines["GPU 0"] == "." * 20 + "#" * 20 + "S" * 20 + "s" * 20 + "+" * 20
     assert all(part.isascii() for part in lines.values())
 
 
@@ -75,7 +75,7 @@ def test_losses_and_findings_are_marked() -> None:
 
 def test_figures_are_times() -> None:
     lines = [plain(line) for line in timeline(why.lanes()).lines(130, 30, MAIN, END)[0]]
-    assert lines[0].endswith(" idle 6.00s"), "proved and assumed"
+    assert lines[0].endswith(" idle ~4.00s"), "proved and estimated"
     assert lines[2].endswith(" CPU 5.00s")
     assert lines[3].endswith(" calls 7.50s")
 

@@ -13,7 +13,8 @@ from test_ui_screen import running, text_of
 
 from gputop.explain.causes.cause import Level
 from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
-from gputop.explain.report import Range
+from gputop.explain.report import Finding, Range, WhatIf
+from gputop.lines import Line
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
@@ -32,15 +33,45 @@ def tokens(explained: Explained) -> set[str]:
     return {token for _, token in verdict_line(explained, NOW, 120, UNICODE, focused=False)}
 
 
+INPUT = why.diagnosis("input", "input-bound")
+TRAIN = Line("/home/me/train.py", 97, "batches")
+
+
+def input_bound(**changes: object) -> Finding:
+    """What prepares a loop's input on its main thread; three quarters of it are estimated."""
+    loss = Range(1_200 * why.MS, 9_900 * why.MS, 7_800 * why.MS)
+    title = "input prepared on the main thread (`num_workers=0`)"
+    facts = {"loss": loss, "title": title, "level": Level.STRONG, "per_step_ns": 78 * why.MS, "line": TRAIN}
+    return why.finding("C12", **{**facts, **changes})
+
+
 def test_the_line_says_how_much_how_sure_and_what_for() -> None:
     line = told(why.explained(why.finding(), why.finding("C13", 900)))
     assert line.startswith(
-        "›WHY ▲ idle 48% proved: device-to-host read every step (C02) 4.5ms/step +1 more"
+        "›WHY ▲ idle 48%: device-to-host read every step (C02 proved) 4.5ms/step +1 more"
     ), line
     wide = told(why.explained(why.finding()), 160)
-    assert "device-to-host read every step (`.cpu()`, `.numpy()`) (C02)" in wide
+    assert "device-to-host read every step (`.cpu()`, `.numpy()`) (C02 proved)" in wide
     assert line.endswith("last 10 s [Enter]")
     assert told(why.explained(why.finding()), focused=False).endswith("[w]")
+
+
+def test_the_line_names_the_class_the_cause_and_its_line_at_80_columns_too() -> None:
+    explained = why.explained(input_bound(), told=why.account(1_200, 8_500), diagnosis=INPUT)
+    assert told(explained, 160).startswith(
+        "›WHY ▲ input-bound, idle ~97% (12% proved): input prepared on the main thread (`num_workers=0`) "
+        "(C12 strong) 78.0ms/step at train.py:97"
+    ), told(explained, 160)
+    narrow = told(explained, 80).rstrip()
+    assert narrow.startswith("›WHY ▲ input-bound, idle ~97%: input prep"), narrow
+    assert narrow.endswith("(C12 strong) at train.py:97"), narrow
+
+
+def test_of_several_losses_the_first_of_the_class_is_told() -> None:
+    findings = why.finding(), input_bound()
+    line = told(why.explained(*findings, diagnosis=replace(INPUT, lead=1)))
+    assert "input-bound, idle 48%: input prepared" in line
+    assert "+1 more" in line
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
@@ -48,30 +79,70 @@ def test_number_cause_and_level_are_never_cut(width: int) -> None:
     long = why.finding(title="the submitting thread is starved of CPU, and more words than fit anywhere")
     line = told(why.explained(long), width)
     assert len(line) == width
-    for part in ("idle 48%", "proved", "(C02)"):
+    for part in ("idle 48%", "(C02 proved)"):
         assert part in line
     if width >= 60:
         assert "4.5ms/step" in line
 
 
+@pytest.mark.parametrize(("width", "parts"), [(60, 3), (80, 4), (100, 5), (160, 6)])
+def test_what_tells_least_goes_first_where_it_is_narrow(width: int, parts: int) -> None:
+    explained = why.explained(
+        input_bound(), why.finding(), told=why.account(1_200, 8_500), diagnosis=INPUT, lost_events=12
+    )
+    line = told(explained, width)
+    by_worth = (
+        "input-bound, idle ~97%",
+        "(C12 strong)",
+        "input pre",
+        "train.py:97",
+        "78.0ms/step",
+        "+1 more",
+    )
+    assert [part in line for part in by_worth] == [place < parts for place in range(6)], line
+
+
 def test_each_level_has_its_word_and_its_colour() -> None:
     for level, token in ((Level.PROVED, "alert"), (Level.STRONG, "host"), (Level.HINT, "warn")):
         found = why.explained(why.finding(level=level))
-        assert f"idle 48% {level}:" in told(found)
+        assert f"(C02 {level})" in told(found)
         assert token in tokens(found)
 
 
 def test_waste_is_told_as_waste_and_only_when_no_time_is_lost() -> None:
     waste = why.finding("C04", 9_000, kind="waste", loss=Range(0, 9_000 * why.MS), per_step_ns=None)
-    assert "(C02)" in told(why.explained(waste, why.finding()))
-    assert "(C04) 4.50s overhead" in told(why.explained(waste))
+    assert "(C02 proved)" in told(why.explained(waste, why.finding()))
+    assert "(C04 proved) 4.50s overhead" in told(why.explained(waste))
 
 
 def test_nothing_lost_is_calm() -> None:
-    idle = Range(300 * why.MS, 400 * why.MS)
-    calm = why.explained(idle=idle, events=())
+    calm = why.explained(told=why.account(300), events=())
     assert "· idle 3%: no loss that repeats" in told(calm)
     assert not tokens(calm) & {"alert", "host", "warn"}
+
+
+def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
+    figures = "GPM: multiprocessors 79 %, tensor cores 2 %"
+    compute = why.diagnosis(
+        "compute", "compute-bound", lead=None, evidence=("a kernel ran for about 96 %", figures)
+    )
+    busy = why.explained(told=why.account(100, 300), diagnosis=compute, events=())
+    assert told(busy, 80).startswith("›WHY · compute-bound: busy ~96% (strong)")
+    assert figures in told(busy)
+    assert not tokens(busy) & {"alert", "host", "warn"}
+
+
+def test_a_gpu_that_nobody_asks_for_work_is_no_alarm() -> None:
+    unasked = why.diagnosis("unasked", "no work asked for", lead=None)
+    calm = why.explained(told=why.account(1_200, 8_500), diagnosis=unasked)
+    assert told(calm, 80).startswith("›WHY · no work asked for: idle ~97% (12% proved) (strong)")
+    assert not tokens(calm) & {"alert", "host", "warn"}
+
+
+def test_a_gpu_that_nvml_saw_idle_is_never_called_untold() -> None:
+    seen = why.explained(told=why.account(0, 9_900))
+    assert "· idle ~99% (0% proved)" in told(seen)
+    assert "cannot be told" not in told(seen)
 
 
 def test_a_gpu_that_is_always_at_work_is_not_called_unknown() -> None:
@@ -88,14 +159,15 @@ def test_what_is_not_known_is_said() -> None:
     assert "no work came to an end in this time" in told(why.explained(span_ns=0))
     assert "the explanation stopped" in told(Explained(problem="the explanation stopped: KeyError"))
     assert "not known without eBPF" in told(Explained(), traced=False)
-    unclear = why.explained(idle=Range(0, 9 * why.S))
-    assert "cannot be told" in told(unclear)
+    unclear = why.explained(told=why.account(500, unknown_ms=9_000))
+    assert "idle 5-95%: it cannot be told" in told(unclear), "no source, so a range"
     assert "the chain is not known" in told(why.explained(unexplained_ns=why.S))
 
 
 def test_doubts_stand_in_the_line() -> None:
     assert "▲ lost 12" in told(why.explained(why.finding(), lost_events=12))
     assert "▲ NVML disagrees" in told(why.explained(why.finding(), coverage=False))
+    assert "▲ sources disagree" in told(why.explained(why.finding(), told=why.account(agrees=False)))
 
 
 def test_an_old_explanation_says_how_old_it_is() -> None:
@@ -121,13 +193,13 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
-        assert "idle 48% proved" in text_of(app).splitlines()[1]
+        assert "idle 48%: device-to-host" in text_of(app).splitlines()[1]
         await pilot.press("enter")
         shown = " ".join(text_of(app).split())
         for part in ("Why the GPU waits", "GPU 0 had nothing to do", "python (4242) was running: 3.20s",
                      "no CPU for this thread", "do that work on the device", "41.000 s"):  # fmt: skip
             assert part in shown
-        assert "idle 48% proved" in text_of(app).splitlines()[1], "the verdict stays"
+        assert "idle 48%: device-to-host" in text_of(app).splitlines()[1], "the verdict stays"
         await pilot.press("escape")
         assert "Processes" in text_of(app)
         assert app.presenter.focus == "verdict"
@@ -151,6 +223,38 @@ async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> 
         assert chosen.cause == "C13"
         await pilot.press("down")
         assert "python (4242) was running: 3.20s" in " ".join(text_of(app).split())
+
+
+async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_cause() -> None:
+    what_if = (WhatIf("C12", 78 * why.MS, 31 * why.MS), WhatIf("C02", 31 * why.MS, 12 * why.MS))
+    notes = ("2.1s of idle time are estimated, give or take 65.5ms: NVML saw kernels run",)
+    async with running(fake.frame(), (120, 40)) as (app, feed, pilot):
+        feed.why = why.explained(input_bound(), why.finding(), what_if=what_if, notes=notes)
+        app.poll()
+        await pilot.press("w")
+        shown = " ".join(text_of(app).split())
+        for part in (
+            "A step takes 78.0ms. Run again without C12: to 31.0ms, then without C02: to 12.0ms.",
+            "C12 strong ~7.80s 78%",
+            "about 7.80s (1.20s proved, at most 9.90s)",
+            notes[0],
+        ):
+            assert part in shown, part
+        await pilot.press("down")
+        assert "about" not in text_of(app), "of what is proved there is one figure"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_page_of_a_busy_gpu_says_what_it_is_busy_with_and_what_helps(size: tuple[int, int]) -> None:
+    advice = "tensor cores are hardly used (2 %): torch.set_float32_matmul_precision('high')"
+    busy = why.diagnosis("compute", "compute-bound", lead=None, advice=(advice,))
+    async with running(fake.frame(), size) as (app, feed, pilot):
+        feed.why = why.explained(told=why.account(100, 300), diagnosis=busy)
+        app.poll()
+        await pilot.press("w")
+        shown = " ".join(text_of(app).split())
+        for part in ("compute-bound (strong)", "tensor cores are hardly used", "a kernel ran for about 96 %"):
+            assert part in shown, part
 
 
 async def test_enter_on_a_moment_of_a_replay_goes_there_and_pauses() -> None:
@@ -203,7 +307,7 @@ async def test_a_pause_holds_the_verdict_too() -> None:
         await pilot.press("space")
         feed.why = why.explained()
         app.poll()
-        assert "(C02)" in text_of(app)
+        assert "(C02 proved)" in text_of(app)
         await pilot.press("space")
         app.poll()
-        assert "(C02)" not in text_of(app)
+        assert "(C02 proved)" not in text_of(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from gputop.explain.figures import what_if_text
 from gputop.explain.output import report_to_json
 from gputop.explain.window import Verdict
 from gputop.format import escape_text
@@ -16,9 +17,16 @@ def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
 
 
 def verdict_text(verdict: Verdict | None, width: int | None, *, ascii_only: bool = False) -> str:
-    """The sentence above the frame, and an empty line; "" where nothing can be known."""
+    """The sentences above the frame, and an empty line; "" where nothing can be known.
+
+    What has no finding but an advice, a busy GPU, gets that; of several causes what is left without each.
+    """
     if verdict is None:
         return ""
-    seconds = verdict.report.duration_ns / 1e9
-    said = f"why, {seconds:.1f} s: {escape_text(verdict.report.verdict, ascii_only=ascii_only)}"
-    return f"{textwrap.fill(said, width) if width else said}\n\n"
+    report = verdict.report
+    said = [f"why, {report.duration_ns / 1e9:.1f} s: {report.verdict}"]
+    if report.diagnosis is not None and not report.findings:
+        said += [f"> {advice}" for advice in report.diagnosis.advice]
+    said += [text for text in (what_if_text(report),) if text]
+    shown = [escape_text(text, ascii_only=ascii_only) for text in said]
+    return "\n".join(textwrap.fill(text, width) if width else text for text in shown) + "\n\n"

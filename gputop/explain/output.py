@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
-from gputop.explain.report import Diagnosis, Event, Finding, Link, Range, Report, WhatIf
+from gputop.explain.figures import loss_text, what_if_text
+from gputop.explain.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.lines import line_json
 
@@ -158,8 +158,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
         )
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
-    if len(report.what_if) > 1 or (report.what_if and len(report.findings) == 1):
-        lines += ["", *_wrapped(_what_if_text(report.what_if), width, "")]
+    if said := what_if_text(report):
+        lines += ["", *_wrapped(said, width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
@@ -176,7 +176,7 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
     kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
-    lines = [*_wrapped(head, width, ""), f"   {kind}: {_loss_text(finding.loss)}{share}{per_step}"]
+    lines = [*_wrapped(head, width, ""), f"   {kind}: {loss_text(finding.loss)}{share}{per_step}"]
     for depth, link in enumerate(finding.chain):
         what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
         lines += _wrapped(what, width, "     ")
@@ -190,24 +190,6 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
         moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
         lines.append(f"   worst at {moments} s (gputop replay --at)")
     return lines
-
-
-def _what_if_text(steps: Sequence[WhatIf]) -> str:
-    """``A step takes 78.0ms. Run again without C12: to 31.0ms, then without C04: to 12.0ms.``"""
-    parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in steps]
-    first = format_ns(steps[0].before_ns)
-    return f"A step takes {first}. Run again without {', then without '.join(parts)}."
-
-
-def _loss_text(loss: Range) -> str:
-    """``2.25s``, ``1.0s to 1.6s``, ``about 1.2s (1.0s proved, at most 1.6s)``."""
-    lower, upper, estimate = loss.lower, loss.upper, loss.estimate
-    if upper < 1.05 * lower:
-        return format_ns(lower)
-    sure = format_ns(lower) if lower else "0"
-    if estimate is None:
-        return f"{sure} to {format_ns(upper)}"
-    return f"about {format_ns(estimate)} ({sure} proved, at most {format_ns(upper)})"
 
 
 def _rest(report: Report, width: int) -> list[str]:

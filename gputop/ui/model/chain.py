@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gputop.explain.figures import is_about, loss_ns, loss_text, what_if_text
 from gputop.format import (
     NS_PER_S,
     brief,
@@ -16,10 +17,10 @@ from gputop.format import (
 )
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
-from gputop.ui.model.verdict import LEVEL_TOKENS, loss_ns
+from gputop.ui.model.verdict import LEVEL_TOKENS
 
 if TYPE_CHECKING:
-    from gputop.explain.report import Finding, Report
+    from gputop.explain.report import Diagnosis, Finding, Report
 
 _INDENT = 2  # columns a level of the chain
 _FACTS = 34  # columns of a finding's figures
@@ -106,12 +107,16 @@ class ChainPage:
                 "dim",
                 1,
             )
+        if said := what_if_text(report):
+            text.add(said, "", 1)
         text.blank()
         for place, finding in enumerate(report.findings):
             text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))
         if self.selected is not None:
             text.blank()
             _detail(text, self.selected, self._moment, replay)
+        elif report.diagnosis is not None:
+            _diagnosis(text, report.diagnosis)
         _rest(text, report)
         return text.lines
 
@@ -126,15 +131,20 @@ class ChainPage:
         ]
 
     def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
-        """The chain of the selected finding alone; nothing without a finding."""
-        text = _Writer(width, glyphs)
+        """The chain of the selected finding alone; without one what the GPU is busy with, if it is known."""
+        text, report = _Writer(width, glyphs), self._explained.report
         if self.selected is not None:
             _detail(text, self.selected, self._moment, replay)
+        elif report is not None and report.diagnosis is not None:
+            _diagnosis(text, report.diagnosis)
         return text.lines
 
     def _said(self, width: int) -> list[Line]:
         report = self._explained.report
-        said = "no loss that repeats" if report else self._explained.problem or "not enough seen yet"
+        told = "no loss that repeats"
+        if report is not None and report.diagnosis is not None:
+            told += f": {report.diagnosis.title} ({report.diagnosis.level})"
+        said = told if report else self._explained.problem or "not enough seen yet"
         return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
 
 
@@ -164,7 +174,8 @@ class _Writer:
 
 def _row(place: int, finding: Finding, report: Report, selected: bool, width: int, glyphs: Glyphs) -> Line:
     """One finding: number, title, cause, level, loss, share of the time."""
-    cost = format_ns(loss_ns(finding)) + ("" if finding.kind == "idle" else " waste")
+    about = "~" if is_about(finding.loss) else ""
+    cost = f"{about}{format_ns(loss_ns(finding.loss))}" + ("" if finding.kind == "idle" else " waste")
     share = _share(finding, report)
     facts = f" {finding.cause:<4}{finding.level:<7}{cost:>12}{share:>6}"
     room = max(width - _FACTS - 4, 8)
@@ -182,7 +193,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
 
 
 def _share(finding: Finding, report: Report) -> str:
-    return f"{format_percent(100 * loss_ns(finding) / report.span_ns)}%" if report.span_ns else ""
+    return f"{format_percent(100 * loss_ns(finding.loss) / report.span_ns)}%" if report.span_ns else ""
 
 
 def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
@@ -190,6 +201,8 @@ def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
     for depth, link in enumerate(finding.chain):
         figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
         text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
+    if is_about(finding.loss):
+        text.add(loss_text(finding.loss), "value", 1, lead="costs     ")
     if finding.line is not None:
         source = "" if finding.line.is_native else "  [s] source"
         text.add(f"{finding.line.full_text()}{source}", "value", 1, lead="line      ")
@@ -205,6 +218,14 @@ def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
     for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):
         if parts:
             text.add("; ".join(parts), "dim", 1, lead=title)
+
+
+def _diagnosis(text: _Writer, diagnosis: Diagnosis) -> None:
+    """What kind of trouble it is where no finding says so: a busy GPU, and what is advised for it."""
+    text.add(f"{diagnosis.title} ({diagnosis.level})", "value", 1, lead="class     ")
+    for place, advice in enumerate(diagnosis.advice):
+        text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")
+    text.add("; ".join(diagnosis.evidence), "dim", 1, lead="evidence  ")
 
 
 def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Glyphs) -> Line:

@@ -78,13 +78,14 @@ class LanePanes(Controls):
     def _chain(self, placed: Placed) -> list[Line]:
         finding = self.chain.selected
         width, glyphs = placed.width, self.glyphs
-        if finding is None:
-            return [self.panes.title("Chain", "", width, focused=False)]
         lines = self.chain.detail(width, glyphs, replay=False)
-        name = escape_text(finding.title, ascii_only=glyphs.ascii)
-        title: list[Span] = [("Chain", "title"), (f" of {self.chain.index + 1}: {name}", "dim")]
+        title: list[Span] = [("Chain", "title")]
+        if finding is not None:
+            name = escape_text(finding.title, ascii_only=glyphs.ascii)
+            title.append((f" of {self.chain.index + 1}: {name}", "dim"))
         hidden = len(lines) - placed.height + 1
-        more = f"+{hidden} row{'s' if hidden > 1 else ''} [w]" if hidden > 0 else "[w] page"
+        page = "[w] page" if lines else ""
+        more = f"+{hidden} row{'s' if hidden > 1 else ''} [w]" if hidden > 0 else page
         head = title_line(title, more, width, glyphs, focused=False)
         return [
             head,

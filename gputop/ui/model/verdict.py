@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from gputop.explain.figures import loss_ns
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
@@ -164,7 +165,7 @@ def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyph
         (None, (": ", token)),
     ]
     wasted = "" if top.kind == "idle" else " overhead"
-    per_step = f"{format_ns(top.per_step_ns)}/step" if top.per_step_ns else format_ns(loss_ns(top))
+    per_step = f"{format_ns(top.per_step_ns)}/step" if top.per_step_ns else format_ns(loss_ns(top.loss))
     after: list[Piece] = [
         (None, (f" ({top.cause} {top.level})", token)),
         (_Part.COST, (f" {per_step}{wasted}", "value")),
@@ -180,12 +181,6 @@ def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyph
 def _short(title: str) -> str:
     """A class without what stands in brackets: ``launch-bound``."""
     return title.partition(" (")[0]
-
-
-def loss_ns(finding: Finding) -> int:
-    """What a finding is told to cost: the estimate, else what is sure, else the middle."""
-    loss = finding.loss
-    return loss.estimate if loss.estimate is not None else loss.lower or int(loss.middle)
 
 
 def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs: Glyphs) -> _Sentence:
