@@ -61,8 +61,8 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
             share = (loop.high - loop.low) / _length(scene, claim)
-            without = loop.without([replays.removal(place)])
-            gain = bound(loop.whole_ns, without, loop.busy_ns) / max(share, 1e-9)
+            gone = [replays.removal(place)]
+            gain = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone)) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
         told.append(finding)
     return told
@@ -165,7 +165,7 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
 
 def _loop_of_reads(claim: Claim, reads: Ints) -> tuple[Ints, Ints, Ints]:
     """(begin, end, calls) of what lies between two reads of a loop: it goes with them, whatever it is."""
-    scene, calls = claim.scene, claim.scene.evidence.calls
+    calls = claim.scene.evidence.calls
     none = np.zeros(0, np.int64)
     steps = claim.steps
     if steps is None or len(reads) < MANY_READS * steps.count:

@@ -84,7 +84,6 @@ class Loop:
         self._until = np.searchsorted(
             self._ready, np.where(reads, self._end + 4_000, self._begin), side="right"
         )
-        self.busy_ns = int(self._duration.sum())
         self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 4), None)
 
     @property
@@ -105,6 +104,11 @@ class Loop:
             for one in removals
         )
         return min(self._run(removal, self._extra) + more, self.whole_ns)
+
+    def busy_without(self, removals: Sequence[Removal]) -> int:
+        """What the GPU works without these, ns."""
+        gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
+        return int(self._duration[~gone].sum())
 
     def _run(self, removal: Removal, extra: Ints | None) -> int:
         """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work."""
@@ -205,7 +209,8 @@ def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
     Args:
         whole_ns: The time now.
         without_ns: The time without the cause.
-        busy_ns: What the GPU works at the least in that time: that stays.
+        busy_ns: What the GPU works in that time: that stays, but for ``MARGIN`` of it.
     """
     gain = max(whole_ns - without_ns, 0)
-    return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, max(whole_ns - busy_ns, gain)))
+    most = max(whole_ns - busy_ns * (1 - MARGIN), gain)
+    return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, most))
