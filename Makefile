@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, torch, torch-cuda, fault-suite, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, lint, bench, torch, torch-cuda, fault-suite, stories, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,7 +9,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run test fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -20,6 +20,10 @@ test: dev
 # injected causes against what explain says; ARGS="--seeds 1,2,3 T01 T02", R for R1 to R9
 fault-suite: dev
 	@.venv/bin/python -m tests.faults $(ARGS)
+
+# PyTorch programs, what is true of them and what gputop says; ARGS="--seeds 1,2,3 --busy --write S0"
+stories: dev
+	@.venv/bin/python -m tests.stories $(ARGS)
 
 # gputop on Linux 6.1, or on the kernel of a Debian package, in qemu; ARGS="linux-image-….deb -- gputop check"
 old-kernel: dev

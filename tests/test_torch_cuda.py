@@ -17,6 +17,9 @@ from torch_programs.wheel import torch_cuda_python
 
 from gputop.simgpu import ProcessLog, environment, read_log, read_trace
 
+pytestmark = pytest.mark.timeout(700)
+PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
+
 
 @pytest.fixture(scope="module")
 def torch() -> str:
@@ -47,7 +50,7 @@ class Machine:
     def run(self, program: str, *arguments: str, **env: str) -> list[Any]:
         """What a program that ends well says, a line each."""
         process = self.start(program, *arguments, **env)
-        said, errors = process.communicate(timeout=120)
+        said, errors = process.communicate(timeout=PATIENT_S)
         assert process.returncode == 0, errors
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
@@ -115,7 +118,7 @@ def test_two_ranks_train_one_model(machine: Machine, devices: str) -> None:
 
 def test_two_programs_share_a_gpu(machine: Machine) -> None:
     programs = [machine.start("mlp.py", "--steps", "20") for _ in range(2)]
-    assert [program.communicate(timeout=120) and program.returncode for program in programs] == [0, 0]
+    assert [program.communicate(timeout=PATIENT_S) and program.returncode for program in programs] == [0, 0]
     logs = read_log(machine.log)
     assert {log.pid for log in logs} == {program.pid for program in programs}
     assert launches(logs[0]) == launches(logs[1]), "the same program twice"
@@ -131,6 +134,6 @@ def test_two_programs_share_a_gpu(machine: Machine) -> None:
 )
 def test_what_is_not_there_ends_in_a_sentence(machine: Machine, wanted: str, sentence: str) -> None:
     process = machine.start("refused.py", wanted)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 1
     assert errors.count(sentence) == 1

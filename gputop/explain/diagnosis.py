@@ -18,7 +18,7 @@ from gputop.explain.causes.cause import Level
 from gputop.explain.findings import Outcome
 from gputop.explain.report import Account, Diagnosis, Finding
 from gputop.explain.scene import Scene
-from gputop.explain.witness import readings
+from gputop.explain.witness import UTILIZATION_KEY, readings
 from gputop.format import format_percent
 
 
@@ -53,8 +53,8 @@ TITLES: dict[Kind, str] = {
 }
 _CAUSES: dict[Kind, str] = {
     Kind.INPUT: "C08 C09 C10 C11 C12 C19",
-    Kind.SYNC: "C01 C02 C03 C07",
-    Kind.LAUNCH: "C06 C20 C21 C22",
+    Kind.SYNC: "C01 C02 C03 C07 C20 C21",
+    Kind.LAUNCH: "C06 C22",
     Kind.COPY: "C04 C05 C27",
     Kind.COMMUNICATION: "C23",
     Kind.CPU: "C13 C14 C15 C16",
@@ -132,8 +132,9 @@ def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Activity:
-    """Means over the span, percent; None where the GPU does not tell."""
+    """Means over the span, percent; None where the GPU does not tell. ``ran``: a kernel ran."""
 
+    ran: float | None
     sm: float | None
     tensor: float | None
     dram: float | None
@@ -147,11 +148,12 @@ def _of_busy(scene: Scene, busy: float) -> Diagnosis:
     if seen.dram is None or seen.sm is None:
         if seen.memory is None:
             return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
-        kind = Kind.MEMORY if seen.memory / busy >= BOUND else Kind.COMPUTE
+        kind = Kind.MEMORY if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100 else Kind.COMPUTE
         said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
         return Diagnosis(str(kind), TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
     # while kernels run, not over all the time
-    dram, tensor, sm = (min((value or 0) / busy, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
+    ran = max(seen.ran or 100 * busy, 1.0) / 100
+    dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
     said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
     if dram >= FULL and dram >= tensor:
         return Diagnosis(
@@ -182,6 +184,7 @@ _ADVICE: dict[Kind, tuple[str, ...]] = {
 
 def _activity(scene: Scene) -> _Activity:
     keys = (
+        UTILIZATION_KEY,
         "sm_active_percent",
         "tensor_active_percent",
         "dram_bandwidth_percent",

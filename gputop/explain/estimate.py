@@ -86,7 +86,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     if not len(queue):
         return None
     learned = learn(gpu, device, queue, effort.operations)
-    model = Model(queue, unknown, learned, effort.operations)
+    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations)
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
@@ -127,8 +127,8 @@ def _by_nvml(
     idle = span.span_ns * (1 - seen.busy) - gone - span.outside_ns - model.copies_ns
     idle, error = min(max(idle, 0.0), open_ns), seen.error * span.span_ns
     duration = model.fitted(int(idle), 0)
-    busy = model.kernels(duration, gpu.pending(span.device))
-    off = misfit(evidence, gpu.devices.index[span.device], span.begin, span.end, busy) if busy else None
+    work = model.work(duration)
+    off = misfit(evidence, gpu.devices.index[span.device], span.begin, span.end, work) if work else None
     if off is None or off[1] * span.span_ns >= error:
         return idle, error
     idle = model.idle(duration) - off[0] * span.span_ns

@@ -46,10 +46,8 @@ class Replays:
         if estimate is None:
             return None
         if (device, pid) not in self._loops:
-            span = next(one for one in scene.analysis.gpu.spans if one.device == device)
-            stretch = (span.begin, span.end)
             self._loops[device, pid] = Loop(
-                scene.evidence, scene.analysis.gpu, estimate, pid, stretch, self._waits
+                scene.evidence, scene.analysis.gpu, estimate, pid, _stretch(scene, device, pid), self._waits
             )
         loop = self._loops[device, pid]
         return loop if loop.worth else None
@@ -61,7 +59,7 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
-            share = (loop.high - loop.low) / max(_span(scene, claim), 1)
+            share = (loop.high - loop.low) / _length(scene, claim)
             without = loop.without([replays.removal(place)])
             gain = bound(loop.whole_ns, without, loop.busy_ns) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
@@ -94,9 +92,21 @@ def what_if(
     return tuple(told)
 
 
-def _span(scene: Scene, claim: Claim) -> int:
-    device = int(scene.gaps.device[claim.gaps[0]])
-    return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
+def _stretch(scene: Scene, device: int, pid: int) -> tuple[int, int]:
+    """Where a process repeats its step; without steps the GPU's span."""
+    steps = scene.steps_of(pid)
+    if steps is not None and steps.count:
+        return int(steps.begin[0]), steps.end
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    return span.begin, span.end
+
+
+def _length(scene: Scene, claim: Claim) -> int:
+    """The time for which what a change wins goes on winning."""
+    gap = claim.gaps[0]
+    pid = int(scene.evidence.threads.pid[scene.gaps.thread[gap]])
+    low, high = _stretch(scene, int(scene.gaps.device[gap]), pid)
+    return max(high - low, 1)
 
 
 def removal(cause: Cause, claim: Claim) -> Removal:
@@ -108,13 +118,16 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         if "sends" in cause.calls_go
         else np.zeros(0, np.int64)
     )
-    rows = np.concatenate([reads, sends])
+    rows = np.concatenate([reads, sends, _inside(cause, claim)])
+    # what is made on the device instead is launched: about as dear as the call that moved it
+    gone = sends if cause is not TINY_COPIES else sends[:0]
+    freed = np.concatenate([gone, _inside(cause, claim)])
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
     short = _short(cause, claim)
     return Removal(
-        np.concatenate([leaves.begin[pieces], calls["begin"][sends], short[0]]),
-        np.concatenate([leaves.end[pieces], calls["end"][sends], short[1]]),
+        np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0]]),
+        np.concatenate([leaves.end[pieces], calls["end"][freed], short[1]]),
         rows,
     )
 
@@ -136,6 +149,16 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
             continue
         parts.append((small.begin[mine], small.end[mine]))
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def _inside(cause: Cause, claim: Claim) -> Ints:
+    """The calls that the cause is about where its pieces lie in them: all that allocate or free, of its process."""
+    if "inside" not in cause.calls_go:
+        return np.zeros(0, np.int64)
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    pid = int(scene.evidence.threads.pid[scene.gaps.thread[claim.gaps[0]]])
+    alike = np.isin(scene.evidence.group(calls), [Group.ALLOC, Group.FREE]) & (calls["pid"] == pid)
+    return np.flatnonzero(alike)
 
 
 def _reads(claim: Claim) -> Ints:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from gputop.explain.learned import Learned
-from gputop.explain.ranges import Ints, intersect, length, shared, union
+from gputop.explain.ranges import Ints, covered, intersect, length, shared, union
+from gputop.explain.witness import Work
 from gputop.explain.workqueue import Floats, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
@@ -23,20 +25,35 @@ class Model:
     """The queue with durations, and what of its idle time lies in the unknown.
 
     Attributes:
-        copies_ns: Time in which copies and fills run in the unknown, and no kernel.
+        copies_ns: Time in which copies and fills run, and no kernel: in the unknown, or waited for.
     """
 
     def __init__(
-        self, queue: Queue, unknown: tuple[Ints, Ints], learned: Learned | None, operations: int
+        self,
+        queue: Queue,
+        unknown: tuple[Ints, Ints],
+        pending: tuple[Ints, Ints],
+        learned: Learned | None,
+        operations: int,
     ) -> None:
-        """Beyond so many operations a sample stands for the whole."""
+        """Beyond so many operations a sample stands for the whole.
+
+        Args:
+            queue: What the GPU was given.
+            unknown: When it may or may not have had work.
+            pending: When it certainly had.
+            learned: What the program's waits taught of kernels.
+            operations: How many of a long queue are looked at.
+        """
+        queue = _as_moved(queue, pending)
         self.queue, self.unknown, self.learned = queue, unknown, learned
+        self._pending, self._moving = pending, _moving(queue, pending)
         self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
         self._weight = whole / max(length(*self._part_unknown), 1)
         # idle time within the unknown if kernels took no time at all: what is left are copies
         least = self._inside(_USUAL_NS, 0.0)
-        self.copies_ns = max(whole - int(least * self._weight), 0)
+        self.copies_ns = max(whole - int(least * self._weight), 0) + length(*self._moving)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
         """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
@@ -87,14 +104,31 @@ class Model:
         least, most = (self._weight * self._inside(learned.usual_ns, scale) for scale in scales)
         return (least + most) / 2, (most - least) / 2
 
-    def kernels(self, duration: Floats, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints] | None:
-        """When a kernel ran, or was certainly waited for; None of a queue that is too long for that."""
+    def work(self, duration: Floats) -> Work | None:
+        """When the GPU was at work; None of a queue that is too long for that."""
         if len(self.queue) > MOST_KERNELS:
             return None
         real = self.queue.real(duration).astype(np.int64)
         end = np.minimum(self.queue.ends(duration), self.queue.limit)
-        own = self.queue.kernel
-        return union(np.concatenate([(end - real)[own], pending[0]]), np.concatenate([end[own], pending[1]]))
+        begin, end = union(np.append(end - real, self._pending[0]), np.append(end, self._pending[1]))
+        copies = np.flatnonzero(~self.queue.kernel & (self.queue.fixed > 0))
+        copies = copies[np.argsort(self.queue.ready[copies], kind="stable")]
+        return Work((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
+
+
+def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
+    """The queue with the durations of copies that were waited for: until the wait's end."""
+    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+    last = last[covered(pending, queue.ready[last], queue.limit[last]) > 0]
+    fixed = queue.fixed.copy()
+    fixed[last] = queue.limit[last] - queue.ready[last]
+    return replace(queue, fixed=fixed)
+
+
+def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """When a copy was waited for, alone: a staged one before a proof, from the end of its call until then."""
+    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+    return intersect(union(queue.ready[last], queue.limit[last]), pending)
 
 
 def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[Queue, tuple[Ints, Ints]]:
@@ -121,7 +155,9 @@ def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
     for turn in range(_ROUNDS):
         found = idle(2.0**middle)
         low, high = (middle, high) if found > goal else (low, middle)
-        if abs(found - goal) <= NEAR * most or high - low < _CLOSE:
+        # where the GPU is never idle, longer durations change nothing: the shortest are sought
+        near = abs(found - goal) <= NEAR * most < found
+        if near or high - low < _CLOSE:
             break
         # while the GPU keeps up, what is busy grows as the durations do
         busy, wanted = most - found, most - goal

@@ -148,9 +148,14 @@ def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None
     number = np.repeat(np.arange(len(loops)), [len(loop[0]) for loop in loops])
     over = _end(evidence, known, givers)
     after = np.append(known.since[1:], over)
+    begin = known.since[head]
+    for first in np.flatnonzero(np.diff(number, prepend=-1)).tolist():
+        length = (after[tail - 1] - begin)[number == number[first]]
+        if length[0] > 2 * length[1:].max(initial=0):
+            begin[first] = known.begin[head[first]]  # what the host did before the loop is no part of it
     return Steps(
         _in_the_name_of(evidence, givers),
-        known.since[head],
+        begin,
         after[tail - 1],
         whole,
         number,

@@ -155,13 +155,14 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     """
     calls = evidence.calls
     groups = evidence.group(calls)
-    maybe = (groups == Group.SYNC) | (groups == Group.COPY)
+    maybe = np.isin(groups, [Group.SYNC, Group.COPY, Group.FREE])
     maybe &= (calls["pid"] == pid) & (calls["begin"] > stretch[0]) & (calls["end"] < stretch[1])
     rows = np.flatnonzero(maybe)
     direction = calls["direction"][rows]
     pageable = ~gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
     pageable &= (direction == D2H) | ((direction == H2D) & (calls["bytes"][rows] >= BIG_COPY))
     sure = (evidence.group_of(rows) == Group.SYNC) | (evidence.role_of(rows) == Role.COPY_SYNC)
+    sure |= evidence.apis.is_op(calls["op"][rows], "Free", "MemFree", "MemFree_v2")  # waits for the device
     rows = rows[sure | pageable]
     rows = rows[np.argsort(calls["begin"][rows], kind="stable")]
     # of two threads that wait at once the later one counts

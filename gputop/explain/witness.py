@@ -49,6 +49,28 @@ class Witness:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a GPU did by a model.
+
+    Attributes:
+        busy: When it was at work: disjoint intervals, in order.
+        moved: When it was given copies and fills, in order.
+        moved_ns: How long each of these takes, ns.
+    """
+
+    busy: tuple[Ints, Ints]
+    moved: Ints
+    moved_ns: npt.NDArray[np.float64]
+
+    def kernels(self, begin: Ints, end: Ints) -> npt.NDArray[np.float64]:
+        """For how long kernels ran in each [begin, end), ns: the work without what was moved."""
+        total = np.append(0.0, np.cumsum(self.moved_ns))
+        moved = total[np.searchsorted(self.moved, end)] - total[np.searchsorted(self.moved, begin)]
+        ran: npt.NDArray[np.float64] = np.maximum(covered(self.busy, begin, end) - moved, 0.0)
+        return ran
+
+
 def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
     """What NVML saw of one GPU between two times, ns of CLOCK_MONOTONIC.
 
@@ -132,9 +154,7 @@ def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
     return float((weight * value).sum() / max(int(weight.sum()), 1)) / 100
 
 
-def misfit(
-    evidence: Evidence, index: int, low: int, high: int, busy: tuple[Ints, Ints]
-) -> tuple[float, float] | None:
+def misfit(evidence: Evidence, index: int, low: int, high: int, work: Work) -> tuple[float, float] | None:
     """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
 
     Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
@@ -144,7 +164,7 @@ def misfit(
         evidence: What NVML said.
         index: NVML's number of the GPU.
         low, high: The time that is looked at.
-        busy: When a kernel ran by the model: disjoint intervals, in order.
+        work: What the GPU did by the model.
     """
     time, value = readings(evidence, index, UTILIZATION_KEY)
     best: tuple[float, float] | None = None
@@ -157,7 +177,7 @@ def misfit(
             if count < MANY:
                 continue
             end = end[inside]
-            off = value[inside] / 100 - covered(busy, end - window, end) / window
+            off = value[inside] / 100 - work.kernels(end - window, end) / window
             if float((off**2).mean()) < least:
                 least = float((off**2).mean())
                 independent = min(count, max((high - low) / window, 1.0))

@@ -30,7 +30,7 @@ COPY_NS = 1_500.0  # what a copy takes beside its bytes
 FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of what HBM3 moves
 
 
-_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "kind")
+_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "staged", "kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Queue:
         limit: When it was proved to have ended at the latest, ns.
         kernel: Whether its duration is not known; the others are copies and fills.
         fixed: The duration of those, ns.
+        staged: Whether the CPU staged such a copy to the device inside the call, once its stream was empty.
         kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
         streams: Number of streams.
     """
@@ -56,6 +57,7 @@ class Queue:
     limit: Ints
     kernel: Mask
     fixed: Floats
+    staged: Mask
     kind: Ints
     streams: int
 
@@ -127,7 +129,7 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
     runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
     if len(calls):  # in a stream, and no work of the GPU
         runs &= ~((row >= 0) & evidence.apis.is_op(calls["op"][known], *HOLDS))
-    fixed, ready = _copies(evidence, gpu, row, groups, ready, copies)
+    fixed, staged = _copies(evidence, gpu, row, groups, copies)
     # a call that never returned may have given something when it was called
     abandoned = ready > evidence.end_ns + START_NS
     ready = np.where(abandoned, streams.enqueue_begin[order], ready)
@@ -140,6 +142,7 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
         limit=limit,
         kernel=runs,
         fixed=fixed,
+        staged=staged,
         kind=_kinds(evidence, row, runs),
         streams=len(mine),
     )
@@ -164,28 +167,28 @@ def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
 
 
 def _copies(
-    evidence: Evidence, gpu: GpuTime, row: Ints, groups: npt.NDArray[np.uint8], ready: Ints, copies: Mask
-) -> tuple[Floats, Ints]:
-    """(duration, ready) with those of copies: by their bytes; from pageable memory at the end of the call.
+    evidence: Evidence, gpu: GpuTime, row: Ints, groups: npt.NDArray[np.uint8], copies: Mask
+) -> tuple[Floats, Mask]:
+    """(duration, whether it was staged) of copies, by their bytes; 0 of the others.
 
-    The CPU moves such a copy into the driver's buffers inside the call, so no engine of the GPU is at it for
+    The CPU moves a staged copy into the driver's buffers inside the call, so no engine of the GPU is at it for
     much of that time.
     """
     calls = evidence.calls
-    fixed = np.zeros(len(row), np.float64)
+    fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)
     at = np.flatnonzero(copies & (row >= 0))
     if not len(at):
-        return fixed, ready
+        return fixed, staged
     rows = row[at]
     size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
     over_link = (direction == H2D) | (direction == D2H)
     rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
     pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
-    staged = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
+    staged[at] = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
     # what the link has not moved while the CPU staged it follows after the call
-    before = np.where(staged, calls["end"][rows] - calls["begin"][rows], 0)
+    before = np.where(staged[at], calls["end"][rows] - calls["begin"][rows], 0)
     fixed[at] = COPY_NS + np.maximum(size / rate - before, 0)
-    return fixed, ready
+    return fixed, staged
 
 
 def link_rate(evidence: Evidence) -> float:

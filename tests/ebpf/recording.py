@@ -185,10 +185,12 @@ class Workshop:
             start_new_session=True,
         )
 
-    def finish(self, recorder: subprocess.Popen[str], status: int = 0) -> Recorded:
+    def finish(
+        self, recorder: subprocess.Popen[str], status: int = 0, seconds: float = TIMEOUT_S
+    ) -> Recorded:
         """Waits for the recorder and reads what it wrote with ``gputop stats``."""
         try:
-            _, errors = recorder.communicate(timeout=TIMEOUT_S)
+            _, errors = recorder.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(recorder.pid, signal.SIGKILL)  # with the program under it
             raise
@@ -204,9 +206,10 @@ class Workshop:
         flags: Sequence[str] = ("--simgpu",),
         env: Mapping[str, str] | None = None,
         status: int = 0,
+        seconds: float = TIMEOUT_S,
     ) -> Recorded:
         """Records a program from its birth to its end."""
-        return self.finish(self.start(["--", *command], flags, env), status)
+        return self.finish(self.start(["--", *command], flags, env), status, seconds)
 
     def python(self, program: str, *arguments: str, **env: str) -> Recorded:
         """Records one of the Python programs."""

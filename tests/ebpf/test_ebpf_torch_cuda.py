@@ -12,7 +12,8 @@ from recording import Recorded, Workshop, traced
 from torch_programs.wheel import HERE as PROGRAMS
 from torch_programs.wheel import torch_cuda_python
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone, pytest.mark.timeout(400)]
+PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
 LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch")
 
 
@@ -49,14 +50,14 @@ def test_every_call_of_pytorch_is_counted(
 ) -> None:
     workshop = Workshop(tmp_path)
     env = {"SIMGPU_DEVICES": str(processes), "MEETING": f"file://{tmp_path / 'meeting'}"}
-    run = workshop.record(torch, str(PROGRAMS / program), *arguments, env=env)
+    run = workshop.record(torch, str(PROGRAMS / program), *arguments, env=env, seconds=PATIENT_S)
     assert_all_counted(run, workshop, processes)
 
 
 def test_each_wait_of_a_training_loop_has_its_line(torch: str, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="all")
     program = PROGRAMS / "mlp.py"
-    run = workshop.record(torch, str(program), "--steps", "50", "--every", "1")
+    run = workshop.record(torch, str(program), "--steps", "50", "--every", "1", seconds=PATIENT_S)
     (process,) = run.stats["processes"]
     text = program.read_text().splitlines()
     rows = [row for row in process["lines"] if row["file"] == str(program)]

@@ -1,4 +1,4 @@
-"""``make stories ARGS="[--seeds 1,2,3] [--busy] [STORY…]"``: runs the stories, prints and writes the table."""
+"""``make stories ARGS="[--seeds 1,2,3] [--busy] [STORY…]"``: runs the stories, prints or writes the table."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def main() -> int:
         "--seeds",
         default=[1],
         type=lambda text: [int(seed) for seed in text.split(",")],
-        help="apart by commas",
+        help="apart by commas (1)",
     )
     parser.add_argument("--busy", action="store_true", help="on busy processors too")
     parser.add_argument("--seconds", default=5.0, type=float, help="how long each program's loop runs (5)")

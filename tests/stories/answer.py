@@ -1,4 +1,4 @@
-"""What gputop says of a run, and of a change: the JSON of its commands, with keys that may not be there yet."""
+"""What gputop says of a run and of a change: the JSON of its commands; keys may be missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _asked(command: str, *arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The part of an explanation that the stories judge. Shares are of the span, None where nothing is said."""
+    """What the stories judge of an explanation. Shares are of the span, None where nothing is said."""
 
     report: dict[str, Any]
 
@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def proved(self) -> float | None:
-        """At least so much was idle; not a bound of everything where the report knows a lower bound beside."""
+        """What is proved; the lower bound where the report knows no other."""
         told = self._share("proved")
         return self._share("lower") if told is None else told
 

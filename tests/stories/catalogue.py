@@ -68,6 +68,7 @@ def _story(name: str, command: str, classes: str, causes: str = "", mark: str = 
 
 _INPUT = "C08 C09 C10 C12 C13"
 _HOST = "C06 C12"
+_SLOW_MEMORY = {"SIMGPU_MALLOC_NS": "400000", "SIMGPU_FREE_NS": "300000"}
 
 STORIES: dict[str, Story] = {
     story.name: story
@@ -104,7 +105,10 @@ STORIES: dict[str, Story] = {
         _story("train-accumulate", "trainer.py accumulate", "compute"),
         _story("train-evaluate", "trainer.py evaluate", "compute"),
         _story("train-checkpoint", "trainer.py checkpoint", "compute"),
-        _story("train-churn", "trainer.py churn", "compute sync", "C20", "cause churn"),
+        # what a large segment costs on a real GPU: its pages are mapped
+        _story(
+            "train-churn", "trainer.py churn", "compute sync", "C20", "cause churn", settings=_SLOW_MEMORY
+        ),
         _story("server", "server.py", "unasked", beside="client.py 10"),
         _story("shared", "trainer.py plain", "shared", "C25", beside="busy.py fp32"),
         _story("ranks-straggler", "ranks.py straggler", "communication", "C23", ranks=2, needs_wheel=True),

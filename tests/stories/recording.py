@@ -1,4 +1,4 @@
-"""Runs a story under ``gputop record``: its recording, the simulated GPU's trace, and the program's own clock."""
+"""Runs a story under ``gputop record``: recording, the simulated GPU's trace, the program's own clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class Run:
 
 
 def python_of(backend: str) -> str:
-    """The interpreter that has PyTorch: ``cuda`` a CUDA wheel, ``shim`` the CPU build with a device of its own."""
+    """The interpreter that has PyTorch: a CUDA wheel for ``cuda``, the CPU build for ``shim``."""
     folder = installed.wheel() if backend == "cuda" else installed.cpu_build()
     if folder is None:
         raise StoryError(f"no PyTorch for {backend}: make torch{'-cuda' if backend == 'cuda' else ''}")
@@ -104,14 +105,15 @@ def _beside(story: Story, env: dict[str, str], backend: str) -> Iterator[None]:
     if not story.beside:
         yield
         return
-    longer = env | {"SECONDS": "600"}
-    program = subprocess.Popen(
-        _command(story.beside, backend),
-        env=simulated(longer),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    longer = simulated(env | {"SECONDS": "600", "PYTHONUNBUFFERED": "1"})
+    said = Path(env["SIMGPU_TRACE"]).with_name("beside.txt")
+    with said.open("w") as printed:
+        command = _command(story.beside, backend)
+        program = subprocess.Popen(command, env=longer, stdout=printed, start_new_session=True)
     try:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not said.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.05)  # until it is warm: what it says first, it says after its first step
         yield
     finally:
         program.send_signal(signal.SIGKILL)

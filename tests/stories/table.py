@@ -9,10 +9,10 @@ from tests.stories.judge import Change, Verdict
 
 HEAD = """# Stories: what is true of PyTorch programs, and what gputop says of them
 
-Written by `make stories`: do not edit. Each program is recorded under the simulated GPU, whose trace tells the truth;
-changes are held against the programs' own clocks. *true* is the share of the span in which no kernel and no copy ran,
-*lo..hi* are the bounds, *said/wanted* stands where an answer can be right or wrong, a cross beside what is wrong, and
-`-` where nothing is said.
+Written by `make stories`: do not edit. Each program is recorded under the simulated GPU, whose trace tells
+the truth; changes are held against the programs' own clocks. *true* is the share of the span in which no
+kernel and no copy ran, *lo..hi* are the bounds, *said/wanted* stands where an answer can be right or wrong,
+a cross beside what is wrong, and `-` where nothing is said.
 """
 
 

@@ -54,6 +54,7 @@ DEVICE_MEMORY = Cause(
     "device memory allocated in the loop (`cudaMalloc`)",
     _device_memory,
     _advise_device,
+    calls_go=frozenset({"inside"}),
     culprit="inside",
 )
 HOST_MEMORY = Cause("C21", "host memory pinned in the loop", _host_memory, _advise_host, culprit="inside")

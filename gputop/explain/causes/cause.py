@@ -80,7 +80,8 @@ class Cause:
             two), instead of taking the host's work away.
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
         calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
-            their waits), ``sends`` (the copies to the device that end them, and the waits behind these).
+            their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
+            ``inside`` (calls that allocate or free).
         culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
             ``waiter`` names the opener and the line at which the submitting thread was blocked after.
         fault: Whether it is something to change; else it is no finding, however long it takes.

@@ -21,6 +21,7 @@ def connected() -> socket.socket:
 
 
 def main() -> None:
+    print("asking", flush=True)
     rng = random.Random(os.environ.get("SEED", "1"))
     with connected() as connection, contextlib.suppress(BrokenPipeError):  # the server has gone
         while True:

@@ -1,4 +1,4 @@
-"""A stop-watch for training loops: warm-up is left out, and a line of JSON tells how long a unit of work takes."""
+"""A stop-watch for loops: warm-up is left out, and a line of JSON tells how long a unit of work takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on samples that lie in files, read past the page cache as on a machine with more data than memory."""
+"""Training on samples in files, read past the page cache as where data is larger than memory."""
 
 import itertools
 import os

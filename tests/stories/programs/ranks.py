@@ -1,4 +1,4 @@
-"""Data-parallel training on two GPUs. Argument: ``straggler`` (one rank prepares more than the other) or ``even``."""
+"""Data-parallel training on two GPUs. Argument: ``straggler`` (one rank prepares more) or ``even``."""
 
 import os
 import sys

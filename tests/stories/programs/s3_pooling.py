@@ -1,4 +1,4 @@
-"""A graph network with MinCut pooling. Argument: ``v0``, ``v1`` (later ``.cpu()``), ``v2`` (no ``.item()``), ``v3``."""
+"""A graph network with MinCut pooling. Argument: ``v0`` to ``v3``: later ``.cpu()``, no ``.item()``, ``device=``."""
 
 import sys
 
@@ -6,12 +6,8 @@ import torch
 from clock import SEED, Clock, chosen
 from torch import nn
 
-GRAPHS, NODES, FEATURES, CLUSTERS = (
-    16,
-    chosen([448, 512, 576], "nodes"),
-    64,
-    chosen([144, 160, 176], "clusters"),
-)
+GRAPHS, NODES, FEATURES = 16, chosen([448, 512, 576], "nodes"), 64
+CLUSTERS = chosen([144, 160, 176], "clusters")
 BATCHES = 20  # an epoch
 VERSION = int(sys.argv[1][1:])
 DEVICE = torch.device("cuda")

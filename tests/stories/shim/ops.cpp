@@ -267,10 +267,9 @@ Tensor& set_whole_storage(Tensor& self, at::Storage source) {
 }
 
 // Numbers that the host reads go through a pinned word.
-int64_t read_count(const Tensor& from) {
-  Tensor word = at::detail::empty_cpu({1}, at::kLong, true);
+void read_count(const Tensor& from) {
+  Tensor word = at::detail::empty_cpu({1}, at::kInt, true);
   memcpy_and_sync(word.mutable_data_ptr(), from.const_data_ptr(), 4, D2H);
-  return word.data_ptr<int64_t>()[0];
 }
 at::Scalar local_scalar_dense(const Tensor& self) {
   Tensor word = at::detail::empty_cpu({1}, self.scalar_type(), true);

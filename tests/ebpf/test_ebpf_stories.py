@@ -1,0 +1,69 @@
+"""A few stories of ``make stories``, short: PyTorch programs as people write them, truth beside answer.
+
+Needs what ``make torch-cuda`` or ``make torch`` installs beside the repository; skipped where neither is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.stories import installed
+from tests.stories.catalogue import PAIRS, STORIES
+from tests.stories.judge import Verdict, changed, judged
+from tests.stories.recording import record
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+SECONDS, SEED = 4.0, 1
+TOLD = ("S1-loader", "S1-direct", "sync-item", "train-plain")
+FACTOR = 1.5  # a short run on a busy machine: the whole table holds diff to 10 %
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Verdict]:
+    """What is said of a story, by its name; each is run once."""
+    if not installed.wheel() and not installed.cpu_build():
+        pytest.skip(f"no PyTorch in {installed.cache()}: make torch-cuda, or make torch")
+    backend = "cuda" if installed.wheel() else "shim"
+    folder: Path = tmp_path_factory.mktemp("stories")
+
+    @cache
+    def verdict(name: str) -> Verdict:
+        return judged(record(STORIES[name], SEED, folder / name, SECONDS, backend))
+
+    return verdict
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_said_of_idleness_holds(told: Callable[[str], Verdict], name: str) -> None:
+    one = told(name)
+    print(one.truth, one.answer.report["gpu_idle_ns"], one.answer.span_ns)
+    assert one.bounds_hold
+    if one.answer.estimate is not None:
+        assert one.near
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_class_is_right(told: Callable[[str], Verdict], name: str) -> None:
+    one = told(name)
+    if "class" in one.answer.report:
+        assert one.class_right, one.answer.bound_by
+
+
+@pytest.mark.parametrize("name", ["S1-direct", "sync-item"])
+def test_the_first_cause_is_told_at_its_line(told: Callable[[str], Verdict], name: str) -> None:
+    one = told(name)
+    assert one.cause_right, one.answer.first
+    assert one.line_right, one.answer.lines
+
+
+def test_a_change_of_a_hundred_times_is_told(told: Callable[[str], Verdict]) -> None:
+    (pair,) = [one for one in PAIRS if (one.before, one.after) == ("S1-loader", "S1-direct")]
+    change = changed(pair, told(pair.before), told(pair.after))
+    assert change.direction_right
+    ratio = change.difference.ratio
+    assert ratio is not None
+    assert 1 / FACTOR < ratio / change.clocks < FACTOR

@@ -1,0 +1,215 @@
+"""The bench of stories: its catalogue, its judgement, and the device that the shim gives a CPU build."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.simgpu import environment, read_trace
+from tests.stories import installed
+from tests.stories.answer import Answer, Difference
+from tests.stories.catalogue import PAIRS, PROGRAMS, STORIES, Pair
+from tests.stories.judge import Change, Truth, Verdict
+from tests.stories.recording import Run
+from tests.stories.shim import build
+from tests.stories.table import Outcome, page, summary
+
+SPAN = 1_000_000_000
+
+
+def report(**keys: Any) -> dict[str, Any]:
+    """What ``gputop explain`` would say: half of the span is proved idle, nothing is blamed."""
+    idle = {"lower": SPAN // 2, "upper": SPAN * 9 // 10}
+    return {"span_ns": SPAN, "gpu_idle_ns": idle, "findings": []} | keys
+
+
+def finding(cause: str, file: Path, line: int, gain: int = 0) -> dict[str, Any]:
+    """One thing that is blamed."""
+    place = {"file": str(file), "line": line, "function": "f"}
+    return {"cause": cause, "line": place, "chain": [], "max_gain_ns": gain}
+
+
+def run_of(name: str, unit_ns: int = 1000) -> Run:
+    """A run of a hundred units."""
+    clock = {"units": 100, "ns": 100 * unit_ns, "warm_up": 0}
+    return Run(STORIES[name], 1, Path("."), (clock,))
+
+
+def verdict(name: str, idle: float = 0.6, unit_ns: int = 1000, **keys: Any) -> Verdict:
+    """A run judged."""
+    return Verdict(run_of(name, unit_ns), Answer(report(**keys)), Truth(idle, idle - 0.02))
+
+
+def change(before_ns: int, after_ns: int, said: float | None, gain: int = 0) -> Change:
+    """Two runs compared; ``said`` is diff's ratio, ``gain`` what was promised before."""
+    blamed = [finding("C01", PROGRAMS / "sync_bound.py", 1, gain)]
+    step = {"name": "duration_ns", "before": {"usual": 1}, "after": {"usual": said}}
+    measures = [] if said is None else [step]
+    return Change(
+        Pair("sync-item", "sync-rarely", removes_first=True),
+        verdict("sync-item", unit_ns=before_ns, findings=blamed),
+        verdict("sync-rarely", unit_ns=after_ns),
+        Difference({"unit": "step", "measures": measures}),
+    )
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_has_its_program_and_the_lines_that_it_blames(name: str) -> None:
+    story = STORIES[name]
+    assert story.program.exists()
+    assert bool(story.lines) == bool(story.mark)
+    assert story.mark == "" or story.causes
+
+
+def test_pairs_compare_stories() -> None:
+    assert {name for pair in PAIRS for name in (pair.before, pair.after)} <= set(STORIES)
+
+
+@pytest.mark.parametrize(("idle", "holds"), [(0.45, False), (0.5, True), (0.91, True), (0.95, False)])
+def test_bounds_hold_around_the_truth(idle: float, holds: bool) -> None:
+    assert verdict("sync-item", idle).bounds_hold == holds
+
+
+@pytest.mark.parametrize(("estimate", "near"), [(0.52, False), (0.54, True), (0.64, True), (0.66, False)])
+def test_an_estimate_is_held_to_five_points(estimate: float, near: bool) -> None:
+    idle = {"lower": 0, "upper": SPAN, "estimate": int(estimate * SPAN)}
+    assert verdict("sync-item", gpu_idle_ns=idle).near == near
+
+
+def test_without_an_estimate_it_is_not_near() -> None:
+    assert not verdict("sync-item").near
+
+
+def test_a_proof_above_the_truth_breaks_the_bounds() -> None:
+    idle = {"lower": 0, "upper": SPAN, "proved": int(0.7 * SPAN)}
+    assert not verdict("sync-item", 0.6, gpu_idle_ns=idle).bounds_hold
+
+
+def test_class_cause_and_line_are_those_of_the_story() -> None:
+    story = STORIES["sync-item"]
+    right = verdict(story.name, **{"class": "sync"}, findings=[finding("C01", story.program, story.lines[0])])
+    assert (right.class_right, right.cause_right, right.line_right) == (True, True, True)
+    wrong = verdict(story.name, **{"class": "input"}, findings=[finding("C12", story.program, 1)])
+    assert (wrong.class_right, wrong.cause_right, wrong.line_right) == (False, False, False)
+
+
+def test_nothing_may_be_blamed_in_a_healthy_program() -> None:
+    assert verdict("train-plain").cause_right
+    assert not verdict("train-plain", findings=[finding("C06", PROGRAMS / "trainer.py", 1)]).cause_right
+    assert verdict("train-plain").line_right is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "direction", "ratio"),
+    [
+        (1000, 500, 0.52, True, True),
+        (1000, 500, 0.70, True, False),
+        (1000, 500, 1.30, False, False),
+        (1000, 500, None, False, False),
+        (1000, 1010, 0.97, True, True),
+        (1000, 1010, 0.60, False, False),
+    ],
+)
+def test_a_difference_is_held_against_the_clocks(
+    before: int, after: int, said: float | None, direction: bool, ratio: bool
+) -> None:
+    told = change(before, after, said)
+    assert (told.direction_right, told.ratio_right) == (direction, ratio)
+
+
+@pytest.mark.parametrize(
+    ("promised", "holds"), [(49_000, False), (51_000, True), (99_000, True), (101_000, False)]
+)
+def test_what_a_change_can_win_is_a_bound_and_no_more_than_twice_the_gain(promised: int, holds: bool) -> None:
+    assert change(1000, 500, 0.5, promised).gain_holds == holds
+
+
+def test_the_page_counts_what_holds() -> None:
+    outcome = Outcome("Quiet", [verdict("sync-item"), verdict("train-plain")], [change(1000, 500, 0.5)])
+    held = dict(summary(outcome))
+    assert held["1. proved and bounds hold"] == "2 of 2"
+    assert held["1. estimate within 5 points"] == "0 of 2"
+    assert held["3. ratio within 10 %"] == "1 of 1"
+    text = page([outcome])
+    assert "| sync-item | 1 |" in text
+    assert "sync-item → sync-rarely" in text
+
+
+# -- the shim ---------------------------------------------------------------------------------
+
+_PROGRAM = """
+import json, os, sys, torch
+
+def counted():
+    with open(os.environ["SIMGPU_LOG"], errors="replace") as log:
+        lines = [json.loads(line) for line in log if line.strip()]
+    return next(line["calls"] for line in lines if line["pid"] == os.getpid() and line["lib"] == "cuda")
+
+torch.ones(4, device="cuda")
+for code in json.loads(sys.argv[1]):
+    before = counted()
+    exec(code)
+    after = counted()
+    print(json.dumps({name: after[name] - before.get(name, 0) for name in after}))
+model = torch.nn.Linear(512, 512).cuda()
+for _ in range(3):
+    model(torch.ones(64, 512, device="cuda")).sum().backward()
+torch.cuda.synchronize()
+tasks = "/proc/self/task"
+print(json.dumps([open(f"{tasks}/{tid}/comm").read().strip() for tid in os.listdir(tasks)]))
+"""
+_SYNC, _COPY = "cudaStreamSynchronize", "cudaMemcpyAsync"
+_MADE = {  # by a line of a program: PyTorch's calls that copy, wait, page-lock and mark
+    "torch.ones(4).cuda()": {_COPY: 1, _SYNC: 1},
+    "torch.ones(4, device='cuda').cpu()": {_COPY: 1, _SYNC: 1},
+    "torch.ones((), device='cuda').item()": {_COPY: 1, _SYNC: 1, "cudaHostAlloc": 1},
+    "torch.ones((), device='cuda').item() # again": {_COPY: 1, _SYNC: 1},
+    "torch.ones(40).pin_memory().to('cuda', non_blocking=True)": {
+        _COPY: 1,
+        "cudaHostAlloc": 1,
+        "cudaEventRecord": 1,  # behind the copy, when the pinned block is free
+    },
+    "torch.cuda.synchronize()": {"cudaDeviceSynchronize": 1},
+    "torch.ones(4, device='cuda').nonzero()": {_COPY: 1, _SYNC: 1},
+    "torch.arange(4.0, device='cuda')[torch.tensor([1, 2])]": {_COPY: 1, _SYNC: 1},
+    "torch.ones(4, device='cuda') + 1": {},
+}
+_OF_INTEREST = {name for made in _MADE.values() for name in made}
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, int]], list[str], Path]:
+    """(line of a program to the calls that it makes, the names of the threads, the trace)."""
+    torch = installed.cpu_build()
+    if torch is None:
+        pytest.skip(f"no CPU build of torch in {installed.cache()}: make torch")
+    folder = tmp_path_factory.mktemp("shim")
+    env = environment(os.environ) | build.settings(torch)
+    env |= {name: str(folder / name) for name in ("SIMGPU_STATE", "SIMGPU_LOG", "SIMGPU_TRACE")}
+    done = subprocess.run(
+        [torch / "bin" / "python", "-c", _PROGRAM, json.dumps(list(_MADE))],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *made, threads = map(json.loads, done.stdout.splitlines())
+    return dict(zip(_MADE, made, strict=True)), threads, folder / "SIMGPU_TRACE"
+
+
+@pytest.mark.parametrize("code", _MADE)
+def test_a_line_makes_the_calls_of_pytorch(shim: Any, code: str) -> None:
+    made = {name: count for name, count in shim[0][code].items() if name in _OF_INTEREST and count}
+    assert made == _MADE[code]
+
+
+def test_backward_runs_in_the_thread_of_the_device(shim: Any) -> None:
+    _, threads, trace = shim
+    assert "pt_autograd_0" in threads
+    assert len(read_trace(trace).of(kinds={"kernel"})) >= 3 * 4
