@@ -11,7 +11,10 @@ from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import Gaps, GpuTime, join
+from gputop.explain.memory import give_back
 from gputop.explain.ranges import Ints, expand, length
+
+_MANY = 2_000_000
 
 
 class AccountingError(AssertionError):
@@ -44,6 +47,8 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
         AccountingError: They do not.
     """
     gpu = GpuTime(evidence, stretch)
+    if len(evidence.calls) > _MANY:
+        give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
     estimated = tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
     return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from gputop.explain.apiclass import Group
@@ -28,11 +30,13 @@ def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
     evidence = scene.evidence
     calls = evidence.calls
     groups = evidence.group(calls)
-    launches = within(scene, np.flatnonzero((groups == Group.LAUNCH) & (calls["ret"] == 0)))
     found = []
-    row = calls["row"][launches]
-    heads = np.flatnonzero(np.diff(row, prepend=-1))
-    for thread, mine in zip(row[heads].tolist(), np.split(launches, heads[1:]), strict=False):
+    bounds = np.searchsorted(calls["row"], np.arange(len(evidence.threads.tid) + 1)).tolist()
+    for thread, (low, high) in enumerate(pairwise(bounds)):  # one by one: of ten million few at a time
+        launched = (groups[low:high] == Group.LAUNCH) & (calls["ret"][low:high] == 0)
+        if np.count_nonzero(launched) < MANY:
+            continue
+        mine = within(scene, low + np.flatnonzero(launched))
         if len(mine) < MANY:
             continue
         finding = _of_thread(scene, thread, mine, span_ns)

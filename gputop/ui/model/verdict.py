@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 ENOUGH_NS = NS_PER_S  # before, and with fewer than ENOUGH_STEPS, "no loss that repeats" would be early
 ENOUGH_STEPS = 3
+EARLY_NS = 4 * NS_PER_S  # before, that something cannot be told would be early
 OLD_NS = 2 * NS_PER_S  # an explanation older than this says so
 LEAST_TITLE = 10  # letters of a title that is cut
 USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
@@ -207,7 +208,8 @@ def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _
         return _Sentence(before, "the GPU was at no moment seen without work", doubts, "dim")
     if not report.span_ns:
         return _Sentence(_QUESTION, "no work came to an end in this time", doubts, "unknown")
-    if report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS:
+    early = report.span_ns < EARLY_NS and _untold(report)  # NVML tells little of so short a time
+    if early or (report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS):
         return _Sentence(_QUESTION, "not enough seen yet", doubts, "unknown")
     idle, sure = _idle(report)
     before = [(None, (f"{glyphs.dot} {idle}", "dim")), (_Part.PROVED, (sure, "dim")), (None, (": ", "dim"))]
