@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from probes import api
+from probes.schema import COPY_SHIFT, Kind, empty
 from probes.source import GPUS, Sample
 from tests import programs as p
 from tests.items import START
-from tests.programs import US, Program, started
+from tests.programs import MAIN, US, Program, started
 
 START_US = 3  # from a launch's return to the kernel's begin
 STAGED = 8_000  # bytes that the CPU moves in a microsecond into the driver's buffers
 SECOND = 1_000_000
+Ints = npt.NDArray[np.int64]
 POOL = 1 << 40  # where the tensors of the host lie
 
 
@@ -54,6 +58,8 @@ class Machine:
     kernels: list[tuple[int, int]] = field(default_factory=list)
     moved: list[tuple[int, int]] = field(default_factory=list)
     lead: int = 5  # what each call takes the host
+    first: int = 0  # when the host came to give the GPU something for the first time
+    calls: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
 
     def run(self, deeds: Iterable[Deed], without: str = "-") -> int:
         """Does everything but what is there for that cause; returns when host and GPU are done."""
@@ -62,8 +68,8 @@ class Machine:
                 getattr(self, f"_{deed.kind}")(deed)
         return max(self.now, self.done)
 
-    def _call(self, op: str, until: int, **more: int) -> None:
-        self.program.call(op, self.now, until, **more)
+    def _call(self, op: str, until: int, aux: int = 0, size: int = 0, copies: int = 0) -> None:
+        self.calls.append((self.now, until, api.OP_OF[op], aux, size, copies << COPY_SHIFT))
         self.now = until + 1
 
     def _give(self, us: int, into: list[tuple[int, int]], at: int) -> None:
@@ -84,7 +90,7 @@ class Machine:
 
     def _read(self, deed: Deed) -> None:
         end = self.now + self.lead
-        self._call(p.COPY_ASYNC, end, kind=p.D2H, bytes=deed.size or 4, aux=POOL)
+        self._call(p.COPY_ASYNC, end, POOL, deed.size or 4, p.D2H)
         self._give(2, self.moved, end)
         self._call(p.SYNC, max(self.now + 2, self.done + 5))
 
@@ -92,12 +98,12 @@ class Machine:
         """The call waits for the work before it, then the CPU stages."""
         begin = max(self.now + 2, self.done)
         end = begin + max(deed.size // STAGED, 2)
-        self._call(p.COPY_ASYNC, end, kind=p.H2D, bytes=deed.size, aux=POOL)
+        self._call(p.COPY_ASYNC, end, POOL, deed.size, p.H2D)
         self._give(2, self.moved, end)
         self._call(p.SYNC, max(self.now + 2, self.done + 5))
 
     def _malloc(self, deed: Deed) -> None:
-        self._call("cudaMalloc", self.now + deed.us, bytes=1 << 20)
+        self._call("cudaMalloc", self.now + deed.us, size=1 << 20)
 
     @property
     def length(self) -> int:
@@ -105,24 +111,36 @@ class Machine:
         return max(self.now, self.done)
 
     def finished(self) -> Program:
-        """The program, as long as it ran."""
+        """The program, as long as it ran, with all its calls."""
+        begin, end, op, aux, size, flags = np.array(self.calls, np.int64).reshape(-1, 6).T
+        records = empty(len(begin))
+        records["t_end"], records["duration"] = START + end * US, (end - begin) * US
+        for name, value in {"op": op, "aux": aux, "bytes": size, "flags": flags}.items():
+            records[name] = value
+        gives = np.isin(op, [api.OP_OF[one] for one in (p.LAUNCH, p.COPY_ASYNC)])
+        self.first = int(begin[gives][0])
+        records["pid"], records["tid"], records["kind"] = MAIN, MAIN, Kind.CALL
+        self.program.records.append(records)
+        self.calls = []
         self.program.length_us = self.length + 10
         return self.program
 
     def ran(self, begin: int, end: int) -> int:
         """For how long a kernel ran between two times."""
-        return _inside(self.kernels, begin, end)
+        return int(_inside(self.kernels, np.array([begin]), np.array([end]))[0])
 
     def idle(self, begin: int, end: int) -> int:
         """For how long neither a kernel nor a copy was under way between two times."""
-        return end - begin - _inside(self.kernels + self.moved, begin, end)
+        busy = sorted(self.kernels + self.moved)
+        return end - begin - int(_inside(busy, np.array([begin]), np.array([end]))[0])
 
     def utilization(self, window: int, lag: int = 0, every: int = SECOND // 4) -> None:
         """NVML's utilisation as a reader gets it: of the last whole window, which ended some time ago."""
-        for at in range(every, self.length, every):
-            end = max((at - lag) // window, 0) * window
-            share = self.ran(end - window, end) / window if end else 0.0
-            self.nvml(at, utilization_percent=round(100 * share))
+        at = np.arange(every, self.length, every)
+        end = np.maximum((at - lag) // window, 0) * window
+        ran = _inside(self.kernels, end - window, end)
+        for moment, share in zip(at.tolist(), (ran / window).tolist(), strict=True):
+            self.nvml(moment, utilization_percent=round(100 * share))
 
     def nvml(self, at: int, **figures: Any) -> None:
         """One sample of the GPU's figures."""
@@ -130,11 +148,17 @@ class Machine:
         self.program.samples.append(Sample(GPUS, START + at * US, {"gpus": [row]}))
 
 
-def _inside(busy: list[tuple[int, int]], begin: int, end: int) -> int:
-    rows = np.array(sorted(busy), np.int64).reshape(-1, 2)
-    low, high = np.clip(rows[:, 0], begin, end), np.clip(rows[:, 1], begin, end)
-    reach = np.maximum.accumulate(np.append(begin, high))[:-1]
-    return int(np.maximum(high - np.maximum(low, reach), 0).sum())
+def _inside(busy: list[tuple[int, int]], begin: Ints, end: Ints) -> Ints:
+    """How much of work, one after the other, lies in each [begin, end)."""
+    low, high = np.array(busy, np.int64).reshape(-1, 2).T
+    total = np.append(0, np.cumsum(high - low))
+
+    def before(moments: Ints) -> Ints:
+        place = np.searchsorted(low, moments)
+        beyond = np.maximum(np.append(0, high)[place] - moments, 0)
+        return np.asarray(total[place] - np.where(place > 0, beyond, 0), np.int64)
+
+    return before(end) - before(begin)
 
 
 def launches(us: Iterable[int], first: int = 0, cause: str = "") -> list[Deed]:
