@@ -115,7 +115,11 @@ def _steps(scene: Scene) -> StepFacts | None:
     if steps is None:
         return None
     return StepFacts(
-        steps.count, steps.median_ns, int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
+        steps.count,
+        steps.median_ns,
+        steps.usual_ns,
+        int(threads.pid[steps.thread]),
+        int(threads.tid[steps.thread]),
     )
 
 
