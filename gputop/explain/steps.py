@@ -69,7 +69,7 @@ class Steps:
 
     @property
     def usual_ns(self) -> int:
-        """The mean time from one step to the next; what is far longer than usual counts as ``LONG`` times that.
+        """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
 
         A host that runs ahead hands over many steps at once and waits then for all of them.
         """
