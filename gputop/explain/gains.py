@@ -120,6 +120,7 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         else np.zeros(0, np.int64)
     )
     rows = np.concatenate([reads, sends, _inside(cause, claim)])
+    copies = sends[scene.evidence.group_of(sends) == Group.COPY]
     freed = np.concatenate([sends, _inside(cause, claim)])  # what is made on the device is launched instead
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
@@ -130,7 +131,8 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
         np.concatenate([leaves.end[pieces], calls["end"][freed], short[1], loop[1]]),
         rows,
-        calls["begin"][sends[:0] if cause is not TINY_COPIES else sends],
+        # a copy is replaced by a launch; the wait behind it by nothing
+        calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
         _launch_ns(claim) if cause is TINY_COPIES else 0,
     )
 
