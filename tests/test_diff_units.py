@@ -254,6 +254,17 @@ def test_workers_that_hand_over_four_batches_at_once(batches: int) -> None:
     assert times_as_fast(found) == pytest.approx(real(before, after, (batches, batches)), rel=0.15)
 
 
+def test_the_first_steps_are_no_part_of_the_steady_loop() -> None:
+    def warming(loop: Loop, number: int) -> None:
+        loop.host(400_000 // (number + 1) if number < 5 else 0)
+        loop.train()
+
+    before, after = ran(warming, 60), ran(lambda loop, _number: loop.train(), 60, shift=77)
+    found = diff(before, after)
+    assert times_as_fast(found) < 1.5
+    assert "far longer than usual not counted" in found.notes[0]
+
+
 def test_a_host_that_runs_ahead_waits_for_what_the_steps_before_took() -> None:
     def ahead(gpu: int) -> Step:
         def run(loop: Loop, number: int) -> None:

@@ -70,6 +70,20 @@ def test_layers_are_no_steps(*, send: bool) -> None:
     assert loop.count() == pytest.approx(30, abs=1)
 
 
+def test_layers_of_a_model_that_is_trained_are_no_steps() -> None:
+    """Nothing is copied and nobody waits; a layer's forward pass is most of what it launches."""
+    loop = Loop()
+    for _ in range(60):
+        for _ in range(4):
+            for _ in range(4):
+                loop.kernels(1000, 15)
+        for _ in range(4):
+            loop.kernels(1000, 10, tid=AUTOGRAD)
+            loop.kernels(2000, 6, tid=AUTOGRAD)
+        loop.kernels(3000, 4)
+    assert loop.count() == pytest.approx(60, abs=1)
+
+
 @pytest.mark.parametrize("parts", [4, 16])
 def test_a_small_optimizer_step_leaves_the_micro_batch_the_step(parts: int) -> None:
     loop = Loop()

@@ -337,7 +337,7 @@ class Gatherer:
         return False
 
     def _files(self, data: Mapping[str, Any]) -> None:
-        """Takes in which descriptors are the server's end of a connection; they are asked for again and again."""
+        """Takes in which descriptors are the server's end of a connection, as they are now."""
         told = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
         fresh = {(int(pid), int(number)): what == ACCEPTED for pid, number, what in told}
         kept = {one for one in self.accepted if one not in fresh}

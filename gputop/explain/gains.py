@@ -9,10 +9,11 @@ import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.overhead import LAUNCHES
 from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints, distinct
+from gputop.explain.ranges import Ints, distinct, union
 from gputop.explain.report import Finding, WhatIf
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.explain.shortgaps import ends_with_copy
@@ -60,8 +61,8 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
             share = (loop.high - loop.low) / _length(scene, claim)
-            without = loop.without([replays.removal(place)])
-            gain = bound(loop.whole_ns, without, loop.busy_ns) / max(share, 1e-9)
+            gone = [replays.removal(place)]
+            gain = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone)) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
         told.append(finding)
     return told
@@ -80,10 +81,10 @@ def what_if(
     loop = replays.loop(numbers[wanted[0].cause, pid, wanted[0].tid])
     if loop is None or steps is None or not steps.count:
         return ()
-    scale = steps.median_ns / loop.whole_ns
+    scale = steps.usual_ns / loop.whole_ns
     gone: list[Removal] = []
     told: list[WhatIf] = []
-    before = steps.median_ns
+    before = steps.usual_ns
     for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
         gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
         after = int(loop.without(gone) * scale)
@@ -119,17 +120,28 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         else np.zeros(0, np.int64)
     )
     rows = np.concatenate([reads, sends, _inside(cause, claim)])
-    # what is made on the device instead is launched: about as dear as the call that moved it
-    gone = sends if cause is not TINY_COPIES else sends[:0]
-    freed = np.concatenate([gone, _inside(cause, claim)])
+    freed = np.concatenate([sends, _inside(cause, claim)])  # what is made on the device is launched instead
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
     short = _short(cause, claim)
+    loop = _loop_of_reads(claim, reads)
+    rows = np.concatenate([rows, loop[2]])
     return Removal(
-        np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0]]),
-        np.concatenate([leaves.end[pieces], calls["end"][freed], short[1]]),
+        np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
+        np.concatenate([leaves.end[pieces], calls["end"][freed], short[1], loop[1]]),
         rows,
+        calls["begin"][sends[:0] if cause is not TINY_COPIES else sends],
+        _launch_ns(claim) if cause is TINY_COPIES else 0,
     )
+
+
+def _launch_ns(claim: Claim) -> int:
+    """What an operation costs the host: from one launch to the next where no other call lies between."""
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    pid = int(scene.evidence.threads.pid[scene.gaps.thread[claim.gaps[0]]])
+    launches = scene.evidence.group(calls) == Group.LAUNCH
+    both = launches[1:] & launches[:-1] & (calls["row"][1:] == calls["row"][:-1]) & (calls["pid"][1:] == pid)
+    return int(np.median(np.diff(calls["begin"])[both])) if both.any() else 0
 
 
 def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
@@ -151,8 +163,26 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
+def _loop_of_reads(claim: Claim, reads: Ints) -> tuple[Ints, Ints, Ints]:
+    """(begin, end, calls) of what lies between two reads of a loop: it goes with them, whatever it is."""
+    calls = claim.scene.evidence.calls
+    none = np.zeros(0, np.int64)
+    steps = claim.steps
+    if steps is None or len(reads) < MANY_READS * steps.count:
+        return none, none, none
+    order = reads[np.argsort(calls["begin"][reads], kind="stable")]
+    begin, end = calls["begin"][order][:-1], calls["begin"][order][1:]
+    near = end - begin <= NEAR * steps.median_ns
+    begin, end = union(begin[near], end[near])
+    pid = calls["pid"] == calls["pid"][order[0]]
+    place = np.searchsorted(end, calls["begin"], side="right")
+    inside = pid & (place < len(end))
+    inside &= begin[np.minimum(place, len(begin) - 1)] <= calls["begin"] if len(begin) else False
+    return begin, end, np.flatnonzero(inside)
+
+
 def _inside(cause: Cause, claim: Claim) -> Ints:
-    """The calls that the cause is about where its pieces lie in them: all that allocate or free, of its process."""
+    """The calls that the cause is about, where its pieces lie in them: what allocates or frees."""
     if "inside" not in cause.calls_go:
         return np.zeros(0, np.int64)
     scene, calls = claim.scene, claim.scene.evidence.calls

@@ -24,8 +24,10 @@ FILLS = (
 LEAST = 0.2  # and so much of all: another loop may come before or behind
 CLOSE = 0.03  # candidates this close to the best are as good as it
 FEWEST = 4  # repetitions
-BETWEEN = 1 / 3  # what lies between steps, an evaluation now and then, is at most this part of everything,
-WHOLE = 0.3  # and a step holds at least this part of the kinds of things that recur
+# what lies between steps, an evaluation now and then, is at most this part of everything; where they neither
+# take an input nor wait they may be layers of a model, and what is between them the rest of it
+BETWEEN, SELDOM = 1 / 3, 0.05
+WHOLE = 0.4  # and a step holds at least this part of the kinds of things that recur
 DEVIATES = 0.85  # a part with an input that shares less than this with the others is where a step begins
 _INPUT = 2  # an input is preferred for where a step begins
 _LOOKED_AT = ((4, 12_000), (3, 48_000), (1, 300_000))  # pieces, and operations in each, until steps fit in
@@ -252,7 +254,9 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     main = seldom and len(usual) >= WHOLE * (kinds - 1)
     by_size = _Weighed.of(alike[whole], holds[whole], size[whole].astype(np.float64), float(len(sample)))
     by_time = _Weighed.of(alike[whole], holds[whole], spent[whole], float(sample.spent.sum()))
-    little = main and by_size.between <= BETWEEN * by_size.everything
+    waits = np.bincount(part, weights=sample.waited[inside], minlength=len(heads))[found] > 0
+    complete = waits.mean() > 0.5 or bool(np.isin(sample.work[usual], Work.SEND).any())
+    little = main and by_size.between <= (BETWEEN if complete else SELDOM) * by_size.everything
     (score, own), (_timed, timed) = by_size.explained(little=little), by_time.explained(little=little)
     pause, length = float(np.median(sample.pause[heads[found]])), float(np.median(size[found]))
     steps = int(np.count_nonzero(found)) + bool(alike[-1] >= SAME)

@@ -25,6 +25,7 @@ from probes.schema import OffFlag
 _WINDOWS = 24  # of a recording without steps
 _SECOND = 1e9
 _WAITED = 0.5  # of a long piece, in waits for the GPU
+_WARM_UP = 50  # steps, at most, or a quarter of them
 _CERTAIN = 24  # units; of fewer, two that are far longer than the others may well be usual
 
 
@@ -184,14 +185,28 @@ def _usual(scene: Scene, pieces: Pieces) -> Mask:
     Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
     """
     length = pieces.until - pieces.begin
+    cold = _warm_up(length) if pieces.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
     far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
+    far &= ~cold
     if far.any():
         begin, until = pieces.begin[far], pieces.until[far]
         waited = covered(_waits(scene, pieces.thread), begin, until)
         far[far] = waited < _WAITED * (until - begin)
     few = LEAST_GAPS if len(length) >= _CERTAIN else 2
     usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
-    return usual
+    return usual & ~cold
+
+
+def _warm_up(length: Ints) -> Mask:
+    """The first steps that are longer than usual, up to the last of them of which there is no like later."""
+    first = min(_WARM_UP, len(length) // 4)
+    cold = np.zeros(len(length), np.bool_)
+    if first:
+        later = np.maximum.accumulate(length[::-1])[::-1]
+        last = np.flatnonzero(length[:first] > 2 * later[1 : first + 1])
+        if len(last):
+            cold[: last[-1] + 1] = length[: last[-1] + 1] > 2 * np.median(length)
+    return cold
 
 
 def _waits(scene: Scene, thread: int) -> tuple[Ints, Ints]:

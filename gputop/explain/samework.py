@@ -47,7 +47,7 @@ class Profile:
 
     Attributes:
         launches: Kernels, graphs and collectives.
-        inside: Kernels that its graphs hold, by what was captured.
+        inside: Kernels that its graphs hold beside one each, by what was captured.
         kernels: How often each kernel, in ascending order.
         sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
     """
@@ -103,7 +103,7 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
     graphs = float(np.median(counts[:, work == Work.GRAPH].sum(axis=1)))
     return Profile(
         float(np.median(counts[:, launched].sum(axis=1))),
-        graphs * _captured(evidence, int(evidence.threads.pid[steps.thread])) if graphs else 0.0,
+        graphs * (_captured(evidence, int(evidence.threads.pid[steps.thread])) - 1) if graphs else 0.0,
         np.sort(usual[regular & (work == Work.KERNEL)]),
         copies(Work.SEND),
         copies(Work.READ),
@@ -120,7 +120,7 @@ def _captured(evidence: Evidence, pid: int) -> float:
     launches = np.sort(calls["begin"][own[groups == Group.LAUNCH]])
     pairs = min(len(begins), len(ends))
     held = np.searchsorted(launches, ends[:pairs]) - np.searchsorted(launches, begins[:pairs])
-    return float(np.mean(held[held > 0])) if (held > 0).any() else 0.0
+    return float(np.mean(held[held > 0])) if (held > 0).any() else 1.0
 
 
 def compare_work(before: Profile, after: Profile) -> Ratio:

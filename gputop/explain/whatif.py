@@ -23,7 +23,7 @@ from gputop.explain.streams import D2H, H2D
 from gputop.explain.workqueue import BIG_COPY
 
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
-MARGIN = 0.1  # what else may go with the work: caches, the CPU that it took from others
+MARGIN = 0.3  # what else may go with the work: caches, the CPU that it took from others
 LEAST_MARGIN = 0.01  # of the time, too
 
 _NEVER = -1
@@ -37,11 +37,15 @@ class Removal:
     Attributes:
         begin, end: Pieces of the host's time; they may overlap.
         calls: Rows of calls that are no longer made: they give no work and wait for none.
+        instead: Moments at which the host does something else instead.
+        instead_ns: How long that takes each time.
     """
 
     begin: Ints
     end: Ints
     calls: Ints
+    instead: Ints
+    instead_ns: int = 0
 
 
 class Loop:
@@ -80,8 +84,7 @@ class Loop:
         self._until = np.searchsorted(
             self._ready, np.where(reads, self._end + 4_000, self._begin), side="right"
         )
-        self.busy_ns = int(self._duration.sum())
-        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 3), None)
+        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 4), None)
 
     @property
     def worth(self) -> bool:
@@ -94,8 +97,18 @@ class Loop:
             np.concatenate([one.begin for one in removals]),
             np.concatenate([one.end for one in removals]),
             np.concatenate([one.calls for one in removals]),
+            np.zeros(0, np.int64),
         )
-        return self._run(removal, self._extra)
+        more = sum(
+            one.instead_ns * int(np.count_nonzero((one.instead > self.low) & (one.instead < self.high)))
+            for one in removals
+        )
+        return min(self._run(removal, self._extra) + more, self.whole_ns)
+
+    def busy_without(self, removals: Sequence[Removal]) -> int:
+        """What the GPU works without these, ns."""
+        gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
+        return int(self._duration[~gone].sum())
 
     def _run(self, removal: Removal, extra: Ints | None) -> int:
         """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work."""
@@ -196,7 +209,8 @@ def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
     Args:
         whole_ns: The time now.
         without_ns: The time without the cause.
-        busy_ns: What the GPU works at the least in that time: that stays.
+        busy_ns: What the GPU works in that time: that stays, but for ``MARGIN`` of it.
     """
     gain = max(whole_ns - without_ns, 0)
-    return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, max(whole_ns - busy_ns, gain)))
+    most = max(whole_ns - busy_ns * (1 - MARGIN), gain)
+    return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, most))

@@ -191,8 +191,8 @@ def _copies(
 ) -> tuple[Floats, Mask]:
     """(duration, whether it was staged) of copies, by their bytes; 0 of the others.
 
-    The CPU moves a staged copy into the driver's buffers inside the call, so no engine of the GPU is at it for
-    much of that time.
+    The CPU moves a staged copy into the driver's buffers inside the call, so that no engine of the GPU is at
+    it for much of that time.
     """
     calls = evidence.calls
     fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)

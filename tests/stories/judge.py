@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gputop.simgpu import read_trace
 from tests.stories.answer import SAYS_NOTHING, Answer, Difference, compared, explained
 from tests.stories.catalogue import Pair
@@ -33,11 +35,15 @@ class Truth:
 
 
 def truth_of(run: Run, span_ns: int) -> Truth:
-    """Reads the trace from the first work on, for as long as the report's span."""
+    """Reads the trace from the first work on, for as long as the report's span.
+
+    Work of a program beside is work: idle is the GPU, not the program.
+    """
     trace = read_trace(run.trace)
-    pids = _pids(run)
-    rows = trace.rows if pids is None else trace.rows[[pid in pids for pid in trace.rows["pid"]]]
-    devices = sorted(set(trace.rows["device"].tolist()))
+    rows = trace.rows
+    if run.story.beside:
+        rows = rows[np.isin(rows["pid"], [clock["pid"] for clock in run.clocks])]
+    devices = sorted(set(rows["device"].tolist()))
     begin = int(rows["enqueue"].min())
     end = begin + max(span_ns // len(devices), 1)
     shares = []
@@ -48,11 +54,6 @@ def truth_of(run: Run, span_ns: int) -> Truth:
             idle += int((gaps[:, 1] - gaps[:, 0]).sum())
         shares.append(idle / (end - begin) / len(devices))
     return Truth(shares[0], shares[1])
-
-
-def _pids(run: Run) -> set[int] | None:
-    """The story's own processes, None for all."""
-    return {clock["pid"] for clock in run.clocks} if run.story.beside else None
 
 
 @dataclass(frozen=True, slots=True)

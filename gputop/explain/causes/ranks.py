@@ -8,13 +8,13 @@ from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Level
 from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.ranges import Ints
+from gputop.explain.ranges import Ints, length
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
 from gputop.format import format_ns
 
 LEAST_SHARE = 0.02
-USUAL = 0.6  # a rank that is last this often is the straggler
+USUAL = 0.75  # a rank that is last this often is the straggler
 MOST_APART = 20  # collectives that one rank may have made before the others
 ALIKE = 0.9  # two processes whose collectives agree this far are ranks of one job
 
@@ -34,7 +34,9 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     arrived = np.stack([calls["begin"][rank[:count]] for rank in ranks])
     skew = arrived.max(axis=0) - arrived.min(axis=0)
     last = np.bincount(arrived.argmax(axis=0), minlength=len(ranks))
-    total, late = int(skew.sum()), int(np.argmax(last))
+    late = int(np.argmax(last))
+    # several collectives of a step are late by the same time: it counts once
+    total = max(length(own, arrived.max(axis=0)) for own in arrived)
     if count < 3 or total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * count:
         return []
     return [_finding(scene, ranks, late, skew, total, int(last[late]))]

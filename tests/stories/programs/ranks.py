@@ -13,14 +13,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS = 2
-BATCH, WIDTH, LAYERS = chosen([2048, 3072, 4096], "batch"), 1024, 6
-STEPS = int(float(os.environ.get("SECONDS", "5")) * 40)
+BATCH, WIDTH, LAYERS = chosen([2048, 3072, 4096], "batch"), 2048, 6
+STEPS = int(float(os.environ.get("SECONDS", "5")) * 50)
 
 
 def prepare(rank: int, how: str) -> None:
     """What a rank's own input costs it on the CPU."""
     if how == "straggler" and rank == 1:
-        np.sort(np.random.default_rng(SEED).standard_normal(120_000))  # <- cause straggler
+        np.sort(np.random.default_rng(SEED).standard_normal(250_000))  # <- cause straggler
 
 
 def train(rank: int, how: str, meeting: str) -> None:

@@ -1,4 +1,4 @@
-"""A graph network with MinCut pooling. Argument: ``v0`` to ``v3``: later ``.cpu()``, no ``.item()``, ``device=``."""
+"""A graph network with MinCut pooling. Argument: ``v0``; ``v1`` to ``v3`` are the author's changes."""
 
 import sys
 
