@@ -145,7 +145,7 @@ class GpuTime:
 
         That is its begin, but for a wait for an event: then it is when the event was recorded.
         """
-        until = self.evidence.calls["begin"][rows].copy()
+        until: Ints = self.evidence.calls["begin"][rows].astype(np.int64)
         events = np.flatnonzero(self.evidence.role_of(rows) == Role.PROVE_EVENT)
         events = events[np.argsort(rows[events])]
         latest = np.full(len(events), -1, np.int64)
