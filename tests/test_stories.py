@@ -172,7 +172,7 @@ _MADE = {  # by a line of a program: PyTorch's calls that copy, wait, page-lock 
     "torch.ones(40).pin_memory().to('cuda', non_blocking=True)": {
         _COPY: 1,
         "cudaHostAlloc": 1,
-        "cudaEventRecord": 1,  # behind the copy, when the pinned block is free
+        "cudaEventRecordWithFlags": 1,  # behind the copy, when the pinned block is free
     },
     "torch.cuda.synchronize()": {"cudaDeviceSynchronize": 1},
     "torch.ones(4, device='cuda').nonzero()": {_COPY: 1, _SYNC: 1},

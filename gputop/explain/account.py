@@ -9,8 +9,13 @@ from gputop.explain.gaps import DeviceTime
 from gputop.explain.report import Account, Range
 
 
-def account(analysis: Analysis, device: DeviceTime) -> Account:
+def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     """The parts of one GPU's span.
+
+    Args:
+        analysis: What was found.
+        device: The GPU.
+        shared: Whether processes that are not watched use it, too.
 
     Raises:
         AccountingError: They do not add up to it.
@@ -24,18 +29,28 @@ def account(analysis: Analysis, device: DeviceTime) -> Account:
     begun = device.outside_ns
     estimate = next((one for one in analysis.estimates if one.device == device.device), None)
     guessed = estimate.idle_ns if estimate is not None else 0
+    proved_ns, busy_ns = (
+        device.empty_ns,
+        device.pending_ns + (open_ns - guessed if estimate is not None else 0),
+    )
+    if shared and estimate is not None and estimate.busy_share is not None:
+        # others may have worked while the watched ones gave the GPU nothing
+        idle_ns = assumed_ns + guessed + begun + proved_ns
+        others = max(idle_ns - int(device.span_ns * (1 - estimate.busy_share)), 0)
+        busy_ns += others
+        assumed_ns, proved_ns = assumed_ns + proved_ns - others, 0
     made = Account(
         span_ns=device.span_ns,
-        proved_ns=device.empty_ns,
+        proved_ns=proved_ns,
         estimated_ns=assumed_ns + guessed + (begun if estimate is not None else 0),
-        busy_ns=device.pending_ns + (open_ns - guessed if estimate is not None else 0),
+        busy_ns=busy_ns,
         unknown_ns=0 if estimate is not None else open_ns + begun,
         outside_ns=device.outside_ns,
         error_ns=estimate.error_ns if estimate is not None else None,
         source=estimate.source if estimate is not None else None,
         agrees=estimate.agrees if estimate is not None else True,
         seen_busy=estimate.busy_share if estimate is not None else None,
-        bounds=Range(device.empty_ns, device.empty_ns + device.unknown_ns + begun),
+        bounds=Range(proved_ns, device.empty_ns + device.unknown_ns + begun),
     )
     parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns)
     if sum(parts) != device.span_ns or min(parts) < 0:

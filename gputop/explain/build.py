@@ -10,7 +10,7 @@ from gputop.explain.account import account, whole
 from gputop.explain.analysis import analyse
 from gputop.explain.causes.assessments import ASSESSMENTS
 from gputop.explain.chain import State
-from gputop.explain.coverage import contradictions, strangers
+from gputop.explain.coverage import contradictions, others_at_work, strangers
 from gputop.explain.diagnosis import diagnose
 from gputop.explain.effort import WHOLE, Effort
 from gputop.explain.evidence import Evidence
@@ -23,6 +23,7 @@ from gputop.explain.sentence import verdict
 from gputop.explain.storms import storms
 from gputop.format import format_ns
 
+OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
 
 
@@ -59,14 +60,15 @@ def examine(
     refuted = against >= MANY_AGAINST and against > PART_AGAINST * asked
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
-    outcome = find(scene, scale, coverage=coverage)
+    shared = {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
+    outcome = find(scene, scale, coverage=coverage and not shared)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
     for assess in ASSESSMENTS:
         findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
-    accounts = [account(analysis, device) for device in gpu.spans]
+    accounts = [account(analysis, device, shared=device.device in shared) for device in gpu.spans]
     idle = whole(accounts)
     outside = _outside(gpu, stretch)
     diagnosis = diagnose(scene, outcome, findings, accounts)
@@ -113,7 +115,11 @@ def _steps(scene: Scene) -> StepFacts | None:
     if steps is None:
         return None
     return StepFacts(
-        steps.count, steps.median_ns, int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
+        steps.count,
+        steps.median_ns,
+        steps.usual_ns,
+        int(threads.pid[steps.thread]),
+        int(threads.tid[steps.thread]),
     )
 
 

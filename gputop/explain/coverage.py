@@ -59,6 +59,24 @@ def _utilisation(data: dict[str, Any], index: int) -> float | None:
     return None
 
 
+def others_at_work(evidence: Evidence, gpu: GpuTime, device: int) -> float:
+    """The share of a GPU's span in which processes that are not watched used it, as NVML tells, 0 to 1.
+
+    Of several the busiest counts: NVML's shares of processes that take turns overlap.
+    """
+    span = next(one for one in gpu.spans if one.device == device)
+    unknown, index, shares = strangers(evidence, gpu), gpu.devices.index[device], []
+    for sample in evidence.gpus:
+        if not span.begin <= sample.time_ns <= span.end:
+            continue
+        for row in sample.data.get("gpus") or ():
+            told = row.get("process_utilization")
+            if row.get("index") == index and isinstance(told, dict):
+                used = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
+                shares.append(max((int(part or 0) for pid, part in used if pid in unknown), default=0))
+    return float(np.mean(shares)) / 100 if shares else 0.0
+
+
 def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
     """Processes that hold memory on a GPU of this recording and whose calls were not seen."""
     known = {int(pid) for pid in gpu.streams.pid.tolist()} | set(evidence.facts.processes)

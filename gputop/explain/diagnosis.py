@@ -64,7 +64,8 @@ _CAUSES: dict[Kind, str] = {
 CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
 LEAST = 0.1  # of the span: what a class of causes must take to be the answer
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
-# GPM, percent: work is bound by what is above, by its roofline; what is below is hardly used
+# Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
+# is below is hardly used; with fewer multiprocessors at work the kernels are too small
 BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
 
 
@@ -155,7 +156,7 @@ def _of_busy(scene: Scene, busy: float) -> Diagnosis:
     ran = max(seen.ran or 100 * busy, 1.0) / 100
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
     said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
-    if dram >= FULL and dram >= tensor:
+    if dram >= BOUND and dram >= tensor:
         return Diagnosis(
             str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said), _ADVICE[Kind.MEMORY]
         )

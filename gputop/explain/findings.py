@@ -284,7 +284,7 @@ def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
     if steps is not None and steps.count:
         facts.append(
             f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of "
-            f"{format_ns(steps.median_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
+            f"{format_ns(steps.usual_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
         )
     return tuple(facts)
 

@@ -81,10 +81,10 @@ def what_if(
     loop = replays.loop(numbers[wanted[0].cause, pid, wanted[0].tid])
     if loop is None or steps is None or not steps.count:
         return ()
-    scale = steps.median_ns / loop.whole_ns
+    scale = steps.usual_ns / loop.whole_ns
     gone: list[Removal] = []
     told: list[WhatIf] = []
-    before = steps.median_ns
+    before = steps.usual_ns
     for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
         gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
         after = int(loop.without(gone) * scale)

@@ -45,6 +45,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
         else {
             "count": report.steps.count,
             "median_ns": report.steps.median_ns,
+            "usual_ns": report.steps.usual_ns,
             "pid": report.steps.pid,
             "tid": report.steps.tid,
         },
@@ -153,7 +154,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
             lines += _wrapped(f"> {text}", width, "  ")
     if report.steps is not None:
         lines.append(
-            f"{report.steps.count} steps of {format_ns(report.steps.median_ns)} each, by the calls of thread "
+            f"{report.steps.count} steps of {format_ns(report.steps.usual_ns)} each, by the calls of thread "
             f"{report.steps.tid}."
         )
     for number, finding in enumerate(report.findings, 1):

@@ -191,6 +191,7 @@ class StepFacts:
 
     count: int
     median_ns: int
+    usual_ns: int
     pid: int
     tid: int
 

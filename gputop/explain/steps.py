@@ -18,6 +18,7 @@ from gputop.explain.period import FEWEST, HOLDS, SAME, Cut, choose, heads_of, li
 from gputop.explain.ranges import Ints, Mask
 from gputop.explain.sequence import Sequence, Work, rows_of, sequence
 
+LONG = 10  # times the median: a step that is longer has something in it that is no step
 _PROCESSES = 4  # that are looked at, those that give the most work first
 _THREADS = 64  # that give work in one process; more are looked at one by one only
 _LOOPS = 4  # one after the other
@@ -63,9 +64,22 @@ class Steps:
 
     @property
     def median_ns(self) -> int:
-        """The usual time from one step to the next."""
+        """The median time from one step to the next: the host's, which may run ahead of the GPU."""
+        return int(np.median(self._lengths()))
+
+    @property
+    def usual_ns(self) -> int:
+        """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
+
+        A host that runs ahead hands over many steps at once and waits then for all of them.
+        """
+        length = self._lengths()
+        few = np.sort(length)[-max(len(length) // 100, 1)]  # one in a hundred may be as long as it likes
+        return int(np.minimum(length, max(LONG * np.median(length), few)).mean())
+
+    def _lengths(self) -> Ints:
         length = self.until - self.begin
-        return int(np.median(length[self.whole] if self.whole.any() else length))
+        return length[self.whole] if self.whole.any() else length
 
     def main(self) -> Steps:
         """Those of the loop that takes most of the time."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.apiclass import Role
+from gputop.explain.apiclass import Group, Role
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Level
 from gputop.explain.chaintext import placed, usual_api, usual_line
+from gputop.explain.coverage import others_at_work, strangers
+from gputop.explain.gaps import DeviceTime
 from gputop.explain.ranges import Ints, covered
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
@@ -122,7 +124,26 @@ def contention(scene: Scene, span_ns: int) -> list[Finding]:
             if total < max(LEAST_SHARE * span_ns, LEAST_NS, SHARED * span.span_ns):
                 continue
             found.append(_shared(scene, span.device, rows, shared, total, len(pids) - 1))
+        found += _strangers(scene, span, span_ns)
     return found
+
+
+def _strangers(scene: Scene, span: DeviceTime, span_ns: int) -> list[Finding]:
+    """The same where the others are not watched: NVML says how much of the time they use the GPU."""
+    gpu, calls = scene.analysis.gpu, scene.evidence.calls
+    share = others_at_work(scene.evidence, gpu, span.device)
+    estimate = next((one for one in scene.analysis.estimates if one.device == span.device), None)
+    rows = within(scene, np.flatnonzero(scene.evidence.group(calls) == Group.LAUNCH))
+    rows = rows[gpu.devices.of_calls[rows] == span.device]
+    if share < SHARED or estimate is None or not len(rows):
+        return []
+    # who takes turns with one other has half of the GPU: the work lasts so much longer
+    works = float(estimate.duration_ns[estimate.queue.kernel].sum())
+    total = int(min(works, span.span_ns) * share / (1 + share))
+    if total < max(LEAST_SHARE * span_ns, LEAST_NS):
+        return []
+    others = len(strangers(scene.evidence, gpu))
+    return [_shared(scene, span.device, rows, np.zeros(len(rows), np.int64), total, others)]
 
 
 def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, others: int) -> Finding:
@@ -144,7 +165,7 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
             Link("gpu", 0, 0, f"{label} had work of {others} other process(es)", total, len(rows)),
             Link("cuda", pid, tid, f"{where} waited meanwhile", total, len(rows), line),
         ),
-        evidence=(f"{format_ns(total)} of waits while another process had work on {label}",),
+        evidence=(f"{format_ns(total)} of work took longer because of another process on {label}",),
         advice=("run them one after the other, on different GPUs, or under MPS or MIG",),
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(shared)[::-1]]],

@@ -103,7 +103,7 @@ class ChainPage:
         if report.steps is not None:
             steps = report.steps
             text.add(
-                f"{steps.count} steps of {format_ns(steps.median_ns)}, by the calls of thread {steps.tid}",
+                f"{steps.count} steps of {format_ns(steps.usual_ns)}, by the calls of thread {steps.tid}",
                 "dim",
                 1,
             )

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kReached = 0.6;        // of the peak, by a good matrix product
 constexpr double kBandwidth = 3350;     // bytes a ns
+constexpr double kMeet = 1 << 18;       // bytes of a reduction from which its blocks need to meet
 constexpr double kLeastProduct = 3000;  // ns
 constexpr int64_t kChunk = 65536, kBlocks = 320, kTensors = 110; // of multi_tensor_apply
 
@@ -68,17 +69,11 @@ double flops_of(const std::string& op, const std::vector<at::Tensor>& t, const s
     return 2.0 * static_cast<double>(results[0].numel()) * static_cast<double>(t[1].numel()) / t[1].size(0);
   if (op == "convolution_backward" && t.size() >= 3)
     return 2.0 * 2.0 * static_cast<double>(t[0].numel()) * static_cast<double>(t[2].numel()) / t[2].size(0);
-  if (starts(op, "_scaled_dot_product") && t.size() >= 3) {
-    bool backward = op.find("backward") != std::string::npos;
-    const auto& query = backward ? t[1] : t[0];
-    return (backward ? 10.0 : 4.0) * static_cast<double>(query.numel()) * static_cast<double>(query.size(-2));
-  }
   return 0;
 }
 
 const char* product_name(const std::string& op, at::ScalarType type) {
   bool tensor = type == at::kHalf || type == at::kBFloat16;
-  if (starts(op, "_scaled")) return interned("void pytorch_flash::" + op + "_kernel<Flash_fwd_kernel_traits>");
   if (starts(op, "conv")) return interned("sm90_xmma_fprop_implicit_gemm_" + op);
   return tensor ? "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas"
          : peak(type) > 100e3 ? "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32_cublas"
@@ -112,7 +107,7 @@ std::vector<Work> kernels_of(const std::string& op, const std::vector<at::Tensor
     double filled = std::min(1.0, std::max(math / kReached, results_of(tensors, results) / (132.0 * 128 * 128)));
     sg_use use{thousandths(0.95 * filled), thousandths(0.2 * filled), tensor ? thousandths(math) : uint16_t(0),
                thousandths(dram)};
-    Work work{product_name(op, type), !starts(op, "_scaled"), {static_cast<uint64_t>(ns / count), use}};
+    Work work{product_name(op, type), true, {static_cast<uint64_t>(ns / count), use}};
     return std::vector<Work>(count, work);
   }
   bool multi = starts(op, "_foreach") || starts(op, "_fused") || starts(op, "_amp_foreach");
@@ -120,7 +115,9 @@ std::vector<Work> kernels_of(const std::string& op, const std::vector<at::Tensor
   int count = multi ? foreach_launches(tensors) : known == kMany.end() ? 1 : known->second;
   std::string name = multi ? "void at::native::multi_tensor_apply_kernel<" + op + ">"
                            : "void at::native::vectorized_elementwise_kernel<4, " + op + ">";
-  return std::vector<Work>(count, passing(interned(name), bytes / count));
+  Work work = passing(interned(name), bytes / count);
+  work.clears = (op == "sum" || op == "mean" || op == "native_layer_norm_backward") && bytes > kMeet;
+  return std::vector<Work>(count, work);
 }
 
 } // namespace shim

@@ -35,7 +35,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     constexpr unsigned kDisableTiming = 2;
     unsigned flags = flag == c10::EventFlag::BACKEND_DEFAULT ? 0 : kDisableTiming;
     if (*event == nullptr) check(runtime().create_event(event, flags), "cudaEventCreateWithFlags");
-    check(runtime().record(*event, as_handle(stream)), "cudaEventRecord");
+    check(runtime().record(*event, as_handle(stream), 0), "cudaEventRecordWithFlags");
   }
   void block(void* event, const Stream& stream) const override {
     if (event != nullptr) check(runtime().wait_event(as_handle(stream), event, 0), "cudaStreamWaitEvent");

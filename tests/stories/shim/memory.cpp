@@ -157,7 +157,7 @@ struct PinnedImpl : Pinned {
       }
     }
     if (event == nullptr) check(runtime().create_event(&event, kDisableTiming), "cudaEventCreateWithFlags");
-    check(runtime().record(event, as_handle(stream)), "cudaEventRecord");
+    check(runtime().record(event, as_handle(stream), 0), "cudaEventRecordWithFlags");
     events->push_back(event);
   }
   bool query_event(Event& event) override {

@@ -329,13 +329,6 @@ Tensor& index_put(Tensor& self, const c10::List<std::optional<Tensor>>& indices,
   return self;
 }
 void record_stream(Tensor&, c10::Stream) {}
-int64_t fused_sdp_choice(const Tensor& q, const Tensor&, const Tensor&, const std::optional<Tensor>& mask, double,
-                         bool, std::optional<double>, bool) {
-  constexpr int64_t kMath = 0, kFlash = 1;
-  bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
-  return half && !mask.has_value() ? kFlash : kMath;
-}
-
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
@@ -356,7 +349,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("index.Tensor", index);
   m.impl("_index_put_impl_", index_put);
   m.impl("record_stream", record_stream);
-  m.impl("_fused_sdp_choice", fused_sdp_choice);
   // These have kernels of their own for CUDA, where other devices fall back to several operations.
   auto own = [&m](const std::string& name) {
     m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());

@@ -41,7 +41,7 @@ Runtime load() {
   find(l, "cudaStreamWaitEvent", r.wait_event);
   find(l, "cudaEventCreateWithFlags", r.create_event);
   find(l, "cudaEventDestroy", r.destroy_event);
-  find(l, "cudaEventRecord", r.record);
+  find(l, "cudaEventRecordWithFlags", r.record);
   find(l, "cudaEventQuery", r.query_event);
   find(l, "cudaEventSynchronize", r.sync_event);
   find(l, "cudaEventElapsedTime", r.elapsed);
@@ -172,6 +172,10 @@ Work passing(const char* name, double bytes, double fixed_ns) {
 }
 
 void launch(const Work& work) {
+  if (work.clears) {
+    c10::DataPtr counters = device_allocator()->allocate(512);
+    check(runtime().fill(counters.get(), 0, 512, current_stream()), "cudaMemsetAsync");
+  }
   next_work(&work.work);
   if (work.library) {
     using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);

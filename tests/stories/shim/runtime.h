@@ -19,6 +19,7 @@ struct Work {
   const char* name;
   bool library;
   sg_work work; // how long it lasts, what it uses of the device meanwhile
+  bool clears = false; // a large reduction's blocks meet at counters, which are set to 0 before it
 };
 
 struct Runtime {
@@ -32,7 +33,7 @@ struct Runtime {
   int (*wait_event)(void*, void*, unsigned);
   int (*create_event)(void**, unsigned);
   int (*destroy_event)(void*);
-  int (*record)(void*, void*);
+  int (*record)(void*, void*, unsigned);
   int (*query_event)(void*);
   int (*sync_event)(void*);
   int (*elapsed)(float*, void*, void*);
