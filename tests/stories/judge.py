@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.simgpu import Trace, read_trace
+from gputop.simgpu import read_trace
 from tests.stories.answer import SAYS_NOTHING, Answer, Difference, compared, explained
 from tests.stories.catalogue import Pair
 from tests.stories.recording import Run
@@ -37,12 +37,12 @@ class Truth:
 def truth_of(run: Run, span_ns: int) -> Truth:
     """Reads the trace from the first work on, for as long as the report's span.
 
-    Work of a program beside is none: idle means that the watched ones gave the GPU nothing.
+    Work of a program beside is work: idle is the GPU, not the program.
     """
-    rows = read_trace(run.trace).rows
+    trace = read_trace(run.trace)
+    rows = trace.rows
     if run.story.beside:
         rows = rows[np.isin(rows["pid"], [clock["pid"] for clock in run.clocks])]
-    trace = Trace(rows)
     devices = sorted(set(rows["device"].tolist()))
     begin = int(rows["enqueue"].min())
     end = begin + max(span_ns // len(devices), 1)
