@@ -47,10 +47,10 @@ class Learned:
     error: float
     usual_ns: float
 
-    def durations(self, kind: Ints, usual: float) -> Floats:
-        """Of each operation, ns; ``usual`` for what is no known kernel."""
-        known = np.append(self.ns, usual)
-        return known[np.where(kind >= 0, kind, len(self.ns))]
+    def durations(self, kind: Ints, usual: float, scale: float = 1.0) -> Floats:
+        """Of each operation, ns, times ``scale``; ``usual`` for what is no known kernel."""
+        known: Floats = np.append(self.ns, usual) * scale
+        return known[kind]  # -1 is the last one
 
     def enough(self, queue: Queue, unknown: tuple[Ints, Ints]) -> bool:
         """Whether nearly all kernels given in the unknown time are learned."""

@@ -19,7 +19,7 @@ from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
 
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
-SHARE = 0.01  # of a core: an explanation that costs more comes less often
+SHARE = 0.02  # of a core: an explanation that costs more comes less often
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64

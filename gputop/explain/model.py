@@ -57,10 +57,9 @@ class Model:
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
         """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
-        kernels = np.full(len(queue), usual)
-        if self.learned is not None:
-            kernels = self.learned.durations(queue.kind, usual)
-        return np.where(queue.kernel, kernels * scale, queue.fixed)
+        if self.learned is None:
+            return np.where(queue.kernel, usual * scale, queue.fixed)
+        return np.where(queue.kernel, self.learned.durations(queue.kind, usual, scale), queue.fixed)
 
     def _inside(self, usual: float, scale: float) -> int:
         """Idle time within the unknown of the sample."""

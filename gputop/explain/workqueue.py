@@ -9,6 +9,7 @@ was proved empty the queue starts anew; nothing of what came before ends later t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,19 @@ _COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "stag
 
 
 @dataclass(frozen=True, slots=True)
+class _Parts:
+    """First operation of each part between two proofs, the part of each operation, when it was ready.
+
+    ``ready`` counts ``UNIT_NS`` from ``base``.
+    """
+
+    head: Ints
+    number: Ints
+    base: int
+    ready: Ints
+
+
+@dataclass(frozen=True)
 class Queue:
     """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
 
@@ -69,23 +83,29 @@ class Queue:
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
         return Queue(**columns, streams=self.streams)
 
+    @cached_property
+    def _parts(self) -> _Parts:
+        """What running the queue needs of it whatever the durations are: it is run many times."""
+        head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
+        number = np.repeat(np.arange(len(head)), np.diff(np.append(head, len(self))))
+        base = int(self.ready.min())
+        return _Parts(head, number, base, (self.ready - base) // UNIT_NS)
+
     def ends(self, duration: Floats) -> Ints:
         """When each operation ends, ns, given its duration (ns) and no proof but the queues' begins."""
         if not len(self):
             return self.ready
-        base = int(self.ready.min())
+        parts = self._parts
         total = np.cumsum(np.rint(duration / UNIT_NS).astype(np.int64))
         before = np.append(0, total[:-1])
-        head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
         # each queue counts from its own begin
-        size = np.diff(np.append(head, len(self)))
-        own = np.repeat(before[head], size)
-        slack = (self.ready - base) // UNIT_NS - (before - own)
+        own = before[parts.head][parts.number]
+        slack = parts.ready - before + own
         least = int(slack.min())
         width = int(slack.max()) - least + 1
-        number = np.repeat(np.arange(len(head)), size)
-        reach = np.maximum.accumulate(number * width + slack - least) - number * width + least
-        ends: Ints = (reach + total - own) * UNIT_NS + base
+        apart = parts.number * width - least
+        reach = np.maximum.accumulate(apart + slack) - apart
+        ends: Ints = (reach + total - own) * UNIT_NS + parts.base
         return ends
 
     def real(self, duration: Floats) -> Floats:
@@ -99,12 +119,12 @@ class Queue:
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
         """Disjoint intervals, in order, in which no stream has an operation under way."""
         end = np.minimum(self.ends(duration), self.limit)
-        begin = np.minimum(self.ready, end)
         if self.streams > 1:
             begin, end = union(np.minimum(end - np.rint(duration).astype(np.int64), end), end)
             return end[:-1], begin[1:]
         reach = np.maximum.accumulate(end) if len(end) else end
-        low, high = reach[:-1], begin[1:]
+        late = np.flatnonzero(self.ready[1:] > reach[:-1])  # of a busy GPU few
+        low, high = reach[late], np.minimum(self.ready[late + 1], end[late + 1])
         keep = high > low
         return low[keep], high[keep]
 

@@ -15,7 +15,6 @@ from gputop.format import format_ns
 
 LEAST_SHARE = 0.02
 USUAL = 0.75  # a rank that is last this often is the straggler
-MOST_APART = 20  # collectives that one rank may have made before the others
 ALIKE = 0.9  # two processes whose collectives agree this far are ranks of one job
 
 
@@ -29,7 +28,6 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     ranks = _ranks(scene, rows)
     if len(ranks) < 2:
         return []
-    ranks = _aligned(scene, ranks)
     count = min(len(rank) for rank in ranks)
     arrived = np.stack([calls["begin"][rank[:count]] for rank in ranks])
     skew = arrived.max(axis=0) - arrived.min(axis=0)
@@ -60,30 +58,6 @@ def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
         if same.mean() >= ALIKE:
             ranks.append(own)
     return ranks
-
-
-def _aligned(scene: Scene, ranks: list[Ints]) -> list[Ints]:
-    """The ranks' collectives, each list from the same one on.
-
-    A rank may have made some before the others were looked at, or before a part of the recording. Of the
-    ways to lay two lists side by side the one counts in which they arrive at nearly the same times.
-    """
-    begin = scene.evidence.calls["begin"]
-    aligned = [ranks[0]]
-    for rank in ranks[1:]:
-        first = aligned[0]
-        best, least = 0, np.inf
-        for shift in range(-MOST_APART, MOST_APART + 1):
-            mine, theirs = first[max(shift, 0) :], rank[max(-shift, 0) :]
-            size = min(len(mine), len(theirs))
-            if size < 0.5 * len(first):
-                continue
-            apart = float(np.median(np.abs(begin[mine[:size]] - begin[theirs[:size]])))
-            if apart < least or (apart == least and abs(shift) < abs(best)):
-                best, least = shift, apart
-        aligned = [one[max(best, 0) :] for one in aligned]
-        aligned.append(rank[max(-best, 0) :])
-    return aligned
 
 
 def _level(scene: Scene, ranks: list[Ints]) -> Level:
