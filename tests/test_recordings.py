@@ -75,6 +75,7 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIRST)
 def test_the_change_wins_what_was_promised(name: str) -> None:
+    """What it can win is a bound, and no more than twice of what it wins."""
     cause, _level, fixed = FIRST[name]
     found = compare(evidence(name), evidence(fixed))
     duration = found.measure("duration_ns")
@@ -88,14 +89,15 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert gone.max_gain is not None
     # the steps' mean: what the whole run took, divided by its steps
     won = duration.before.mean - duration.after.mean
-    assert 0.8 * won <= gone.max_gain <= 1.25 * won
+    assert won <= gone.max_gain <= 2 * won
 
 
 def test_the_storm_is_told_with_what_it_cost() -> None:
     report = explain(evidence("storm"))
     (storm,) = report.storms
     assert storm.switches_per_second >= 500
-    assert 0 < storm.gpu_ns <= report.idle.lower
+    assert report.idle.estimate is not None
+    assert 0 < storm.gpu_ns <= report.idle.estimate
     # the healthy loop may be preempted often, too, but runs so far ahead that the GPU does not notice
     assert not any(storm.gpu_ns for storm in explain(evidence("healthy")).storms)
 
@@ -154,7 +156,7 @@ def test_json_and_its_documentation_agree(name: str) -> None:
     ("name", "cause", "source", "call"),
     [
         ("storm", "C15", "stories.py", "cuda.synchronize(stream)"),
-        ("dataloader-workers", "C04", "loaders.py", "next(batches)"),
+        ("dataloader-direct", "C04", "loaders.py", "next(batches)"),
         ("dataloader-workers", "C08", "loaders.py", "next(batches)"),
         ("redundant-to-device", "C05", "transfers.py", "torch.cuda(np.array("),
     ],

@@ -37,15 +37,11 @@ class Removal:
     Attributes:
         begin, end: Pieces of the host's time; they may overlap.
         calls: Rows of calls that are no longer made: they give no work and wait for none.
-        instead: Moments at which the host does something else instead.
-        instead_ns: How long that takes each time.
     """
 
     begin: Ints
     end: Ints
     calls: Ints
-    instead: Ints
-    instead_ns: int = 0
 
 
 class Loop:
@@ -84,7 +80,7 @@ class Loop:
         self._until = np.searchsorted(
             self._ready, np.where(reads, self._end + 4_000, self._begin), side="right"
         )
-        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 4), None)
+        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 3), None)
 
     @property
     def worth(self) -> bool:
@@ -97,13 +93,8 @@ class Loop:
             np.concatenate([one.begin for one in removals]),
             np.concatenate([one.end for one in removals]),
             np.concatenate([one.calls for one in removals]),
-            np.zeros(0, np.int64),
         )
-        more = sum(
-            one.instead_ns * int(np.count_nonzero((one.instead > self.low) & (one.instead < self.high)))
-            for one in removals
-        )
-        return min(self._run(removal, self._extra) + more, self.whole_ns)
+        return min(self._run(removal, self._extra), self.whole_ns)
 
     def busy_without(self, removals: Sequence[Removal]) -> int:
         """What the GPU works without these, ns."""
