@@ -82,7 +82,7 @@ def test_its_gaps_lie_between_the_last_work_and_the_next() -> None:
     gaps = analysis.gaps
     long = gaps.estimated & (gaps.end - gaps.begin > 5_000 * US)
     begin, end = (gaps.begin[long] - START) // US % STEP, (gaps.end[long] - START) // US % STEP
-    # two milliseconds of work a step, from the first launch on; the next copy is staged for half a millisecond
+    # two milliseconds of work a step, from the first launch on; the next copy is staged for half a one
     assert ((begin > 2_000) & (begin < 3_000)).all()
     assert (end < 600).all()
     assert not gaps.proved[long].any()

@@ -21,7 +21,7 @@ from gputop.explain.tick import Tick
 from gputop.facts import Facts, lost_before
 from gputop.switches import OpenThreads
 from probes import api
-from probes.open_files import ACCEPTED
+from probes.open_files import accepted_ends
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
 from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
@@ -328,20 +328,13 @@ class Gatherer:
         elif item.kind == GPUS:
             self.gpus.append(item)
         elif item.kind == FILES:
-            self._files(item.data)
+            self.accepted = accepted_ends(self.accepted, item.data)
         elif item.kind == PLACES:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == APIS:
             self.apis = ApiTable(item.data.get("rows", ()))
         self.facts.take(item)
         return False
-
-    def _files(self, data: Mapping[str, Any]) -> None:
-        """Takes in which descriptors are the server's end of a connection, as they are now."""
-        told = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
-        fresh = {(int(pid), int(number)): what == ACCEPTED for pid, number, what in told}
-        kept = {one for one in self.accepted if one not in fresh}
-        self.accepted = frozenset(kept | {one for one, accepted in fresh.items() if accepted})
 
     def join(self, first: int) -> None:
         """Makes one of the closed ticks from this one on: few large tables take less time and room."""
