@@ -84,7 +84,7 @@ def _size(claim: Claim) -> int:
 
 
 def _count(claim: Claim) -> int:
-    """How many copies: before and after the proof of emptiness between two of them there may be a gap each."""
+    """How many copies: between two of them there may be a proved gap and an estimated one."""
     return len(distinct(claim.scene.gaps.closer[claim.gaps]))
 
 
