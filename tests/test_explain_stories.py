@@ -57,7 +57,9 @@ def test_a_loop_of_copies_is_part_of_a_step() -> None:
 def test_copies_that_go_win_their_own_time_too() -> None:
     (finding,) = (one for one in many_copies().report().findings if one.cause == "C05")
     assert finding.loss.lower == pytest.approx(STEPS * 49 * 20 * US, rel=0.1)
-    assert finding.max_gain_ns == pytest.approx(STEPS * 49 * 50 * US, rel=0.1)
+    # nothing of them is left if the tensors are made on the device; a bound allows for some more
+    won = STEPS * 50 * 50 * US
+    assert won <= finding.max_gain_ns <= 1.5 * won
 
 
 def starved(*, helps: bool) -> Program:

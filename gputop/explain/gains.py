@@ -119,31 +119,22 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         if "sends" in cause.calls_go
         else np.zeros(0, np.int64)
     )
-    inside = _inside(cause, claim)
-    rows = np.concatenate([reads, sends, inside])
-    freed = np.concatenate([sends, inside])
-    begin = calls["begin"][freed]
-    if cause is TINY_COPIES:  # what is made on the device is launched instead
-        begin = _launched(claim, freed)
+    rows = np.concatenate([reads, sends, _inside(cause, claim)])
+    copies = sends[scene.evidence.group_of(sends) == Group.COPY]
+    freed = np.concatenate([sends, _inside(cause, claim)])  # what is made on the device is launched instead
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
     short = _short(cause, claim)
     loop = _loop_of_reads(claim, reads)
     rows = np.concatenate([rows, loop[2]])
     return Removal(
-        np.concatenate([leaves.begin[pieces], begin, short[0], loop[0]]),
+        np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
         np.concatenate([leaves.end[pieces], calls["end"][freed], short[1], loop[1]]),
         rows,
+        # a copy is replaced by a launch; the wait behind it by nothing
+        calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
+        _launch_ns(claim) if cause is TINY_COPIES else 0,
     )
-
-
-def _launched(claim: Claim, sends: Ints) -> Ints:
-    """When the host's time for copies and their waits goes: each copy leaves that of a launch, in both."""
-    scene, calls = claim.scene, claim.scene.evidence.calls
-    copy = np.where(scene.evidence.group_of(sends) == Group.COPY, sends, sends - 1)
-    until = calls["begin"][copy] + _launch_ns(claim)
-    begin: Ints = np.minimum(np.maximum(calls["begin"][sends], until), calls["end"][sends])
-    return begin
 
 
 def _launch_ns(claim: Claim) -> int:

@@ -140,6 +140,22 @@ class GpuTime:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         return self._pending.of(device, without)
 
+    def waited_for(self, rows: Ints) -> Ints:
+        """Until when what had been given is what each of these calls waits for, ns.
+
+        That is its begin, but for a wait for an event: then it is when the event was recorded.
+        """
+        until: Ints = self.evidence.calls["begin"][rows].astype(np.int64)
+        events = np.flatnonzero(self.evidence.role_of(rows) == Role.PROVE_EVENT)
+        events = events[np.argsort(rows[events])]
+        latest = np.full(len(events), -1, np.int64)
+        for known in self._every if len(events) else ():
+            place = np.minimum(np.searchsorted(rows[events], known.row), len(events) - 1)
+            mine = rows[events][place] == known.row
+            np.maximum.at(latest, place[mine], known.cover[mine])
+        until[events] = np.where(latest >= 0, latest, until[events])
+        return until
+
     def _device(self, device: int) -> Gaps:
         mine = np.flatnonzero(self.streams.device == device)
         empty = [self._empty(stream, self._every[stream]) for stream in mine.tolist()]

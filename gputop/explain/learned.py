@@ -22,6 +22,7 @@ FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there 
 # a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it
 NEAR_NS, NEAR_SHARE = 60_000, 0.05
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
+SLOW = 12.0  # copies of pageable memory may take so many times as long as those of page-locked memory
 WORST = 0.5  # a fit that is usually further off than this has learned nothing
 _ROUNDS = 12
 _FIRST_NS = 10_000.0
@@ -135,8 +136,12 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     own = kernels[np.maximum(place, 0)] if len(kernels) else last
     exact &= (place >= 0) & (queue.group[own] == queue.group[last])
     exact &= end[worked] > queue.ready[own]
-    # work that was there before the copy was given: else the copy alone was waited for
-    exact &= (own == last) | (begin[worked] < queue.ready[last])
+    # work that was there before the copy was given, or a wait that no such copy takes: else the copy alone
+    # was waited for
+    moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
+    slow = SLOW * (moved[last + 1] - moved[own + 1])
+    longer = ~queue.staged[last] & (length > slow)
+    exact &= (own == last) | (begin[worked] < queue.ready[last]) | longer
     last = np.where(exact, own, last)
     return _Waits(last, at, exact)
 

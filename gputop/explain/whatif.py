@@ -20,14 +20,13 @@ from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import GpuTime
 from gputop.explain.ranges import Ints, Mask, union
 from gputop.explain.streams import D2H, H2D
-from gputop.explain.workqueue import BIG_COPY
+from gputop.explain.workqueue import BIG_COPY, START_NS
 
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
 MARGIN = 0.3  # what else may go with the work: caches, the CPU that it took from others
 LEAST_MARGIN = 0.01  # of the time, too
 
 _NEVER = -1
-_LONG_AGO = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,15 @@ class Removal:
     Attributes:
         begin, end: Pieces of the host's time; they may overlap.
         calls: Rows of calls that are no longer made: they give no work and wait for none.
+        instead: Moments at which the host does something else instead.
+        instead_ns: How long that takes each time.
     """
 
     begin: Ints
     end: Ints
     calls: Ints
+    instead: Ints
+    instead_ns: int = 0
 
 
 class Loop:
@@ -75,12 +78,11 @@ class Loop:
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC
         )
-        # a wait is for what was given before it, and a read for itself, too
+        # a wait is for what was given before it or its event, and a read for itself, too
         reads = calls["direction"][rows] == D2H
-        self._until = np.searchsorted(
-            self._ready, np.where(reads, self._end + 4_000, self._begin), side="right"
-        )
-        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 3), None)
+        given = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
+        self._until = np.searchsorted(self._ready, given, side="right")
+        self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 4), None)
 
     @property
     def worth(self) -> bool:
@@ -93,63 +95,122 @@ class Loop:
             np.concatenate([one.begin for one in removals]),
             np.concatenate([one.end for one in removals]),
             np.concatenate([one.calls for one in removals]),
+            np.zeros(0, np.int64),
         )
-        return min(self._run(removal, self._extra), self.whole_ns)
+        instead = [(one.instead, one.instead_ns) for one in removals if len(one.instead)]
+        return min(self._run(removal, self._extra, instead), self.whole_ns)
 
     def busy_without(self, removals: Sequence[Removal]) -> int:
         """What the GPU works without these, ns."""
         gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
         return int(self._duration[~gone].sum())
 
-    def _run(self, removal: Removal, extra: Ints | None) -> int:
-        """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work."""
-        cut_begin, cut_end = union(
-            np.clip(removal.begin, self.low, self.high), np.clip(removal.end, self.low, self.high)
-        )
-        ready = self._ready - _cut(cut_begin, cut_end, self._ready)
-        begin = self._begin - _cut(cut_begin, cut_end, self._begin)
-        end = self._end - _cut(cut_begin, cut_end, self._end)
-        high = self.high - int(_cut(cut_begin, cut_end, np.array([self.high]))[0])
+    def _run(self, removal: Removal, extra: Ints | None, instead: Sequence[tuple[Ints, int]] = ()) -> int:
+        """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work.
+
+        Args:
+            removal: What goes away.
+            extra: What each wait takes beside the GPU's work.
+            instead: (moments, ns): when the host does something else instead, and for how long.
+        """
+        cuts = union(np.clip(removal.begin, self.low, self.high), np.clip(removal.end, self.low, self.high))
+        more = [(np.sort(at[(at > self.low) & (at < self.high)]), ns) for at, ns in instead]
+
+        def moved(moments: Ints) -> Ints:
+            added = [np.searchsorted(at, moments, side="right") * ns for at, ns in more]
+            return moments - _cut(*cuts, moments) + sum(added)
+
+        ready, begin, end = moved(self._ready), moved(self._begin), moved(self._end)
+        high = int(moved(np.array([self.high]))[0])
         gone: Mask = np.isin(self.rows, removal.calls)
         duration = np.where(np.isin(self._row, removal.calls), 0, self._duration)
         found = np.zeros(len(begin), np.int64)
-        saved, done = 0, self.low
-        latest, work = self._parts(ready, duration)
+        queue = _Ends(self._pieces(ready, duration), self.low)
+        saved = 0
         for wait, (start, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
-            done = max(latest[wait] - saved, done) + work[wait]
+            done = queue.until(wait)
             arrived, returned = start - saved, stop - saved
             if extra is None:
                 if returned < done - EARLY_NS and not self._sure[wait]:
                     found[wait] = _NEVER
-                    continue
-                found[wait] = max(returned - max(arrived, done), 0)
-                done = min(done, returned)
-                continue
-            if extra[wait] == _NEVER:
-                continue
-            own = min(int(extra[wait]), returned - arrived)
-            now = arrived if gone[wait] else max(arrived, done) + own
-            saved += returned - now
-        done = max(latest[-1] - saved, done) + work[-1]
+                else:
+                    found[wait] = max(returned - max(arrived, done), 0)
+                    queue.ended(wait, returned)
+            elif extra[wait] != _NEVER:
+                own = min(int(extra[wait]), returned - arrived)
+                saved += returned - (arrived if gone[wait] else max(arrived, done) + own)
+            queue.saved.append(saved)
+        done = queue.whole()
         if extra is None:
             self._extra = found
-            return max(high, done) - self.low
         return max(high - saved, done) - self.low
 
-    def _parts(self, ready: Ints, duration: Ints) -> tuple[list[int], list[int]]:
-        """(latest begin, work) of what was given before each wait and after the one before; then of the rest.
-
-        With these the last of a part ends at ``max(latest begin, end of what came before) + work``.
-        """
-        bounds = np.concatenate([[0], np.maximum.accumulate(self._until), [len(ready)]]).astype(np.int64)
+    def _pieces(self, ready: Ints, duration: Ints) -> _Pieces:
+        """The queue in pieces: cut where a wait's part of it ends, and where a wait lies among the launches."""
+        given = np.searchsorted(self._ready, self._end + START_NS, side="right")
+        bounds = np.unique(np.concatenate([[0], self._until, given, [len(ready)]])).astype(np.int64)
         total = np.append(0, np.cumsum(duration))
-        work = np.diff(total[bounds])
-        latest = np.full(len(work), _LONG_AGO, np.int64)
-        some = np.flatnonzero(np.diff(bounds))
-        if len(some):
-            head = bounds[some]
-            latest[some] = np.maximum.reduceat(ready - total[:-1], head) + total[head]
-        return latest.tolist(), work.tolist()
+        head = bounds[:-1]
+        latest = head
+        if len(head):
+            latest = np.maximum.reduceat(ready - total[:-1], head) + total[head]
+        return _Pieces(
+            latest.tolist(),
+            np.diff(total[bounds]).tolist(),
+            np.searchsorted(given, head, side="right").tolist(),
+            np.searchsorted(bounds, self._until).tolist(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """A queue in pieces: the last of one ends at ``max(latest, end of what came before) + work``.
+
+    Attributes:
+        latest: Of each piece the latest begin that what it was given when allows, if nothing is saved.
+        work: What it takes.
+        after: After how many waits it was given.
+        wanted: For each wait how many pieces it waits for.
+    """
+
+    latest: list[int]
+    work: list[int]
+    after: list[int]
+    wanted: list[int]
+
+
+class _Ends:
+    """The ends of a queue's pieces, found as far as they are asked for.
+
+    Attributes:
+        saved: The time that the host had saved before the first wait, after it, after the second, …
+    """
+
+    def __init__(self, pieces: _Pieces, low: int) -> None:
+        """Nothing ends before ``low``."""
+        self._pieces, self._ends = pieces, [low]
+        self.saved = [0]
+
+    def until(self, wait: int) -> int:
+        """When everything that a wait waits for has ended; the waits before it are through."""
+        return self._end(self._pieces.wanted[wait])
+
+    def whole(self) -> int:
+        """When everything has ended."""
+        return self._end(len(self._pieces.work))
+
+    def ended(self, wait: int, at: int) -> None:
+        """What a wait waited for had ended by then, if nothing after it was looked at."""
+        if self._pieces.wanted[wait] == len(self._ends) - 1:
+            self._ends[-1] = min(self._ends[-1], at)
+
+    def _end(self, count: int) -> int:
+        pieces, ends = self._pieces, self._ends
+        for piece in range(len(ends) - 1, count):
+            # a call counts as given where it returned: a copy may have been given before its own wait ended
+            saved = self.saved[min(pieces.after[piece], len(self.saved) - 1)]
+            ends.append(max(pieces.latest[piece] - saved, ends[-1]) + pieces.work[piece])
+        return ends[count]
 
 
 def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int]) -> Ints:

@@ -118,9 +118,12 @@ class Queue:
 
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
         """Disjoint intervals, in order, in which no stream has an operation under way."""
-        end = np.minimum(self.ends(duration), self.limit)
+        whole = self.ends(duration)
+        end = np.minimum(whole, self.limit)
         if self.streams > 1:
-            begin, end = union(np.minimum(end - np.rint(duration).astype(np.int64), end), end)
+            # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
+            took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
+            begin, end = union(np.minimum(whole - took, end), end)
             return end[:-1], begin[1:]
         reach = np.maximum.accumulate(end) if len(end) else end
         late = np.flatnonzero(self.ready[1:] > reach[:-1])  # of a busy GPU few
