@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.format import brief, escape_text, fit, format_ns, format_percent
+from gputop.explain.output import range_json
+from gputop.explain.sentence import idle_words
+from gputop.format import brief, escape_text, fit, format_ns
 from gputop.lines import line_json
 
 SCHEMA = "gputop.diff/1"
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
 _WORDS = {
     "duration_ns": "duration",
-    "idle_ns": "GPU provably idle",
+    "idle_ns": "GPU idle",
     "calls": "CUDA calls",
     "launches": "kernel launches",
     "voluntary_switches": "switches, blocked",
@@ -65,7 +67,7 @@ def _side_json(side: Side) -> dict[str, Any]:
     return {
         "duration_ns": report.duration_ns,
         "span_ns": report.span_ns,
-        "idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper},
+        "idle_ns": range_json(report.idle),
         "steps": report.steps.count if report.steps is not None else None,
         "left_out": side.measures.left_out,
         "between": side.measures.between,
@@ -113,9 +115,8 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
 
 def _side_text(side: Side) -> str:
     report = side.report
-    share = format_percent(100 * report.idle.lower / report.span_ns) if report.span_ns else "-"
-    steps = f"{report.steps.count} steps in " if report.steps is not None else ""
-    return f"{steps}{format_ns(report.span_ns)}, GPU provably idle for {share} % of it"
+    steps = f"{report.steps.count} steps, " if report.steps is not None else ""
+    return f"{steps}{idle_words('the GPU', report.idle, report.span_ns)}"
 
 
 def _measure_text(one: MeasureChange) -> tuple[str, ...]:

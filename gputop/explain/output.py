@@ -22,13 +22,13 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "verdict": report.verdict,
         "class": report.diagnosis.kind if report.diagnosis else None,
         "diagnosis": _diagnosis_json(report.diagnosis),
-        "gpu_idle_ns": {**_range_json(report.idle), "source": _source(report)},
+        "gpu_idle_ns": {**range_json(report.idle), "source": _source(report)},
         "span_ns": report.span_ns,
         "gpus": [
             {
                 "label": gpu.label,
                 "span_ns": gpu.span_ns,
-                "idle_ns": {**_range_json(gpu.idle), "source": gpu.account.source},
+                "idle_ns": {**range_json(gpu.idle), "source": gpu.account.source},
                 "account_ns": {
                     "proved_idle": gpu.account.proved_ns,
                     "estimated_idle": gpu.account.estimated_ns,
@@ -76,7 +76,8 @@ def report_to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _range_json(one: Range) -> dict[str, Any]:
+def range_json(one: Range) -> dict[str, Any]:
+    """A duration between bounds."""
     return {"lower": one.lower, "upper": one.upper, "estimate": one.estimate}
 
 
@@ -116,7 +117,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "kind": finding.kind,
         "title": finding.title,
         "level": str(finding.level),
-        "loss_ns": _range_json(finding.loss),
+        "loss_ns": range_json(finding.loss),
         "pid": finding.pid,
         "tid": finding.tid,
         "api": finding.api,

@@ -64,7 +64,7 @@ class Measures:
 
     Attributes:
         duration: From the begin of one step to that of the next, ns.
-        idle: Proved idle time of the GPUs in it, ns.
+        idle: Idle time of the GPUs in it, ns: all gaps that are followed, proved and estimated.
         calls: Outermost CUDA calls of the process that makes the steps.
         launches: Those of them that launch kernels.
         voluntary, involuntary: Context switches of the thread that makes the steps.

@@ -83,6 +83,11 @@ def _size(claim: Claim) -> int:
     return int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
 
 
+def _count(claim: Claim) -> int:
+    """How many copies: between two of them there may be a proved gap and an estimated one."""
+    return len(distinct(claim.scene.gaps.closer[claim.gaps]))
+
+
 def _form(claim: Claim) -> Form:
     """Small ones are many whoever makes them; large ones, and indices, are told by what makes them."""
     closer = claim.scene.gaps.closer[claim.gaps]
@@ -93,7 +98,7 @@ def _form(claim: Claim) -> Form:
 
 
 def _advise_tiny(claim: Claim) -> tuple[str, ...]:
-    return advice_of(_form(claim), size=format_bytes(_size(claim)), times=claim.per_step())
+    return advice_of(_form(claim), size=format_bytes(_size(claim)), times=claim.per_step(_count(claim)))
 
 
 def _advise_prepared(claim: Claim) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ TINY_COPIES = Cause(
     more=_copies,
     culprit="closer",
     calls_go=frozenset({"sends"}),
-    titled=lambda claim: title_of(_form(claim), claim.times),
+    titled=lambda claim: title_of(_form(claim), claim.times_of(_count(claim))),
 )
 PREPARED = Cause(
     "C12",
