@@ -110,15 +110,20 @@ def host_is_faster(scene: Scene, pid: int) -> bool:
     inside = (calls["pid"] == pid) & (calls["begin"] < high) & (calls["end"] > low)
     rows = np.flatnonzero(inside & np.isin(evidence.group(calls), [int(group) for group in _WAITING]))
     waits = union(np.maximum(calls["begin"][rows], low), np.minimum(calls["end"][rows], high))
-    works = 0
-    for estimate in scene.analysis.estimates:
-        queue = estimate.queue
-        own = queue.kernel & (evidence.threads.pid[queue.thread] == pid)
-        own &= (queue.ready > low) & (queue.ready < high)
-        works += int(estimate.duration_ns[own].sum())
-    # a wait for what it then copies is no wait for the GPU: only the part in which the GPU had work
-    waited = sum(
-        int(covered(scene.analysis.gpu.pending(span.device), *waits).sum())
-        for span in scene.analysis.gpu.spans
-    )
+    works = waited = 0
+    for span in scene.analysis.gpu.spans:
+        begin, end = scene.analysis.gpu.pending(span.device)
+        for estimate in scene.analysis.estimates:
+            if estimate.device != span.device:
+                continue
+            queue = estimate.queue
+            own = queue.kernel & (evidence.threads.pid[queue.thread] == pid)
+            own &= (queue.ready > low) & (queue.ready < high)
+            works += int(estimate.duration_ns[own].sum())
+            # nothing proves that a blocking copy to the device waits for the work before it
+            ended = np.minimum(queue.ends(estimate.duration_ns), queue.limit)
+            begun = ended - queue.real(estimate.duration_ns).astype(np.int64)
+            begin, end = np.append(begin, begun[own]), np.append(end, ended[own])
+        # a wait for what it then copies is no wait for the GPU: only the part in which the GPU had work
+        waited += int(covered(union(begin, end), *waits).sum())
     return works > high - low - waited
