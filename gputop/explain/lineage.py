@@ -18,6 +18,8 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
         chosen: Of ``evidence.slices``.
     """
     leaves, links = scene.leaves, scene.links
+    if not len(chosen):
+        return scene.mask()
     own = leaves.slice >= 0
     found: Mask = own & chosen[np.maximum(leaves.slice, 0)]
     if not len(links.slice):

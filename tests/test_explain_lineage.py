@@ -1,0 +1,137 @@
+"""What led to a wait: PyTorch's loader, a server's wait for requests; what comes between two launches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gputop.explain.chain import State
+from gputop.explain.lineage import any_on_the_way, in_loader
+from gputop.explain.report import Finding
+from gputop.explain.scene import Scene
+from probes.source import FRAMES, Sample
+from tests.items import START
+from tests.programs import FUTEX, LAUNCH, MAIN, POLL, PREAD, RECVFROM, SYNC, US, Program, started
+from tests.simulated import SECOND, Deed, Machine, launches
+
+WORKER, CLIENT = 20, 77
+STEP_US, STEPS = 12_000, 40
+LOADER, SERVER, PLAIN = (1 << 62 | number for number in (1, 2, 3))
+FILES = {
+    LOADER: "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+    SERVER: "/usr/lib/python3.11/socketserver.py",
+    PLAIN: "/app/train.py",
+}
+
+
+def waiting(stack: int, *, syscall: int = FUTEX, waker: int = WORKER) -> Program:
+    """The main thread waits for 8 ms of a step, woken by another process that reads from a file meanwhile."""
+    program = started()
+    program.starts(WORKER, maker=MAIN)
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 4_000)
+        woken = {"waker_pid": waker, "waker_tid": waker}
+        program.off(begin + 4_010, begin + 11_990, op=syscall, stack=stack, **woken)
+        program.off(begin + 4_500, begin + 11_900, op=PREAD, pid=WORKER)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    rows = [[[FILES[one], 9, "f"], ["/app/train.py", 12, "main"]] for one in FILES]
+    data = {"pid": [MAIN] * len(FILES), "stack": list(FILES), "frames": rows}
+    program.samples.append(Sample(FRAMES, START, data))
+    return program
+
+
+def test_what_a_wait_led_to_is_found_however_far_down() -> None:
+    scene = Scene(waiting(LOADER).analysis())
+    slices = scene.evidence.slices
+    mine = any_on_the_way(scene, slices["pid"] == MAIN)
+    workers = any_on_the_way(scene, slices["pid"] == WORKER)
+    below = scene.pid == WORKER
+    assert below.any()
+    assert mine[below].all(), "the main thread's wait led to the worker"
+    assert not workers[scene.own].any(), "nobody came to the main thread through the worker"
+    assert not any_on_the_way(scene, np.zeros(len(slices), np.bool_)).any()
+
+
+@pytest.mark.parametrize(("stack", "found"), [(LOADER, True), (SERVER, False), (PLAIN, False), (0, False)])
+def test_a_wait_within_the_loader_is_known_by_its_python_code(stack: int, found: bool) -> None:
+    scene = Scene(waiting(stack).analysis())
+    assert bool(in_loader(scene)[scene.pid == WORKER].any()) == found
+
+
+def test_a_scene_without_waits_has_no_lineage() -> None:
+    program = started()
+    for begin in range(0, 100_000, 1_000):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 500)
+    scene = Scene(program.analysis())
+    assert not in_loader(scene).any()
+    assert not any_on_the_way(scene, np.zeros(0, np.bool_)).any()
+    assert (scene.leaves.state == State.RUN).all()
+
+
+@pytest.mark.parametrize("syscall", [FUTEX, POLL, RECVFROM])
+def test_a_servers_wait_is_no_fault_whatever_it_waits_in(syscall: int) -> None:
+    report = waiting(SERVER, syscall=syscall, waker=CLIENT).report()
+    assert report.findings == ()
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "unasked"
+
+
+@pytest.mark.parametrize("stack", [LOADER, PLAIN])
+def test_the_same_wait_of_another_program_is_one(stack: int) -> None:
+    report = waiting(stack).report()
+    assert report.findings
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "input"
+
+
+# -- what comes between launches, and copies that are staged ----------------------------------------
+
+
+def told(step: list[Deed]) -> dict[str, Finding]:
+    """The findings of a loop with NVML beside it, by cause."""
+    machine = Machine()
+    while machine.length < 3 * SECOND:
+        machine.run(step)
+    machine.utilization(SECOND // 6)
+    return {one.cause: one for one in machine.finished().report().findings}
+
+
+def share(finding: Finding) -> float:
+    """Of three seconds."""
+    return finding.loss.middle / (3 * SECOND * US)
+
+
+def test_python_between_launches_is_overhead_and_the_advice_is_to_launch_less() -> None:
+    step = [one for number in range(30) for one in (Deed("launch", 10, number), Deed("host", 80))]
+    finding = told(step)["C06"]
+    assert str(finding.level) == "strong"
+    assert share(finding) == pytest.approx(0.88, abs=0.05)
+    assert "CUDA graphs" in finding.advice[0]
+
+
+def test_long_work_between_launches_is_no_matter_of_launches() -> None:
+    finding = told([*launches([100] * 4), Deed("host", 7_000)])["C06"]
+    assert "graphs" not in finding.advice[0]
+    assert "7." in finding.advice[0] or "6." in finding.advice[0]
+
+
+def test_large_copies_from_pageable_memory_cost_what_the_cpu_stages() -> None:
+    finding = told([Deed("send", size=32 << 20), *launches([1_000] * 4)])["C04"]
+    # 4.2 ms of a step of 8.2; of the last kernel's end nothing is seen
+    assert share(finding) == pytest.approx(0.5, abs=0.05)
+    assert "33.6MB" in finding.advice[0] or "32" in finding.advice[0]
+    assert "pin_memory" in finding.advice[0]
+    assert finding.api == "cudaMemcpyAsync"
+
+
+def test_small_copies_are_not_staged_ones() -> None:
+    found = told([*[Deed("send", size=2_048), Deed("host", 60)] * 30, *launches([300] * 4)])
+    assert "C04" not in found
+    assert "C05" in found
+
+
+def test_a_busy_gpu_has_no_overhead_between_launches() -> None:
+    step = [one for number in range(10) for one in (Deed("launch", 900, number), Deed("host", 80))]
+    assert told([*step, Deed("read")] * 10).keys() <= {"C01"}
