@@ -33,8 +33,9 @@ class Deed:
     """What the host does once.
 
     Attributes:
-        kind: ``host`` (Python), ``launch``, ``sync``, ``read`` (a few bytes to the host, and the wait for
-            them), ``send`` (from pageable memory, and the wait), ``malloc``.
+        kind: ``host`` (Python), ``launch``, ``beside`` (a launch in another stream, for which nobody waits),
+            ``sync``, ``read`` (a few bytes to the host, and the wait for them), ``send`` (from pageable
+            memory, and the wait), ``malloc``.
         us: Of the host; of a launch the kernel's duration.
         number: Which kernel it is.
         size: Bytes of a copy.
@@ -55,21 +56,25 @@ class Machine:
     program: Program = field(default_factory=started)
     now: int = 0
     done: int = 0
+    beside: int = 0  # when the other stream is done
     kernels: list[tuple[int, int]] = field(default_factory=list)
     moved: list[tuple[int, int]] = field(default_factory=list)
     lead: int = 5  # what each call takes the host
     first: int = 0  # when the host came to give the GPU something for the first time
-    calls: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    calls: list[tuple[int, int, int, int, int, int, int]] = field(default_factory=list)
 
     def run(self, deeds: Iterable[Deed], without: str = "-") -> int:
         """Does everything but what is there for that cause; returns when host and GPU are done."""
         for deed in deeds:
             if deed.cause != without:
                 getattr(self, f"_{deed.kind}")(deed)
-        return max(self.now, self.done)
+        return self.length
 
-    def _call(self, op: str, until: int, aux: int = 0, size: int = 0, copies: int = 0) -> None:
-        self.calls.append((self.now, until, api.OP_OF[op], aux, size, copies << COPY_SHIFT))
+    def _call(
+        self, op: str, until: int, aux: int = 0, size: int = 0, copies: int = 0, stream: int = 0
+    ) -> None:
+        row = (self.now, until, api.OP_OF[op], aux, size, copies << COPY_SHIFT, stream)
+        self.calls.append(row)
         self.now = until + 1
 
     def _give(self, us: int, into: list[tuple[int, int]], at: int) -> None:
@@ -84,6 +89,15 @@ class Machine:
         end = self.now + self.lead
         self._call(p.LAUNCH, end, aux=p.KERNEL + deed.number)
         self._give(deed.us, self.kernels, end)
+
+    def _beside(self, deed: Deed) -> None:
+        if not self.beside:
+            self._call("cudaStreamCreateWithFlags", self.now + 2, 1, stream=p.FREE)
+        end = self.now + self.lead
+        self._call(p.LAUNCH, end, p.KERNEL + deed.number, stream=p.FREE)
+        begin = max(end + START_US, self.beside)
+        self.beside = begin + deed.us
+        self.kernels.append((begin, self.beside))
 
     def _sync(self, _deed: Deed) -> None:
         self._call(p.SYNC, max(self.now + 2, self.done + 5))
@@ -108,14 +122,20 @@ class Machine:
     @property
     def length(self) -> int:
         """When host and GPU are done."""
-        return max(self.now, self.done)
+        return max(self.now, self.done, self.beside)
 
     def finished(self) -> Program:
         """The program, as long as it ran, with all its calls."""
-        begin, end, op, aux, size, flags = np.array(self.calls, np.int64).reshape(-1, 6).T
+        begin, end, op, aux, size, flags, stream = np.array(self.calls, np.int64).reshape(-1, 7).T
         records = empty(len(begin))
         records["t_end"], records["duration"] = START + end * US, (end - begin) * US
-        for name, value in {"op": op, "aux": aux, "bytes": size, "flags": flags}.items():
+        for name, value in {
+            "op": op,
+            "aux": aux,
+            "bytes": size,
+            "flags": flags,
+            "stream": stream,
+        }.items():
             records[name] = value
         gives = np.isin(op, [api.OP_OF[one] for one in (p.LAUNCH, p.COPY_ASYNC)])
         self.first = int(begin[gives][0])
@@ -131,7 +151,7 @@ class Machine:
 
     def idle(self, begin: int, end: int) -> int:
         """For how long neither a kernel nor a copy was under way between two times."""
-        busy = sorted(self.kernels + self.moved)
+        busy = self.kernels + self.moved
         return end - begin - int(_inside(busy, np.array([begin]), np.array([end]))[0])
 
     def utilization(self, window: int, lag: int = 0, every: int = SECOND // 4) -> None:
@@ -149,8 +169,11 @@ class Machine:
 
 
 def _inside(busy: list[tuple[int, int]], begin: Ints, end: Ints) -> Ints:
-    """How much of work, one after the other, lies in each [begin, end)."""
-    low, high = np.array(busy, np.int64).reshape(-1, 2).T
+    """How much of work, in one stream or in several, lies in each [begin, end)."""
+    low, high = np.array(sorted(busy), np.int64).reshape(-1, 2).T
+    # what runs at the same time counts once
+    reach = np.append(0, np.maximum.accumulate(high)[:-1]) if len(high) else high
+    low, high = np.maximum(low, reach), np.maximum(high, reach)
     total = np.append(0, np.cumsum(high - low))
 
     def before(moments: Ints) -> Ints:

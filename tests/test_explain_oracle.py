@@ -33,6 +33,8 @@ class Author:
         usual = float(self.random.choice([8, 60, 400]))
         self.kernels = np.maximum(self.random.lognormal(np.log(usual), 0.8, kernels), 2).astype(int)
 
+        # another stream may be at work, too: a prefetcher, a model of its own
+        self.beside = int(self.random.choice([0, 0, 0, 200, 2_000]))
         # a part of the time everything else is the same and Python is slower: an evaluation, a busy machine
         self.slow = (
             sorted(self.random.uniform(0, LENGTH, 2).tolist()) if self.random.random() < 0.5 else [0, 0]
@@ -47,6 +49,8 @@ class Author:
         took = self.kernels * self.random.uniform(0.95, 1.05, len(self.kernels))
         for deed in launches(np.maximum(took, 1).astype(int).tolist()):
             deeds += [deed, Deed("host", int(self.random.integers(2, 15)))]
+        if self.beside:
+            deeds.insert(int(self.random.integers(0, len(deeds))), Deed("beside", self.beside, 99))
         if self.reads and number % self.reads == 0:
             deeds.append(Deed("read"))
         if not self.sends and not self.reads and number % 50 == 0:
@@ -59,8 +63,9 @@ class Author:
         while machine.length < LENGTH:
             machine.run(self.step(number, machine.now))
             number += 1
-            if machine.done - machine.now > SECOND // 5:  # the queue of a real stream is full some time
+            if machine.length - machine.now > SECOND // 5:  # the queue of a real stream is full some time
                 machine.run([Deed("sync")])
+            machine.now = max(machine.now, machine.beside)
         machine.utilization(self.window, self.lag)
         return machine
 
