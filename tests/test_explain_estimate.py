@@ -111,6 +111,15 @@ def test_both_agree_or_it_is_said_that_they_do_not() -> None:
     assert all(finding.level == "hint" for finding in report.findings if not finding.loss.lower)
 
 
+def test_where_they_disagree_the_idle_time_is_what_nvml_saw() -> None:
+    """The kernels that are waited for are short; a long one beside them is never waited for."""
+    program = fed(waits_every=5, kernel_us=100)
+    seen_by_nvml(program, 0.6)
+    analysis = program.analysis()
+    assert not only(analysis).agrees
+    assert share(analysis) == pytest.approx(0.4, abs=0.03)
+
+
 def test_waits_that_did_not_wait_teach_nothing() -> None:
     program = fed()
     for step in range(20):

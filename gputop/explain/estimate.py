@@ -94,7 +94,9 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     if told is None:
         return None
     idle_ns, error_ns, source, agrees = told
-    duration = model.known() if source == "learned" else model.fitted(idle_ns, error_ns)
+    # what NVML contradicts is not near enough, however far the two are apart
+    near = error_ns if agrees or by_nvml is None else int(by_nvml[1])
+    duration = model.known() if source == "learned" else model.fitted(idle_ns, near)
     begin, end = model.pieces(duration)
     small, gaps = _gaps(queue, device, begin, end, effort.gaps)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
