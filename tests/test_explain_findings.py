@@ -40,7 +40,8 @@ def test_a_loop_that_waits_and_computes() -> None:
     assert (finding.pid, finding.tid, finding.api, finding.gaps) == (MAIN, MAIN, SYNC, 20)
     assert finding.per_step_ns == pytest.approx(5000 * US, rel=0.06)
     assert [link.layer for link in finding.chain] == ["gpu", "cuda", "host"]
-    assert finding.max_gain_ns == 20 * 5000 * US  # min(H, K): the host's work is the shorter
+    # min(H, K): the host's work is the shorter; for a moment after each launch the GPU may have been idle
+    assert 20 * 5000 * US <= finding.max_gain_ns <= 1.01 * 20 * 5000 * US
 
 
 def test_removing_a_wait_wins_no_more_than_the_wait() -> None:

@@ -210,10 +210,10 @@ class Author:
     def _malloc(self) -> list[Deed]:
         return [Deed("malloc", self.about(300), cause="malloc") for _ in range(5)]
 
-    def program(self, cause: str) -> list[Deed]:
+    def program(self, cause: str, length: int) -> list[Deed]:
         """Some seconds of it."""
         machine, deeds, number = Machine(), list[Deed](), 0
-        while machine.length < 5 * SECOND // 2:  # NVML says nothing of shorter ones
+        while machine.length < length:
             step = self.step(cause, number)
             machine.run(step)
             deeds += step
@@ -231,24 +231,29 @@ _CAUSES = {
 }
 
 
+SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the shorter one
+
+
+@pytest.mark.parametrize("length", [SHORT, LONG])
 @pytest.mark.parametrize("cause", _CAUSES)
-def test_the_bound_holds_in_random_loops(cause: str) -> None:
+def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
     """What is won when the program is really run without the cause is at most what was told."""
     found = 0
-    for seed in range(8):
+    for seed in range(8 if length == LONG else 6):
         author = Author(1_000 * sorted(_CAUSES).index(cause) + seed)
-        deeds = author.program(cause)
+        deeds = author.program(cause, length)
         machine, report = told(deeds)
         won = machine.length - run([*deeds, Deed("sync")], cause).length
         mine = [one for one in report.findings if one.cause in _CAUSES[cause] and one.kind == "idle"]
         if not mine:
             # nobody is told to change what wins nothing
-            assert won < 0.1 * machine.length or report.findings, f"seed {seed}: {won / machine.length:.2f}"
+            told_so = won < 0.1 * machine.length or report.findings or length == SHORT
+            assert told_so, f"seed {seed}: {won / machine.length:.2f}"
             continue
         found += 1
         gain = sum(one.max_gain_ns for one in mine) / 1e3
         assert won <= gain + 0.002 * machine.length, f"seed {seed}: {won} us won, {gain} told"
-    assert found >= 3
+    assert found >= (3 if length == LONG else 1)
 
 
 def _always(_deed: Deed) -> bool:

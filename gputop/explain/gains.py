@@ -13,11 +13,11 @@ from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.overhead import LAUNCHES
 from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints, distinct, union
+from gputop.explain.ranges import Ints, distinct, length, union
 from gputop.explain.report import Finding, WhatIf
 from gputop.explain.scene import BIG_COPY, H2D, Scene
 from gputop.explain.shortgaps import ends_with_copy
-from gputop.explain.whatif import Loop, Removal, bound
+from gputop.explain.whatif import MARGIN, Loop, Removal, bound
 
 MOST_FIXES = 3  # that are tried one after the other
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
@@ -64,8 +64,25 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
             gone = [replays.removal(place)]
             gain = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone)) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
+        else:
+            finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
         told.append(finding)
     return told
+
+
+def _at_most(scene: Scene, finding: Finding, claim: Claim, gone: Removal) -> int:
+    """The bound of a gain where the program cannot be run again, because nobody says when the GPU worked.
+
+    What goes away with a cause wins hardly more than the time that it takes; where the state of the GPU was
+    not known it may win as much.
+    """
+    calls = scene.evidence.calls
+    rows = distinct(gone.calls)
+    takes = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
+    device = int(scene.gaps.device[claim.gaps[0]])
+    open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
+    more = max(int(takes * (1 + MARGIN)) - finding.max_gain_ns, 0)
+    return finding.max_gain_ns + min(more, open_ns)
 
 
 def what_if(
