@@ -137,9 +137,9 @@ class Change:
 
     @property
     def gain_ns(self) -> float:
-        """What the change won, over the units of the run before it."""
+        """What the change won, over the units of the run before it; ranks win the same time side by side."""
         run = self.before.run
-        units = sum(clock["units"] + clock["warm_up"] for clock in run.clocks)
+        units = max(clock["units"] + clock["warm_up"] for clock in run.clocks)
         return (run.unit_ns - self.after.run.unit_ns) * units
 
     @property
