@@ -148,9 +148,9 @@ def test_a_costly_explanation_comes_less_often(monkeypatch: pytest.MonkeyPatch) 
     pace = Pace()
     assert pace.due
     pace.explain(Costly())  # type: ignore[arg-type]
-    clock["wall"] = 104.9
-    assert not pace.due, "50 ms are 1 % of 5 s"
-    clock["wall"] = 105.1
+    clock["wall"] = 102.4
+    assert not pace.due, "50 ms are 2 % of 2.5 s"
+    clock["wall"] = 102.6
     assert pace.due
 
 

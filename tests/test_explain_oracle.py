@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class Told:
     upper: float
 
 
+@cache
 def told(seed: int) -> Told:
     """What is told of a random program, and the truth."""
     machine = Author(seed).program()

@@ -29,7 +29,8 @@ def read_then_send(read_bytes: int) -> Program:
 def test_a_batch_is_not_made_of_a_scalar_that_was_read(size: int, cause: str) -> None:
     report = read_then_send(size).report()
     assert report.findings[0].cause == cause
-    assert report.findings[0].max_gain_ns == (STEPS - 1) * 6000 * US
+    won = (STEPS - 1) * 6000 * US
+    assert won <= report.findings[0].max_gain_ns <= 1.5 * won, "a bound, with its margin"
 
 
 def many_copies(copies: int = 50) -> Program:

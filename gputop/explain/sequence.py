@@ -83,9 +83,13 @@ class Sequence:
         )
 
 
-def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False) -> Sequence:
-    """What these threads of one process ask for; with ``waits`` also where they wait."""
+def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns: int = 0) -> Sequence:
+    """What these threads of one process ask for; with ``waits`` also where they wait.
+
+    Of a window only what it holds whole counts, from ``since_ns`` on: what is kept of older times is not all.
+    """
     rows = rows_of(evidence, threads)
+    rows = rows[evidence.calls["begin"][rows] >= since_ns]
     work = _work(evidence, rows)
     chosen = np.flatnonzero(work <= Work.WAIT)
     rows, work = rows[chosen], work[chosen]

@@ -112,20 +112,21 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
 
     Of one process, if it is named. None when it repeats nothing.
     """
-    for givers in islice(givers_of(evidence, pid), _PROCESSES):
-        steps = _of_process(evidence, givers)
+    for givers in islice(givers_of(evidence, pid, stretch[0]), _PROCESSES):
+        steps = _of_process(evidence, givers, stretch[0])
         if steps is not None:
             inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
             return steps.take(inside) if inside.any() else None
     return None
 
 
-def givers_of(evidence: Evidence, pid: int | None = None) -> Iterator[Ints]:
-    """Of each process, or of one: the threads that give a GPU work. Who gives most comes first."""
+def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> Iterator[Ints]:
+    """Of each process, or of one: the threads that give a GPU work from a time on, the busiest first."""
     calls, threads = evidence.calls, evidence.threads
     rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
     roles = evidence.role(calls)[rows]
     gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    gives &= calls["begin"][rows] >= since_ns
     per_thread = np.bincount(calls["row"][rows][gives], minlength=len(threads.tid))
     active = np.flatnonzero(per_thread)
     processes, number = np.unique(threads.pid[active], return_inverse=True)
@@ -135,21 +136,21 @@ def givers_of(evidence: Evidence, pid: int | None = None) -> Iterator[Ints]:
         yield mine[np.argsort(-per_thread[mine], kind="stable")]
 
 
-def _of_process(evidence: Evidence, givers: Ints) -> Steps | None:
+def _of_process(evidence: Evidence, givers: Ints, since_ns: int) -> Steps | None:
     """``givers``: the threads that give work, the one that gives most first."""
     ways = [givers] if len(givers) <= _THREADS else []
     if len(givers) > 1:
         ways.append(givers[:1])
     for threads in ways:
         for waits in (False, True):
-            known = sequence(evidence, threads, waits=waits)
+            known = sequence(evidence, threads, waits=waits, since_ns=since_ns)
             single = len(known.work) == 1 and known.work[0] != Work.GRAPH
             if single and not waits:
                 continue  # one kernel again and again: its waits tell more
             steps = _steps_of(evidence, known, givers)
             if steps is not None:
                 return steps
-    return _steps_of(evidence, sequence(evidence, givers[:1]), givers)
+    return _steps_of(evidence, sequence(evidence, givers[:1], since_ns=since_ns), givers)
 
 
 def _steps_of(evidence: Evidence, known: Sequence, givers: Ints) -> Steps | None:

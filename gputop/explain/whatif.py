@@ -146,7 +146,7 @@ class Loop:
         return max(high - saved, done) - self.low
 
     def _pieces(self, ready: Ints, duration: Ints) -> _Pieces:
-        """The queue in pieces: cut where a wait's part of it ends, and where a wait is among the launches."""
+        """The queue in pieces: cut where a wait's part of it ends, and where a wait lies among launches."""
         given = np.searchsorted(self._ready, self._end + START_NS, side="right")
         bounds = np.unique(np.concatenate([[0], self._until, given, [len(ready)]])).astype(np.int64)
         total = np.append(0, np.cumsum(duration))

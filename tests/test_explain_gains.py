@@ -1,0 +1,264 @@
+"""What a change can win: loops with known arithmetic, and random ones that are run again without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gputop.explain.build import explain
+from gputop.explain.report import Finding, Report
+from gputop.explain.whatif import LEAST_MARGIN, MARGIN, bound
+from tests.simulated import SECOND, Deed, Machine, launches
+
+STEPS = 200
+
+
+def run(deeds: list[Deed], without: str = "-") -> Machine:
+    """A program of its own."""
+    machine = Machine()
+    machine.run(deeds, without)
+    return machine
+
+
+def told(deeds: list[Deed]) -> tuple[Machine, Report]:
+    """The program with NVML beside it, and what is said of it."""
+    machine = run([*deeds, Deed("sync")])
+    machine.utilization(SECOND // 6)
+    return machine, explain(machine.finished().evidence())
+
+
+def first(report: Report, cause: str) -> Finding:
+    """The first finding, which is of that cause."""
+    finding = report.findings[0]
+    assert finding.cause == cause
+    return finding
+
+
+def after(report: Report, place: int = 0) -> float:
+    """The share of a step that is left without the first causes."""
+    return report.what_if[place].after_ns / report.what_if[0].before_ns
+
+
+@pytest.mark.parametrize(
+    ("host", "work"), [(6_000, 4_000), (4_000, 6_000), (9_000, 1_000), (1_000, 9_000), (5_000, 5_000)]
+)
+def test_without_its_wait_a_loop_takes_what_the_longer_of_host_and_gpu_takes(host: int, work: int) -> None:
+    step = [Deed("host", host), *launches([work // 4] * 4), Deed("read", cause="read")]
+    machine, report = told(step * STEPS)
+    finding = first(report, "C01")
+    whole = machine.length
+    won = whole - run(step * STEPS, "read").length
+    assert won == pytest.approx(STEPS * min(host, work), rel=0.05)
+    assert won <= finding.max_gain_ns / 1e3 <= (1 + MARGIN) * won + 2 * LEAST_MARGIN * whole
+    assert after(report) == pytest.approx(max(host, work) / (host + work), abs=0.02)
+
+
+def test_a_wait_now_and_then_wins_less_than_one_in_each_step() -> None:
+    def gain(every: int) -> float:
+        step = [Deed("host", 5_000), *launches([1_000] * 5)]
+        deeds = [deed for number in range(STEPS) for deed in [*step, *[Deed("read")] * (number % every == 0)]]
+        machine, report = told(deeds)
+        return report.findings[0].max_gain_ns / 1e3 / machine.length
+
+    each, fifth = gain(1), gain(5)
+    assert fifth < 0.5 * each
+
+
+def test_input_that_is_made_elsewhere_leaves_the_rest_of_the_step() -> None:
+    step = [
+        Deed("host", 8_000, cause="input"),
+        Deed("send", size=1 << 20),
+        *launches([500] * 4),
+        Deed("host", 1_000),
+    ]
+    machine, report = told(step * STEPS)
+    finding = first(report, "C12")
+    won = machine.length - run(step * STEPS, "input").length
+    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+
+
+def test_copies_from_pageable_memory_win_what_the_cpu_staged() -> None:
+    step = [Deed("host", 500), Deed("send", size=32 << 20, cause="send"), *launches([300] * 3)]
+    machine, report = told(step * STEPS)
+    finding = first(report, "C04")
+    won = machine.length - run(step * STEPS, "send").length
+    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+
+
+def test_many_small_copies_are_replaced_by_launches() -> None:
+    """Tensors are made on the device instead: a launch each, which the host still has to make."""
+    copies = [Deed("send", size=2_048, cause="copies"), Deed("host", 10)] * 50
+    fills = [deed for number in range(50) for deed in (Deed("launch", 2, 100 + number), Deed("host", 4))]
+    rest = [deed for one in launches([40] * 4) for deed in (one, Deed("host", 4))]
+    machine, report = told([*copies, *rest] * (8 * STEPS))
+    finding = first(report, "C05")
+    instead = run([*fills, *rest] * (8 * STEPS)).length
+    gone = run(rest * (8 * STEPS)).length
+    assert machine.length - instead <= finding.max_gain_ns / 1e3
+    assert gone / machine.length <= after(report) <= 1.3 * instead / machine.length
+
+
+def test_what_is_launched_instead_of_copies_is_hidden_behind_the_gpus_work() -> None:
+    copies = [Deed("send", size=2_048, cause="copies"), Deed("host", 10)] * 50
+    step = [*copies, *launches([1_000] * 4)]
+    _machine, report = told(step * (3 * STEPS))
+    first(report, "C05")
+    # the GPU works for 4 ms of a step; fifty launches take the host a tenth of that
+    whole = report.what_if[0].before_ns
+    assert report.what_if[0].after_ns / 1e6 == pytest.approx(4.0, rel=0.05)
+    assert whole / 1e6 > 5
+
+
+def test_allocations_that_go_win_their_time_where_the_gpu_waits_for_them() -> None:
+    def gain(work: int) -> tuple[float, float]:
+        step = [*[Deed("malloc", 600, cause="malloc")] * 5, *launches([work // 4] * 4), Deed("read")]
+        machine, report = told(step * STEPS)
+        finding = next(one for one in report.findings if one.cause == "C20")
+        return finding.max_gain_ns / 1e3, machine.length - run(step * STEPS, "malloc").length
+
+    for work in (400, 4_000):
+        said, won = gain(work)
+        assert won <= said <= 2 * won
+
+
+def test_a_loop_of_reads_goes_as_a_whole_with_what_lies_between_them() -> None:
+    reads = [Deed("read", size=800, cause="reads"), Deed("host", 200, cause="reads")] * 20
+    step = [Deed("host", 300), *launches([200] * 5), *reads, *launches([200] * 5, 10)]
+    machine, report = told(step * STEPS)
+    finding = first(report, "C02")
+    won = machine.length - run(step * STEPS, "reads").length
+    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+
+
+def test_one_fix_after_the_other_leaves_less_each_time() -> None:
+    step = [
+        *[Deed("malloc", 600)] * 5,
+        Deed("host", 6_000),
+        Deed("send", size=8 << 20),
+        *launches([100] * 4),
+    ]
+    _machine, report = told(step * STEPS)
+    assert len(report.what_if) >= 2
+    for one, other in zip(report.what_if, report.what_if[1:], strict=False):
+        assert other.before_ns == one.after_ns
+        assert other.after_ns <= other.before_ns
+
+
+def test_a_bound_never_lets_the_gpu_work_in_less_time_than_most_of_its_work() -> None:
+    assert bound(1_000, 1_000, 500) == 10, "a hundredth may be anything"
+    assert bound(1_000, 700, 100) == 300 * 1.3 + 10
+    assert bound(1_000, 100, 600) == 900, "what the run without it says stands"
+    assert bound(1_000, 500, 600) == pytest.approx(1_000 - 600 * 0.7, abs=1)
+    assert bound(1_000, 1_200, 500) == 10, "nothing takes longer without a cause"
+
+
+class Author:
+    """Writes random loops with one thing in them that can be left out."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.host = int(self.random.choice([200, 2_000, 6_000]))
+        usual = self.random.choice([20, 100, 500])
+        count = int(self.random.integers(3, 15))
+        self.kernels = np.maximum(self.random.lognormal(np.log(usual), 0.7, count), 2).astype(int)
+        self.every = int(self.random.choice([1, 2, 5]))
+        self.between = int(self.random.choice([3, 10, 40]))
+        self.many = int(self.random.integers(8, 30))
+        self.prints = bool(self.random.random() < 0.5)
+
+    def about(self, us: int) -> int:
+        """Nothing takes the same time twice."""
+        return int(us * self.random.uniform(0.9, 1.1))
+
+    def step(self, cause: str, number: int) -> list[Deed]:
+        """One step."""
+        model = [
+            deed
+            for place, us in enumerate(self.kernels.tolist())
+            for deed in (Deed("launch", self.about(us), place), Deed("host", self.about(self.between)))
+        ]
+        half = len(model) // 2
+        more = getattr(self, f"_{cause}")()
+        # somebody prints a loss now and then; where reads are the matter there are no others
+        prints = [Deed("read")] if self.prints and number % 20 == 0 and cause[:4] != "read" else []
+        host = Deed("host", self.about(self.host))
+        if cause == "reads":
+            return [host, *model[:half], *more, *model[half:], *prints]
+        if cause == "read":
+            return [host, *model, *(more if number % self.every == 0 else prints)]
+        return [*([] if cause == "input" else [host]), *more, *model, *prints]
+
+    def _read(self) -> list[Deed]:
+        return [Deed("read", cause="read")]
+
+    def _reads(self) -> list[Deed]:
+        pair = [Deed("read", size=800, cause="reads"), Deed("host", self.between, cause="reads")]
+        return pair * self.many
+
+    def _input(self) -> list[Deed]:
+        return [Deed("host", self.about(max(self.host, 1_000)), cause="input"), Deed("send", size=1 << 20)]
+
+    def _send(self) -> list[Deed]:
+        return [Deed("send", size=16 << 20, cause="send")]
+
+    def _copies(self) -> list[Deed]:
+        pair = [Deed("send", size=2_048, cause="copies"), Deed("host", self.between, cause="copies")]
+        return pair * self.many
+
+    def _malloc(self) -> list[Deed]:
+        return [Deed("malloc", self.about(300), cause="malloc") for _ in range(5)]
+
+    def program(self, cause: str) -> list[Deed]:
+        """Some seconds of it."""
+        machine, deeds, number = Machine(), list[Deed](), 0
+        while machine.length < 5 * SECOND // 2:  # NVML says nothing of shorter ones
+            step = self.step(cause, number)
+            machine.run(step)
+            deeds += step
+            number += 1
+        return deeds
+
+
+_CAUSES = {
+    "read": {"C01"},
+    "reads": {"C01", "C02"},
+    "input": {"C12"},
+    "send": {"C04"},
+    "copies": {"C05", "C27"},
+    "malloc": {"C20"},
+}
+
+
+@pytest.mark.parametrize("cause", _CAUSES)
+def test_the_bound_holds_in_random_loops(cause: str) -> None:
+    """What is won when the program is really run without the cause is at most what was told."""
+    found = 0
+    for seed in range(8):
+        author = Author(1_000 * sorted(_CAUSES).index(cause) + seed)
+        deeds = author.program(cause)
+        machine, report = told(deeds)
+        won = machine.length - run([*deeds, Deed("sync")], cause).length
+        mine = [one for one in report.findings if one.cause in _CAUSES[cause] and one.kind == "idle"]
+        if not mine:
+            # nobody is told to change what wins nothing
+            assert won < 0.1 * machine.length or report.findings, f"seed {seed}: {won / machine.length:.2f}"
+            continue
+        found += 1
+        gain = sum(one.max_gain_ns for one in mine) / 1e3
+        assert won <= gain + 0.002 * machine.length, f"seed {seed}: {won} us won, {gain} told"
+    assert found >= 3
+
+
+def _always(_deed: Deed) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("chosen", [_always, lambda deed: deed.kind != "host"])
+def test_a_program_without_anything_to_change_promises_nothing(chosen: Callable[[Deed], bool]) -> None:
+    step = [deed for deed in [Deed("host", 200), *launches([500] * 10)] if chosen(deed)]
+    deeds = [deed for number in range(600) for deed in [*step, *[Deed("read")] * (number % 50 == 0)]]
+    _machine, report = told(deeds)
+    assert report.what_if == ()
+    assert sum(one.max_gain_ns for one in report.findings) == 0
