@@ -36,17 +36,18 @@ def verdict(
 
 
 def idle_words(which: str, idle: Range, span_ns: int) -> str:
-    """``GPU 0 idle for about 97 % of 2.7s (12 % proved)``."""
+    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved)``."""
     if not span_ns:
-        return f"{which} provably had nothing to do for none of 0ns"
+        return f"Of {which} nothing is known yet: no work came to an end in this time"
+    were = "were" if which.endswith("GPUs") else "was"
     sure = format_percent(100 * idle.lower / span_ns)
     if idle.estimate is None:
         most = format_percent(100 * idle.upper / span_ns)
-        return f"{which} was idle for {sure} to {most} % of {format_ns(span_ns)}"
+        return f"{which} {were} idle for {sure} to {most} % of {format_ns(span_ns)}"
     told = format_percent(100 * idle.estimate / span_ns)
     if told == sure:
-        return f"{which} was idle for {sure} % of {format_ns(span_ns)}, proved"
-    return f"{which} was idle for about {told} % of {format_ns(span_ns)} ({sure} % proved)"
+        return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
+    return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved)"
 
 
 def _class(diagnosis: Diagnosis | None) -> str:
