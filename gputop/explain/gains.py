@@ -12,6 +12,7 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.overhead import LAUNCHES
+from gputop.explain.causes.reads import EXPLICIT
 from gputop.explain.findings import Outcome
 from gputop.explain.ranges import Ints, distinct, length, union
 from gputop.explain.report import Finding, WhatIf
@@ -142,7 +143,8 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
     short = _short(cause, claim)
-    loop = _loop_of_reads(claim, reads)
+    # a program that waits to time its layers still runs them: what lies between such waits stays
+    loop = _loop_of_reads(claim, reads if cause is not EXPLICIT else reads[:0])
     rows = np.concatenate([rows, loop[2]])
     return Removal(
         np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
