@@ -20,11 +20,11 @@ class Script:
         self.program.call(op, self.now, self.now + length, **more)
         self.now += length + pause
 
-    def train(self, kernels: int = 5, *, host: int = 500) -> None:
+    def train(self, kernels: int = 5, *, host: int = 500, launch: int = 8) -> None:
         """One usual step: input, kernels, the loss read back."""
         self.call(p.COPY_ASYNC, kind=H2D, bytes=1 << 20)
         for number in range(kernels):
-            self.call(LAUNCH, aux=100 + number % 5)
+            self.call(LAUNCH, aux=100 + number % 5, length=launch)
         self.read(host=host)
 
     def read(self, *, host: int = 500) -> None:
@@ -171,3 +171,22 @@ def test_steps_that_begin_in_a_stretch() -> None:
     assert report.steps is not None
     assert report.steps.count == pytest.approx(10, abs=1)
     assert report.steps.median_ns == pytest.approx((begins[1] - begins[0]) * p.US, rel=0.02)
+
+
+def test_a_first_step_that_loads_everything_is_no_usual_one() -> None:
+    script = Script()
+    script.train(launch=80_000)
+    for _ in range(100):
+        script.train()
+    steps = script.program.report().steps
+    assert steps is not None
+    assert steps.usual_ns == pytest.approx(steps.median_ns, rel=0.01)
+
+
+def test_a_long_step_in_the_middle_counts() -> None:
+    script = Script()
+    for number in range(101):
+        script.train(launch=80_000 if number == 50 else 8)
+    steps = script.program.report().steps
+    assert steps is not None
+    assert steps.usual_ns > 1.5 * steps.median_ns

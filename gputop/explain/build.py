@@ -98,7 +98,7 @@ def examine(
         unknown_ns=gpu.voided_ns,
         coverage=coverage,
         lost_events=evidence.lost_events,
-        notes=_notes(evidence, gpu, accounts, coverage=coverage),
+        notes=_notes(evidence, gpu, accounts, coverage=coverage, shared=bool(shared)),
     )
     return report, scene, outcome
 
@@ -139,7 +139,7 @@ def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
 
 
 def _notes(
-    evidence: Evidence, gpu: GpuTime, accounts: Sequence[Account], *, coverage: bool
+    evidence: Evidence, gpu: GpuTime, accounts: Sequence[Account], *, coverage: bool, shared: bool
 ) -> tuple[str, ...]:
     notes = []
     if not coverage:
@@ -151,7 +151,10 @@ def _notes(
     if others:
         numbers = ", ".join(str(pid) for pid in sorted(others)[:4])
         notes.append(
-            f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones "
+            f"other processes use the GPU ({numbers}): what it does for them is not seen call by "
+            "call, so nothing is called proved"
+            if shared
+            else f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones "
             "gave it nothing"
         )
     late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)

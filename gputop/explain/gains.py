@@ -43,7 +43,7 @@ class Replays:
         """The program that a finding is about, None where it cannot be run again."""
         claim, scene = self._claims[place][1], self._scene
         gap = claim.gaps[0]
-        device, pid = int(scene.gaps.device[gap]), int(scene.evidence.threads.pid[scene.gaps.thread[gap]])
+        device, pid = int(scene.gaps.device[gap]), claim.pid
         estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
         if estimate is None:
             return None
@@ -112,10 +112,10 @@ def what_if(
 
 
 def _stretch(scene: Scene, device: int, pid: int) -> tuple[int, int]:
-    """Where a process repeats its step; without steps the GPU's span."""
+    """Where a process repeats its step, behind its warm-up; without steps the GPU's span."""
     steps = scene.steps_of(pid)
     if steps is not None and steps.count:
-        return int(steps.begin[0]), steps.end
+        return int(steps.begin[steps.warm]), steps.end
     span = next(one for one in scene.analysis.gpu.spans if one.device == device)
     return span.begin, span.end
 
@@ -123,8 +123,7 @@ def _stretch(scene: Scene, device: int, pid: int) -> tuple[int, int]:
 def _length(scene: Scene, claim: Claim) -> int:
     """The time for which what a change wins goes on winning."""
     gap = claim.gaps[0]
-    pid = int(scene.evidence.threads.pid[scene.gaps.thread[gap]])
-    low, high = _stretch(scene, int(scene.gaps.device[gap]), pid)
+    low, high = _stretch(scene, int(scene.gaps.device[gap]), claim.pid)
     return max(high - low, 1)
 
 
@@ -137,19 +136,18 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         if "sends" in cause.calls_go
         else np.zeros(0, np.int64)
     )
-    rows = np.concatenate([reads, sends, _inside(cause, claim)])
+    inside = _inside(cause, claim)
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
-    freed = np.concatenate([sends, _inside(cause, claim)])  # what is made on the device is launched instead
+    freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
     pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
     leaves = scene.leaves
     short = _short(cause, claim)
     # a program that waits to time its layers still runs them: what lies between such waits stays
     loop = _loop_of_reads(claim, reads if cause is not EXPLICIT else reads[:0])
-    rows = np.concatenate([rows, loop[2]])
     return Removal(
         np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
         np.concatenate([leaves.end[pieces], calls["end"][freed], short[1], loop[1]]),
-        rows,
+        np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch; the wait behind it by nothing
         calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
         _launch_ns(claim) if cause is TINY_COPIES else 0,
@@ -159,9 +157,13 @@ def removal(cause: Cause, claim: Claim) -> Removal:
 def _launch_ns(claim: Claim) -> int:
     """What an operation costs the host: from one launch to the next where no other call lies between."""
     scene, calls = claim.scene, claim.scene.evidence.calls
-    pid = int(scene.evidence.threads.pid[scene.gaps.thread[claim.gaps[0]]])
     launches = scene.evidence.group(calls) == Group.LAUNCH
-    both = launches[1:] & launches[:-1] & (calls["row"][1:] == calls["row"][:-1]) & (calls["pid"][1:] == pid)
+    both = (
+        launches[1:]
+        & launches[:-1]
+        & (calls["row"][1:] == calls["row"][:-1])
+        & (calls["pid"][1:] == claim.pid)
+    )
     return int(np.median(np.diff(calls["begin"])[both])) if both.any() else 0
 
 
@@ -170,10 +172,9 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
     scene = claim.scene
     none = np.zeros(0, np.int64)
     parts = [(none, none)]
-    pid = int(scene.evidence.threads.pid[scene.gaps.thread[claim.gaps[0]]])
     for estimate in scene.analysis.estimates:
         small, sends = estimate.small, ends_with_copy(scene, estimate.small)
-        mine = scene.evidence.threads.pid[small.thread] == pid
+        mine = scene.evidence.threads.pid[small.thread] == claim.pid
         if cause is LAUNCHES:
             mine &= ~sends
         elif "sends" in cause.calls_go and "reads" not in cause.calls_go:
@@ -207,8 +208,7 @@ def _inside(cause: Cause, claim: Claim) -> Ints:
     if "inside" not in cause.calls_go:
         return np.zeros(0, np.int64)
     scene, calls = claim.scene, claim.scene.evidence.calls
-    pid = int(scene.evidence.threads.pid[scene.gaps.thread[claim.gaps[0]]])
-    alike = np.isin(scene.evidence.group(calls), [Group.ALLOC, Group.FREE]) & (calls["pid"] == pid)
+    alike = np.isin(scene.evidence.group(calls), [Group.ALLOC, Group.FREE]) & (calls["pid"] == claim.pid)
     return np.flatnonzero(alike)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gputop.explain.chain import DEPTH
@@ -32,14 +34,24 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
     return found
 
 
-def in_loader(scene: Scene) -> Mask:
-    """Leaves to which a wait for the next batch led, by the Python code that waits: PyTorch's DataLoader."""
+def led_by(scene: Scene, waits: Callable[[frozenset[str]], bool]) -> Mask:
+    """Leaves to which a wait in certain Python code led.
+
+    Args:
+        scene: Everything.
+        waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
+    """
     slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
     if not len(slices) or not slices["stack"].any():
         return scene.mask()
-    waits = [
+    found = [
         stack
         for stack in np.unique(slices["stack"]).tolist()
-        if by_loader(frozenset(frame.file for frame in stacks.frames(stack)))
+        if waits(frozenset(frame.file for frame in stacks.frames(stack)))
     ]
-    return any_on_the_way(scene, np.isin(slices["stack"], waits)) if waits else scene.mask()
+    return any_on_the_way(scene, np.isin(slices["stack"], found)) if found else scene.mask()
+
+
+def in_loader(scene: Scene) -> Mask:
+    """Leaves to which a wait for the next batch led, by the Python code that waits: PyTorch's DataLoader."""
+    return led_by(scene, by_loader)

@@ -115,9 +115,14 @@ class Model:
         return Work((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
 
 
+def _staged_last(queue: Queue) -> Ints:
+    """Rows of the staged copies behind which a proof comes: their wait ends with them."""
+    return np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+
+
 def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
     """The queue with the durations of copies that were waited for: until the wait's end."""
-    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+    last = _staged_last(queue)
     last = last[covered(pending, queue.ready[last], queue.limit[last]) > 0]
     fixed = queue.fixed.copy()
     fixed[last] = queue.limit[last] - queue.ready[last]
@@ -126,7 +131,7 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
 
 def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """When a copy was waited for, alone: a staged one before a proof, from the end of its call until then."""
-    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+    last = _staged_last(queue)
     return intersect(union(queue.ready[last], queue.limit[last]), pending)
 
 

@@ -98,6 +98,11 @@ def by_loader(files: frozenset[str]) -> bool:
     return any(part in file for file in files for part in _LOADER)
 
 
+def by_pytorch(files: frozenset[str]) -> bool:
+    """Whether PyTorch's own Python code is on a stack."""
+    return any("/torch/" in file for file in files)
+
+
 def first_use(files: frozenset[str]) -> str:
     """What is done once only in a program's life, as its stack tells: ``imports modules``; "" for nothing."""
     return next((words for part, words in _FIRST_USE if any(part in file for file in files)), "")

@@ -71,15 +71,24 @@ class Steps:
     def usual_ns(self) -> int:
         """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
 
-        A host that runs ahead hands over many steps at once and waits then for all of them.
+        A host that runs ahead hands over many steps at once and waits then for all of them. Steps in which
+        everything is done for the first time are left out, as every benchmark leaves its warm-up out.
         """
-        length = self._lengths()
+        length = self._lengths(self.warm)
         few = np.sort(length)[-max(len(length) // 100, 1)]  # one in a hundred may be as long as it likes
         return int(np.minimum(length, max(LONG * np.median(length), few)).mean())
 
-    def _lengths(self) -> Ints:
+    @property
+    def warm(self) -> int:
+        """The first one behind those at the start that are ``LONG``: they load modules and get memory."""
         length = self.until - self.begin
-        return length[self.whole] if self.whole.any() else length
+        usual = length <= LONG * self.median_ns
+        return int(np.argmax(usual))
+
+    def _lengths(self, first: int = 0) -> Ints:
+        """Of those from the first that is asked for, ns."""
+        length, whole = (self.until - self.begin)[first:], self.whole[first:]
+        return length[whole] if whole.any() else length
 
     def main(self) -> Steps:
         """Those of the loop that takes most of the time."""

@@ -43,10 +43,14 @@ class Claim:
         return int(self.scene.ns[self.leaves].sum())
 
     @property
+    def pid(self) -> int:
+        """The process whose gaps these are."""
+        return int(self.scene.evidence.threads.pid[self.scene.gaps.thread[self.gaps[0]]])
+
+    @property
     def steps(self) -> Steps | None:
-        """The steps of the process whose gaps these are."""
-        threads = self.scene.evidence.threads
-        return self.scene.steps_of(int(threads.pid[self.scene.gaps.thread[self.gaps[0]]]))
+        """The steps of the process."""
+        return self.scene.steps_of(self.pid)
 
     @property
     def times(self) -> float | None:

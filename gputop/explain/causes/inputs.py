@@ -9,13 +9,14 @@ from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import MOST_PARTS, own_work
 from gputop.explain.evidence import Column
-from gputop.explain.places import line_numbers
-from gputop.explain.pytorch import Form, advice_of, by_loader, form_of_send, title_of
+from gputop.explain.places import line_numbers, sampled
+from gputop.explain.pytorch import Form, advice_of, by_loader, by_pytorch, form_of_send, title_of
 from gputop.explain.ranges import Mask, distinct
 from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
+FEW_LOOKS = 5  # fewer samples may all have missed the loader
 
 
 def _made(scene: Scene) -> Mask:
@@ -107,24 +108,46 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     cpus = scene.cpus
     workers = max(cpus - 1, 1)
     helpers = len(scene.helpers())
+    on = f" on {cpus} CPUs" if cpus else ""
+    if not helpers and _without_loader(claim):
+        return (
+            f"the submitting thread prepares each input of {format_bytes(size)} itself, and the GPU waits: "
+            "let a process of its own prepare the next one meanwhile (DataLoader with "
+            f"num_workers={workers}{on})",
+        )
     first = (
         f"the submitting thread prepares each input of {format_bytes(size)} itself, sample by "
         "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
     )
     if helpers > 0:
         return first, f"{helpers} workers hand over many small objects: let them return one tensor a batch"
-    on = f" on {cpus} CPUs" if cpus else ""
     return (
         first,
         f"or give the loader a process of its own: num_workers={workers}{on}, persistent_workers=True",
     )
 
 
+def _without_loader(claim: Claim) -> bool:
+    """Whether a program with PyTorch was met at this work, and never within PyTorch's DataLoader."""
+    stacks = claim.scene.evidence.facts.stacks
+    met = sampled(claim.scene, np.flatnonzero(claim.leaves))
+    if sum(count for _stack, count in met) < FEW_LOOKS:
+        return False
+    if any(by_loader(frozenset(frame.file for frame in stacks.frames(stack))) for stack, _count in met):
+        return False
+    calls = claim.scene.evidence.calls
+    seen = np.unique(calls["stack"][calls["pid"] == claim.pid]).tolist()
+    return any(by_pytorch(frozenset(frame.file for frame in stacks.frames(stack))) for stack in seen)
+
+
 def _title_of_prepared(claim: Claim) -> str:
-    return WITH_WORKERS if len(claim.scene.helpers()) else PREPARED.title
+    if len(claim.scene.helpers()):
+        return WITH_WORKERS
+    return WITHOUT_LOADER if _without_loader(claim) else PREPARED.title
 
 
 WITH_WORKERS = "input unpacked on the main thread"
+WITHOUT_LOADER = "input prepared on the main thread"
 TINY_COPIES = Cause(
     "C05",
     "many small host-to-device copies",

@@ -7,7 +7,7 @@ import numpy as np
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, Level
 from gputop.explain.chain import State
-from gputop.explain.lineage import any_on_the_way
+from gputop.explain.lineage import any_on_the_way, led_by
 from gputop.explain.ranges import Mask
 from gputop.explain.scene import Scene
 from gputop.explain.waits import Wait
@@ -42,17 +42,7 @@ def _unasked(scene: Scene, free: Mask) -> Mask:
 
 def _serving(scene: Scene) -> Mask:
     """Leaves to which somebody's wait for a request led, by the Python code that waits."""
-    slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
-    if not len(slices) or not slices["stack"].any():
-        return scene.mask()
-    servers = [
-        stack
-        for stack in np.unique(slices["stack"]).tolist()
-        if any(part in frame.file for frame in stacks.frames(stack) for part in SERVERS)
-    ]
-    if not servers:
-        return scene.mask()
-    return any_on_the_way(scene, np.isin(slices["stack"], servers))
+    return led_by(scene, lambda files: any(part in file for file in files for part in SERVERS))
 
 
 def _answering(scene: Scene) -> Mask:
