@@ -293,33 +293,6 @@ def test_what_pytorch_s_loader_moves_is_the_loader_s_however_often() -> None:
     assert "C05" not in causes(told(moves(16, 1 << 20), (LINE, loader)))
 
 
-@pytest.mark.parametrize(
-    ("files", "pytorch", "title"),
-    [
-        (("/app/data.py",), True, "input prepared on the main thread"),
-        (("/app/data.py",), False, "input prepared on the main thread (`num_workers=0`)"),
-        (
-            ("/app/data.py", f"{TORCH}/utils/data/_utils/fetch.py"),
-            True,
-            "input prepared on the main thread (`num_workers=0`)",
-        ),
-    ],
-    ids=["no loader was met", "no PyTorch was met", "met within the loader"],
-)
-def test_a_program_without_a_loader_is_not_told_of_its_workers(
-    files: tuple[str, ...], pytorch: bool, title: str
-) -> None:
-    made, met = program(SEND, (30, LAUNCH, {"stack": LINE}), (50, SYNC, {"until": 4000})), OTHER
-    of_calls = at("/app/train.py", 8, *(["nn/modules/module.py"] if pytorch else []))
-    told(made, (LINE, of_calls), (met, [[file, 3, "f"] for file in files]))
-    times = [START + (begin + 8000) * US for begin in range(0, 30 * STEP, STEP)]
-    places = {"time": times, "tid": [MAIN] * len(times), "stack": [met] * len(times)}
-    made.samples.append(Sample(PLACES, START, places))
-    (found,) = (one for one in made.report().findings if one.cause == "C12")
-    assert found.title == title
-    assert ("__getitems__" in " ".join(found.advice)) == ("num_workers" in title)
-
-
 def test_small_ones_need_no_line() -> None:
     assert causes(moves(25, 2048))["C05"] == "many small host-to-device copies"
 
