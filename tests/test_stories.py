@@ -16,6 +16,7 @@ from tests.stories.answer import Answer, Difference
 from tests.stories.catalogue import PAIRS, PROGRAMS, STORIES, Pair
 from tests.stories.judge import Change, Truth, Verdict
 from tests.stories.recording import Run
+from tests.stories.screen_line import ScreenLine
 from tests.stories.shim import build
 from tests.stories.table import Outcome, page, summary
 
@@ -40,9 +41,10 @@ def run_of(name: str, unit_ns: int = 1000) -> Run:
     return Run(STORIES[name], 1, Path("."), (clock,))
 
 
-def verdict(name: str, idle: float = 0.6, unit_ns: int = 1000, **keys: Any) -> Verdict:
-    """A run judged."""
-    return Verdict(run_of(name, unit_ns), Answer(report(**keys)), Truth(idle, idle - 0.02))
+def verdict(name: str, idle: float = 0.6, unit_ns: int = 1000, screen: str = "", **keys: Any) -> Verdict:
+    """A run judged; ``screen`` is the WHY line."""
+    truth = Truth(idle, idle - 0.02)
+    return Verdict(run_of(name, unit_ns), Answer(report(**keys)), truth, ScreenLine(screen))
 
 
 def change(before_ns: int, after_ns: int, said: float | None, gain: int = 0) -> Change:
@@ -98,6 +100,27 @@ def test_class_cause_and_line_are_those_of_the_story() -> None:
     assert (wrong.class_right, wrong.cause_right, wrong.line_right) == (False, False, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "screen", "right"),
+    [
+        ("sync-item", "WHY ▲ sync-bound, idle ~34%: `.item()` … (C01 proved) at sync_bound.py:22", True),
+        ("sync-item", "WHY ▲ sync-bound, idle ~34%: `.item()` … (C01 proved) at sync_bound.py:99", False),
+        ("sync-item", "WHY ▲ sync-bound, idle ~34%: `.item()` … (C07 proved) at sync_bound.py:22", False),
+        ("sync-item", "WHY ▲ copy-bound, idle ~34%: `.item()` … (C01 proved) at sync_bound.py:22", False),
+        ("train-plain", "WHY · compute-bound: busy ~78% (strong)", True),
+        ("train-plain", "WHY · compute-bound, busy ~78%: a thread … (C07 hint) at trainer.py:9", False),
+    ],
+)
+def test_the_screen_names_class_cause_and_line(name: str, screen: str, *, right: bool) -> None:
+    assert verdict(name, screen=screen).screen_right == right
+
+
+def test_whoever_takes_the_cpu_is_no_line() -> None:
+    starved = finding("C13", PROGRAMS / "input_bound.py", 1)
+    assert verdict("data-8-pinned", findings=[starved]).line_right is None
+    assert verdict("data-8-pinned", findings=[starved | {"cause": "C08"}]).line_right is False
+
+
 def test_nothing_may_be_blamed_in_a_healthy_program() -> None:
     assert verdict("train-plain").cause_right
     assert not verdict("train-plain", findings=[finding("C06", PROGRAMS / "trainer.py", 1)]).cause_right
@@ -130,11 +153,13 @@ def test_what_a_change_can_win_is_a_bound_and_no_more_than_twice_the_gain(promis
 
 
 def test_the_page_counts_what_holds() -> None:
-    outcome = Outcome("Quiet", [verdict("sync-item"), verdict("train-plain")], [change(1000, 500, 0.5)])
+    healthy = verdict("train-plain", screen="compute-bound: busy")
+    outcome = Outcome("Quiet", [verdict("sync-item"), healthy], [change(1000, 500, 0.5)])
     held = dict(summary(outcome))
     assert held["1. proved and bounds hold"] == "2 of 2"
     assert held["1. estimate within 5 points"] == "0 of 2"
     assert held["3. ratio within 10 %"] == "1 of 1"
+    assert held["5. class, cause and line on the screen"] == "1 of 2"
     text = page([outcome])
     assert "| sync-item | 1 |" in text
     assert "sync-item → sync-rarely" in text

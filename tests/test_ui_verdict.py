@@ -74,6 +74,19 @@ def test_of_several_losses_the_first_of_the_class_is_told() -> None:
     assert "+1 more" in line
 
 
+def test_a_busy_gpu_is_no_alarm_and_what_is_lost_beside_is_told_with_its_line() -> None:
+    busy = why.diagnosis("compute", "compute-bound", lead=None)
+    printed = why.finding("C07", 300, title="`print(tensor)` every step", line=TRAIN)
+    line = told(why.explained(printed, told=why.account(300, 1_900), diagnosis=busy), 80).rstrip()
+    assert line.startswith("›WHY · compute-bound, busy ~78%: `print("), line
+    assert line.endswith("(C07 proved) at train.py:97"), line
+    assert "(strong)" not in line, "the level is the finding's, not the class's"
+    unsure = told(
+        why.explained(printed, told=why.account(300, 1_900), diagnosis=replace(busy, level=Level.HINT))
+    )
+    assert "compute-bound (hint), busy" in unsure
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_number_cause_and_level_are_never_cut(width: int) -> None:
     long = why.finding(title="the submitting thread is starved of CPU, and more words than fit anywhere")

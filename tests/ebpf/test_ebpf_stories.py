@@ -62,6 +62,8 @@ def test_the_first_cause_is_told_at_its_line(told: Callable[[str], Verdict], nam
     if not starved(one):
         assert one.cause_right, one.answer.first
         assert one.line_right, one.answer.lines
+        # the last seconds alone may have been the ones without a CPU
+        assert one.screen_right or "starved of CPU" in one.screen.text, one.screen.text
 
 
 def test_a_change_of_a_hundred_times_is_told(told: Callable[[str], Verdict]) -> None:

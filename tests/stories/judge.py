@@ -11,11 +11,13 @@ from gputop.simgpu import read_trace
 from tests.stories.answer import SAYS_NOTHING, Answer, Difference, compared, explained
 from tests.stories.catalogue import Pair
 from tests.stories.recording import Run
+from tests.stories.screen_line import ScreenLine, screen_line
 
 NEAR = 0.05  # of the span: how near an estimate has to be
 ROUNDING = 0.005  # of the span: a launch takes a while to reach the GPU, a bound is held to no less
 RATIO = 0.10  # how near diff's ratio has to be to that of the clocks
 WITHIN = 3  # parts of a program's path within the project: stories/programs/name.py
+NO_LINE = "C13"  # who takes the CPU is the answer: the line that waits for it is not to blame
 SAME = 0.05  # clocks nearer than this do not tell which is faster
 
 
@@ -65,6 +67,7 @@ class Verdict:
     run: Run
     answer: Answer
     truth: Truth
+    screen: ScreenLine
 
     @property
     def bounds_hold(self) -> bool:
@@ -95,17 +98,27 @@ class Verdict:
     def line_right(self) -> bool | None:
         """The first finding names a line that is to blame; None where none is."""
         lines = self.run.story.lines
-        if not lines:
+        if not lines or self.answer.first == NO_LINE:
             return None
         # a recording may be older than this checkout, or from another one: the path within it counts
         wanted = {(self.run.story.program.parts[-WITHIN:], line) for line in lines}
         return any((Path(file).parts[-WITHIN:], line) in wanted for file, line in self.answer.lines)
 
+    @property
+    def screen_right(self) -> bool:
+        """The screen's one line at 80 columns names the right class, cause and line, and nothing else."""
+        said, story = self.screen, self.run.story
+        if not said.names_class(story.classes):
+            return False
+        if said.cause not in (story.causes or ("",)):
+            return False
+        return not story.lines or said.cause == NO_LINE or said.names_line(story.program, story.lines)
+
 
 def judged(run: Run) -> Verdict:
     """Asks ``gputop explain`` and holds its answer against the trace."""
     answer = explained(run)
-    return Verdict(run, answer, truth_of(run, answer.span_ns))
+    return Verdict(run, answer, truth_of(run, answer.span_ns), screen_line(run))
 
 
 @dataclass(frozen=True, slots=True)

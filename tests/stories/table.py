@@ -12,7 +12,8 @@ HEAD = """# Stories: what is true of PyTorch programs, and what gputop says of t
 Written by `make stories`: do not edit. Each program is recorded under the simulated GPU, whose trace tells
 the truth; changes are held against the programs' own clocks. *true* is the share of the span in which no
 kernel and no copy ran, *lo..hi* are the bounds, *said/wanted* stands where an answer can be right or wrong,
-a cross beside what is wrong, and `-` where nothing is said.
+a cross beside what is wrong, and `-` where nothing is said. *screen* is the WHY line of the screen at 80
+columns, 30 s after the start or when the loop ends before: class, cause and line.
 """
 
 
@@ -49,6 +50,7 @@ def _row(cells: Iterable[str]) -> str:
 def story_row(one: Verdict) -> str:
     """A line of the first table."""
     told, story = one.answer, one.run.story
+    screen = "right" if one.screen_right else f"✗ `{' '.join(one.screen.text.split())}`"
     line = {None: "", True: "right", False: "✗"}[one.line_right]
     return _row(
         (
@@ -62,6 +64,7 @@ def story_row(one: Verdict) -> str:
             _said(told.bound_by, story.classes, one.class_right),
             _said(told.first, story.causes, one.cause_right),
             line,
+            screen,
         )
     )
 
@@ -105,6 +108,7 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
         ("3. direction right", _count([one.direction_right for one in changes])),
         ("3. ratio within 10 %", _count([one.ratio_right for one in changes])),
         ("4. max_gain holds", _count([one.gain_holds for one in changes])),
+        ("5. class, cause and line on the screen", _count([one.screen_right for one in runs])),
     ]
 
 
@@ -121,11 +125,11 @@ def page(outcomes: Sequence[Outcome]) -> str:
             _row(
                 (
                     *("story", "seed", "ms a unit", "true idle %", "proved %", "estimate %", "lo..hi %"),
-                    *("class said/wanted", "first cause said/wanted", "line"),
+                    *("class said/wanted", "first cause said/wanted", "line", "screen"),
                 )
             )
         )
-        text.append(_row(["---"] * 10))
+        text.append(_row(["---"] * 11))
         text += map(story_row, outcome.verdicts)
         text.append("")
         text.append(

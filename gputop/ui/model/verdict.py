@@ -165,18 +165,26 @@ def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyph
         (_Part.PROVED, (sure, token)),
         (None, (": ", token)),
     ]
+    return _Sentence(before, top.title, [*_loss(report, top, token, glyphs), *doubts, *_others(report)], "")
+
+
+def _loss(report: Report, top: Finding, token: str, glyphs: Glyphs) -> list[Piece]:
+    """Cause and level of a finding, what it costs, its line."""
     wasted = "" if top.kind == "idle" else " overhead"
     per_step = f"{format_ns(top.per_step_ns)}/step" if top.per_step_ns else format_ns(loss_ns(top.loss))
-    after: list[Piece] = [
+    told: list[Piece] = [
         (None, (f" ({top.cause} {top.level})", token)),
         (_Part.COST, (f" {per_step}{wasted}", "value")),
     ]
     if top.line is not None:
         name = escape_text(top.line.brief, ascii_only=glyphs.ascii)
-        after.append((_Part.PLACE, (f" at {name}", "value")))
+        told.append((_Part.PLACE, (f" at {name}", "value")))
+    return told
+
+
+def _others(report: Report) -> list[Piece]:
     more = len(report.findings) - 1
-    others: list[Piece] = [(_Part.OTHERS, (f" +{more} more", "dim"))] if more else []
-    return _Sentence(before, top.title, [*after, *doubts, *others], "")
+    return [(_Part.OTHERS, (f" +{more} more", "dim"))] if more > 0 else []
 
 
 def _short(title: str) -> str:
@@ -185,18 +193,29 @@ def _short(title: str) -> str:
 
 
 def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs: Glyphs) -> _Sentence:
-    """A class that no finding stands for, and no alarm: the GPU is busy, or nobody asks it for work."""
-    level: list[Piece] = [(None, (f" ({diagnosis.level})", "dim"))]
-    lead = f"{glyphs.dot} {_short(diagnosis.title)}: "
-    more = len(report.findings)
-    after: list[Piece] = [*level, *doubts]
-    after += [(_Part.OTHERS, (f" +{more} loss{'es' * (more > 1)}", "dim"))] if more else []
+    """A class that no finding stands for, and no alarm: the GPU is busy, or nobody asks it for work.
+
+    What is lost beside is told too: it is what there is to win.
+    """
+    title = _short(diagnosis.title)
     idle, sure = _idle(report)
+    level: Piece = (None, (f" ({diagnosis.level})", "dim"))
     if diagnosis.kind == "unasked":
-        return _Sentence([(None, (lead, "dim"))], idle, [(_Part.PROVED, (sure, "dim")), *after], "dim")
-    busy = 100 - 100 * (report.idle.estimate or report.idle.lower) / max(report.span_ns, 1)
-    after += [(_Part.OTHERS, (f"  {text}", "dim")) for text in diagnosis.evidence[1:2]]
-    return _Sentence([(None, (lead, "dim"))], f"busy ~{format_percent(busy)}%", after, "dim")
+        after = [(_Part.PROVED, (sure, "dim")), level, *doubts]
+        return _Sentence([(None, (f"{glyphs.dot} {title}: ", "dim"))], idle, after, "dim")
+    share = 100 - 100 * (report.idle.estimate or report.idle.lower) / max(report.span_ns, 1)
+    busy = f"busy ~{format_percent(share)}%"
+    top = _first(report)
+    if top is not None:
+        before: list[Piece] = [
+            (None, (f"{glyphs.dot} {title}", "dim")),
+            (None if diagnosis.level == "hint" else _Part.DOUBTS, level[1]),
+            (None, (f", {busy}: ", "dim")),
+        ]
+        return _Sentence(before, top.title, [*_loss(report, top, "", glyphs), *doubts, *_others(report)], "")
+    figures: list[Piece] = [(_Part.OTHERS, (f"  {text}", "dim")) for text in diagnosis.evidence[1:2]]
+    after = [level, *doubts, *figures]
+    return _Sentence([(None, (f"{glyphs.dot} {title}: ", "dim"))], busy, after, "dim")
 
 
 def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _Sentence:

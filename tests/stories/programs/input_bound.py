@@ -26,11 +26,11 @@ class Images(Dataset):
         rng = np.random.default_rng(index)
         image = self.images[index % len(self.images)]
         top, left = rng.integers(0, 128 - SIDE, 2)
-        image = image[top : top + SIDE, left : left + SIDE].astype(np.float32) / 255
+        image = image[top : top + SIDE, left : left + SIDE].astype(np.float32) / 255  # <- cause
         if rng.random() < 0.5:
             image = image[:, ::-1]
-        image = np.clip(image * rng.uniform(0.8, 1.2) + rng.normal(0, 0.02, image.shape), 0, 1)
-        image = (image - image.mean((0, 1))) / (image.std((0, 1)) + 1e-6)
+        image = np.clip(image * rng.uniform(0.8, 1.2) + rng.normal(0, 0.02, image.shape), 0, 1)  # <- cause
+        image = (image - image.mean((0, 1))) / (image.std((0, 1)) + 1e-6)  # <- cause
         return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1), dtype=np.float32)), index % 10
 
 

@@ -1,0 +1,69 @@
+"""What the screen says of a run, in the one line that is always there, at 80 columns and within 30 s.
+
+Live and replay share one path: the line comes from the last seconds before a moment, as the screen has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputop.explain.diagnosis import TITLES, Kind
+from gputop.explain.window import Window
+from gputop.ui.feed import Explained
+from gputop.ui.model.look import UNICODE, plain
+from gputop.ui.model.verdict import verdict_line
+from replay.reader import SessionReader
+from tests.stories.recording import Run
+
+WIDTH = 80
+WITHIN_NS = 30_000_000_000
+
+_CAUSE = re.compile(r"\((C\d\d) (?:proved|strong|hint)\)")
+_PLACE = re.compile(r" at (\S+\.py):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenLine:
+    """The line as it is shown."""
+
+    text: str
+
+    @property
+    def cause(self) -> str:
+        """The cause that it names; "" without one."""
+        found = _CAUSE.search(self.text)
+        return found[1] if found else ""
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The line of the program that it names."""
+        found = _PLACE.search(self.text)
+        return (found[1], int(found[2])) if found else None
+
+    def names_class(self, kinds: tuple[str, ...]) -> bool:
+        """Whether it names one of these classes."""
+        titles = [TITLES[Kind(kind)] for kind in kinds]
+        # a busy GPU's class starts a sentence, and words in brackets may go where it is narrow
+        return any(title.partition(" (")[0].lower() in self.text.lower() for title in titles)
+
+    def names_line(self, program: Path, lines: tuple[int, ...]) -> bool:
+        """Whether it names one of these lines of the program."""
+        return self.place in {(program.name, line) for line in lines}
+
+
+def screen_line(run: Run) -> ScreenLine:
+    """The line 30 s after the recording's start, or when the program's loop ends before."""
+    ended = min((clock["ended"] for clock in run.clocks if "ended" in clock), default=0)
+    with contextlib.closing(SessionReader(run.recording)) as items:
+        window = Window(items.header)
+        end_ns = int(items.header["start_ns"]) + WITHIN_NS
+        end_ns = min(end_ns, ended) if ended else end_ns
+        for item in items.items():
+            if window.feed(item) and window.end_ns >= end_ns:
+                break
+    verdict = window.verdict()
+    explained = Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+    return ScreenLine(plain(verdict_line(explained, verdict.end_ns, WIDTH, UNICODE, focused=False)))
