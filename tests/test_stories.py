@@ -35,16 +35,16 @@ def finding(cause: str, file: Path, line: int, gain: int = 0) -> dict[str, Any]:
     return {"cause": cause, "line": place, "chain": [], "max_gain_ns": gain}
 
 
-def run_of(name: str, unit_ns: int = 1000) -> Run:
+def run_of(name: str, unit_ns: int = 1000, delayed: int = 0) -> Run:
     """A run of a hundred units."""
-    clock = {"units": 100, "ns": 100 * unit_ns, "warm_up": 0}
+    clock = {"units": 100, "ns": 100 * unit_ns, "delayed": delayed, "warm_up": 0}
     return Run(STORIES[name], 1, Path("."), (clock,))
 
 
 def verdict(name: str, idle: float = 0.6, unit_ns: int = 1000, screen: str = "", **keys: Any) -> Verdict:
     """A run judged; ``screen`` is the WHY line."""
-    truth = Truth(idle, idle - 0.02)
-    return Verdict(run_of(name, unit_ns), Answer(report(**keys)), truth, ScreenLine(screen))
+    truth, delayed = Truth(idle, idle - 0.02), keys.pop("delayed", 0)
+    return Verdict(run_of(name, unit_ns, delayed), Answer(report(**keys)), truth, ScreenLine(screen))
 
 
 def change(before_ns: int, after_ns: int, said: float | None, gain: int = 0) -> Change:
@@ -119,6 +119,15 @@ def test_whoever_takes_the_cpu_is_no_line() -> None:
     starved = finding("C13", PROGRAMS / "input_bound.py", 1)
     assert verdict("data-8-pinned", findings=[starved]).line_right is None
     assert verdict("data-8-pinned", findings=[starved | {"cause": "C08"}]).line_right is False
+
+
+def test_starved_of_cpu_is_right_where_the_kernel_counted_a_delay() -> None:
+    """Of the hundred thousand nanoseconds that the loop took."""
+    starved: dict[str, Any] = {"class": "cpu", "findings": [finding("C13", PROGRAMS / "trainer.py", 1)]}
+    for delayed, right in ((4_000, False), (6_000, True)):
+        one = verdict("train-plain", delayed=delayed, **starved)
+        assert (one.class_right, one.cause_right) == (right, right)
+    assert verdict("train-plain", delayed=6_000).cause_right
 
 
 def test_nothing_may_be_blamed_in_a_healthy_program() -> None:

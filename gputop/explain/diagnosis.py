@@ -62,7 +62,7 @@ _CAUSES: dict[Kind, str] = {
     Kind.UNASKED: "C26",
 }
 CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
-LEAST = 0.1  # of the span: what a class of causes must take to be the answer
+LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
@@ -85,8 +85,10 @@ def diagnose(
     taken = _taken(scene, outcome, findings, kinds)
     kind = max(taken, key=lambda one: taken[one]) if taken else None
     longest = span / max(len(accounts), 1)
-    if kind is not None and taken[kind] >= LEAST * (span if kind is Kind.UNASKED else longest):
-        lead = kinds.index(kind) if kind in kinds else None
+    lead = kinds.index(kind) if kind in kinds else None
+    # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
+    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
+    if kind is not None and won >= LEAST * (span if kind is Kind.UNASKED else longest):
         level = findings[lead].level if lead is not None else Level.STRONG
         said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
         return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)

@@ -19,6 +19,8 @@ from gputop.explain.streams import D2H, Streams
 from probes.schema import OffFlag
 
 WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
+# a call long after the last work may return late for another reason: cold caches, a page, the host of a guest
+LONG_AFTER_NS, SURELY_NS = 1_000_000, 500_000
 RETURN_NS = 50_000  # a spinner that returns within this after a preemption had not seen the completion before
 WOKEN_NS = (
     500_000  # a sleeper that returns within this after its wakeup was woken by the completion; guests lose
@@ -159,13 +161,15 @@ class Pending:
         cover, row = known.cover[rows], known.row[rows]
         begin, until = calls["begin"][row], self._delays.surely_waiting[row]
         queued = time_within(evidence, calls["row"][row], begin, until).queued
-        waited = until - begin - queued > WAIT_NS
+        took = until - begin - queued
+        waited = took > WAIT_NS
         # what another thread enqueues just after it was called it may have waited for
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
         start = self._last(given, before) + START_NS
         # where it was drained before, the wait is for another stream, or returns late
         start[self._drained(given, known, begin[waited])] = 0
+        start[_doubtful(begin[waited] - start, took[waited])] = 0
         row = row[waited]
         whole = evidence.role_of(row) == Role.PROVE_DEVICE
         owner = self._owner(stream)
@@ -219,4 +223,11 @@ class Pending:
         )
         waited = (stop - begin > WAIT_NS) & ~beside
         start = self._last(given, begin[waited]) + START_NS
+        start[_doubtful(begin[waited] - start, (stop - begin)[waited])] = 0
         self._add(self._owner(stream), start, stop[waited])
+
+
+def _doubtful(before: Ints, took: Ints) -> Mask:
+    """Whether a short wait is to say that the GPU was at work for long before it."""
+    doubtful: Mask = (before > LONG_AFTER_NS) & (took < SURELY_NS)
+    return doubtful

@@ -17,7 +17,9 @@ NEAR = 0.05  # of the span: how near an estimate has to be
 ROUNDING = 0.005  # of the span: a launch takes a while to reach the GPU, a bound is held to no less
 RATIO = 0.10  # how near diff's ratio has to be to that of the clocks
 WITHIN = 3  # parts of a program's path within the project: stories/programs/name.py
-NO_LINE = "C13"  # who takes the CPU is the answer: the line that waits for it is not to blame
+STARVED = 0.05  # of its loop: a program whose threads had no CPU for longer may be called starved of CPU
+# who takes the CPU is the answer: the line that waits for it is not to blame
+STARVATION = ("C13", "C14", "C15", "C16")
 SAME = 0.05  # clocks nearer than this do not tell which is faster
 
 
@@ -70,6 +72,21 @@ class Verdict:
     screen: ScreenLine
 
     @property
+    def starved(self) -> bool:
+        """Whether its threads had no CPU for long, by the kernel's count of their run-queue delay."""
+        return any(clock.get("delayed", 0) > STARVED * clock["ns"] for clock in self.run.clocks)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Those that are right."""
+        return (*self.run.story.classes, *(("cpu",) if self.starved else ()))
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Those that may come first; "" for none."""
+        return (*(self.run.story.causes or ("",)), *(STARVATION if self.starved else ()))
+
+    @property
     def bounds_hold(self) -> bool:
         """Proved and lower bound below the truth, the upper one above it."""
         told = self.answer
@@ -86,19 +103,19 @@ class Verdict:
     @property
     def class_right(self) -> bool:
         """The class is one of those that are right."""
-        return self.answer.bound_by in self.run.story.classes
+        return self.answer.bound_by in self.classes
 
     @property
     def cause_right(self) -> bool:
         """The first cause is right; nothing is blamed where nothing is to blame."""
-        wanted = self.run.story.causes
-        return self.answer.first in wanted if wanted else self.answer.first == SAYS_NOTHING
+        said = self.answer.first
+        return ("" if said == SAYS_NOTHING else said) in self.causes
 
     @property
     def line_right(self) -> bool | None:
         """The first finding names a line that is to blame; None where none is."""
         lines = self.run.story.lines
-        if not lines or self.answer.first == NO_LINE:
+        if not lines or self.answer.first in STARVATION:
             return None
         # a recording may be older than this checkout, or from another one: the path within it counts
         wanted = {(self.run.story.program.parts[-WITHIN:], line) for line in lines}
@@ -108,11 +125,11 @@ class Verdict:
     def screen_right(self) -> bool:
         """The screen's one line at 80 columns names the right class, cause and line, and nothing else."""
         said, story = self.screen, self.run.story
-        if not said.names_class(story.classes):
+        if not said.names_class(self.classes):
             return False
-        if said.cause not in (story.causes or ("",)):
+        if said.cause not in self.causes:
             return False
-        return not story.lines or said.cause == NO_LINE or said.names_line(story.program, story.lines)
+        return not story.lines or said.cause in STARVATION or said.names_line(story.program, story.lines)
 
 
 def judged(run: Run) -> Verdict:

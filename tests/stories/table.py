@@ -13,7 +13,8 @@ Written by `make stories`: do not edit. Each program is recorded under the simul
 the truth; changes are held against the programs' own clocks. *true* is the share of the span in which no
 kernel and no copy ran, *lo..hi* are the bounds, *said/wanted* stands where an answer can be right or wrong,
 a cross beside what is wrong, and `-` where nothing is said. *screen* is the WHY line of the screen at 80
-columns, 30 s after the start or when the loop ends before: class, cause and line.
+columns, 30 s after the start or when the loop ends before: class, cause and line. Where the kernel counted a
+run-queue delay of more than 5 % of the loop for the program's threads, starved of CPU is right, too.
 """
 
 
@@ -61,8 +62,8 @@ def story_row(one: Verdict) -> str:
             _percent(told.proved),
             _percent(told.estimate) + _mark(one.near),
             f"{_percent(told.lower)}..{_percent(told.upper)}{_mark(one.bounds_hold)}",
-            _said(told.bound_by, story.classes, one.class_right),
-            _said(told.first, story.causes, one.cause_right),
+            _said(told.bound_by, one.classes, one.class_right),
+            _said(told.first, [cause for cause in one.causes if cause], one.cause_right),
             line,
             screen,
         )

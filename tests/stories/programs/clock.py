@@ -10,6 +10,16 @@ import time
 SECONDS = float(os.environ.get("SECONDS", "5"))
 SEED = int(os.environ.get("SEED", "1"))
 WARM_UP = 5
+TASKS = "/proc/self/task"
+
+
+def delayed_ns() -> int:
+    """How long this process's threads were runnable and had no CPU, ns, since each began (schedstat)."""
+    delayed = 0
+    for thread in os.listdir(TASKS):
+        with open(f"{TASKS}/{thread}/schedstat") as stat:
+            delayed += int(stat.read().split()[1])
+    return delayed
 
 
 class Clock:
@@ -23,14 +33,14 @@ class Clock:
     def __init__(self, warm_up: int = WARM_UP, seconds: float = SECONDS) -> None:
         self._warm_up, self._seconds = warm_up, seconds
         self._units = 0
-        self._began = time.monotonic_ns()
+        self._began, self._delayed = time.monotonic_ns(), delayed_ns()
 
     def tick(self) -> bool:
         """A unit is done; whether it is enough."""
         self._units += 1
         now = time.monotonic_ns()
         if self._units == self._warm_up:
-            self._began = now
+            self._began, self._delayed = now, delayed_ns()
         return self._units > self._warm_up and now - self._began > self._seconds * 1e9
 
     def report(self) -> None:
@@ -39,6 +49,7 @@ class Clock:
         said = {
             "units": self._units - self._warm_up,
             "ns": ended - self._began,
+            "delayed": max(delayed_ns() - self._delayed, 0),
             "warm_up": self._warm_up,
             "began": self._began,
             "ended": ended,
