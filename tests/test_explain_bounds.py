@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from probes.schema import OffFlag
 from tests import programs as p
 from tests.programs import LAUNCH, QUERY, SYNC, Program, closed_by, started, with_streams
@@ -81,6 +83,21 @@ def test_pending_is_what_a_wait_had_to_wait_for() -> None:
     preempted.preempted(105, 999)
     (span,) = preempted.analysis().gpu.spans
     assert span.pending_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("apart_us", "took_us", "waited"),
+    [(900, 60, True), (300_000, 60, False), (300_000, 400, False), (300_000, 600, True)],
+)
+def test_a_short_wait_long_after_the_last_work_may_just_have_returned_late(
+    apart_us: int, took_us: int, *, waited: bool
+) -> None:
+    program = started()
+    program.call(LAUNCH, 10, 20)
+    program.call(SYNC, 20 + apart_us, 20 + apart_us + took_us)
+    program.call(LAUNCH, 400_000, 400_010)
+    (span,) = program.analysis().gpu.spans
+    assert (span.pending_ns > 0) == waited
 
 
 def test_a_query_that_finds_work_bounds_the_idle_time() -> None:
