@@ -13,9 +13,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-from probes import attach_perf, bpfcall, elf, libraries, minimal, timers
+from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers
 from probes.loader import ProbeError, Programs
 
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
@@ -117,30 +116,32 @@ class Attachments:
         return fresh
 
     def _attach(self, target: libraries.Target) -> Attached:
-        probes, image = libraries.probes_of(target)
-        if self._pmu is not None:
-            probes = minimal.selection(probes)
-        if probes:
-            # returns first: a call that is under way then ends without a start and is ignored
-            uprobes = self._programs.uprobes
-            for program, on_return in ((uprobes["on_return"], True), (uprobes["on_entry"], False)):
-                self._attach_at(
-                    program,
-                    str(target.path),
-                    [probe.offset for probe in probes],
-                    [probe.cookie for probe in probes],
-                    on_return=on_return,
-                )
+        # read and probed by one descriptor: what a path leads to can be another file the next time
+        with foreign.opened(target.path, target.identity) as file:
+            probes, image = libraries.probes_of(target, file)
+            if self._pmu is not None:
+                probes = minimal.selection(probes)
+            if probes:
+                # returns first: a call that is under way then ends without a start and is ignored
+                uprobes = self._programs.uprobes
+                for program, on_return in ((uprobes["on_return"], True), (uprobes["on_entry"], False)):
+                    self._attach_at(
+                        program,
+                        file,
+                        [probe.offset for probe in probes],
+                        [probe.cookie for probe in probes],
+                        on_return=on_return,
+                    )
         return Attached(target, image.build_id, len(probes))
 
-    def attach_one(self, program: int, path: Path, offset: int, cookie: int) -> None:
-        """Attaches a program, by file descriptor, at a place of any file.
+    def attach_one(self, program: int, file: foreign.File, offset: int, cookie: int) -> None:
+        """Attaches a program, by file descriptor, at a place of any file that is open.
 
         Raises:
             OSError: The file cannot be probed.
         """
         with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
-            self._attach_at(program, str(path), [offset], [cookie], on_return=False)
+            self._attach_at(program, file, [offset], [cookie], on_return=False)
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:
         """Runs a program, by file descriptor, so many times a second on each busy CPU.
@@ -152,8 +153,9 @@ class Attachments:
             self._keep(event)
 
     def _attach_at(
-        self, program: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
+        self, program: int, file: foreign.File, offsets: list[int], cookies: list[int], *, on_return: bool
     ) -> None:
+        path = str(file.path)
         if self._pmu is None or self._detacher is None:
             self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
             return

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
 
 from probes import api, cookies, elf, maps, sites
+from probes.foreign import File, opened
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
@@ -92,34 +92,36 @@ def target(path: Path, shown: str | None = None) -> Target | None:
     return Target(real, shown or str(real), (status.st_dev, status.st_ino), layer, major or kind[1])
 
 
-def probes_of(library: Target) -> tuple[list[Probe], elf.Library]:
+def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
     """What to probe in a library. Symbols at one address (aliases) are probed once.
+
+    Args:
+        library: What it is.
+        file: Itself, open.
 
     Raises:
         elf.ElfError, OSError: The file cannot be read or is no library.
     """
-    image = elf.read_defined(library.path, _STATIC_PREFIX) if library.static else elf.read(library.path)
+    image = elf.read_defined(file, _STATIC_PREFIX) if library.static else elf.read(file)
     major = _static_major(image) if library.static else library.major
     if not major and (match := _NAME.fullmatch(image.soname)):
         major = int(match[2] or 0)
     probes: dict[int, Probe] = {}
-    with library.path.open("rb") as file:
-        for symbol, start in sorted(image.functions.items()):
-            row = api.find(symbol, library.layer, major)
-            if row is None:
-                continue
-            site = _site(file, start, image)
-            offset = start + site.offset
-            probes.setdefault(offset, Probe(symbol, offset, cookies.encode(row, symbol), site.cheap))
+    for symbol, start in sorted(image.functions.items()):
+        row = api.find(symbol, library.layer, major)
+        if row is None:
+            continue
+        site = _site(file, start, image)
+        offset = start + site.offset
+        probes.setdefault(offset, Probe(symbol, offset, cookies.encode(row, symbol), site.cheap))
     return list(probes.values()), image
 
 
-def _site(file: BinaryIO, start: int, image: elf.Library) -> sites.Site:
+def _site(file: File, start: int, image: elf.Library) -> sites.Site:
     if image.machine != "x86_64":
         return sites.Site(0, cheap=False)
-    file.seek(start)
     size = image.sizes_at.get(start) or _UNKNOWN_SIZE
-    return sites.choose(file.read(min(size, sites.CODE_LIMIT)))
+    return sites.choose(file.read(start, min(size, sites.CODE_LIMIT)))
 
 
 def _static_major(image: elf.Library) -> int:
@@ -232,10 +234,11 @@ class Runtime(Enum):
 def linked_runtime(target: Target) -> Runtime:
     """Whether the CUDA runtime is linked into a program, and whether it can be probed there."""
     try:
-        image = elf.read_defined(target.path, _STATIC_PREFIX)
-        if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
-            return Runtime.VISIBLE
-        return Runtime.STRIPPED if elf.contains(target.path, _RUNTIME_TEXT) else Runtime.ABSENT
+        with opened(target.path, target.identity) as file:
+            image = elf.read_defined(file, _STATIC_PREFIX)
+            if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
+                return Runtime.VISIBLE
+            return Runtime.STRIPPED if elf.contains(file, _RUNTIME_TEXT) else Runtime.ABSENT
     except (OSError, elf.ElfError):
         return Runtime.ABSENT
 

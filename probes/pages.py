@@ -6,12 +6,14 @@ through both would count each call twice. A page of that file is in memory once,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
-from pathlib import Path
 
 import numpy as np
+
+from probes.foreign import File
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
@@ -19,40 +21,52 @@ _PRESENT = 1 << 63
 
 
 class SharedPages:
-    """Files seen so far, known again by the page frame of their beginning."""
+    """Files seen so far, known again by the page frame of their beginning.
+
+    They stay open, since a page that was evicted comes back elsewhere, for all. So they keep what they are on
+    mounted, as the probes on them do.
+    """
 
     def __init__(self) -> None:
-        self._seen: list[mmap.mmap] = []  # kept mapped: a page that was evicted comes back elsewhere, for all
+        self._seen: list[int] = []
 
-    def known(self, path: Path) -> bool:
+    def known(self, file: File) -> bool:
         """Whether the file is one of those asked about before; remembers it otherwise.
 
         Never true where frames are not shown: that needs CAP_SYS_ADMIN.
         """
-        try:
-            with path.open("rb") as file:
-                page = mmap.mmap(file.fileno(), _PAGE, mmap.MAP_SHARED, mmap.PROT_READ)
-        except (OSError, ValueError):
-            return False
-        frame = _frame(page)
+        frame = _frame(file.descriptor)
         if frame and any(_frame(other) == frame for other in self._seen):
-            page.close()
             return True
-        self._seen.append(page)
+        if frame:
+            with contextlib.suppress(OSError):  # out of descriptors: then it may be probed twice
+                self._seen.append(os.dup(file.descriptor))
         return False
 
     def close(self) -> None:
         """Forgets all."""
         seen, self._seen = self._seen, []
-        for page in seen:
-            page.close()
+        for descriptor in seen:
+            os.close(descriptor)
 
 
-def _frame(page: mmap.mmap) -> int:
-    """Number of the page frame, 0 where the kernel does not tell it."""
-    if not page[:1]:  # reads it, so that it is in memory
+def _frame(descriptor: int) -> int:
+    """Number of the page frame of a file's beginning, 0 where the kernel does not tell it.
+
+    The page is mapped for a moment and touched by the kernel alone: where its owner has just made the file
+    shorter, that is an error of a read and no signal.
+    """
+    try:
+        page = mmap.mmap(descriptor, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ)
+    except (OSError, ValueError):
         return 0
-    address = np.frombuffer(page, np.uint8).ctypes.data
-    with open("/proc/self/pagemap", "rb", buffering=0) as file:
-        entry: int = struct.unpack("<Q", os.pread(file.fileno(), 8, address // _PAGE * 8))[0]
+    with page:
+        address = np.frombuffer(page, np.uint8).ctypes.data
+        try:
+            with open("/proc/self/mem", "rb", buffering=0) as memory:
+                os.pread(memory.fileno(), 1, address)
+            with open("/proc/self/pagemap", "rb", buffering=0) as file:
+                entry: int = struct.unpack("<Q", os.pread(file.fileno(), 8, address // _PAGE * 8))[0]
+        except (OSError, struct.error):
+            return 0
     return entry & _FRAME if entry & _PRESENT else 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from probes import api, libraries, procfs
+from probes import api, foreign, libraries, procfs
 from probes.attach import Attachments
 from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
@@ -193,33 +193,18 @@ class Scanner:
         for target in targets:
             if target.identity in self._identities:
                 continue
-            with _held(target) as held:
-                if held is None:
-                    continue
+            try:
+                file = foreign.opened(target.path, target.identity)
+            except OSError as error:
+                # what went with a process is not one that cannot be probed, for processes to come
+                if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ESTALE):
+                    yield target
+                continue
+            with file:
                 self._identities.add(target.identity)
-                if not self._pages.known(held.path):
-                    yield held
+                if not self._pages.known(file):
+                    yield replace(target, path=file.path)
 
 
 def _calling_order(mapping: Mapped) -> int:
     return libraries.calling_order(libraries.layer(mapping))
-
-
-@contextmanager
-def _held(target: Target) -> Iterator[Target | None]:
-    """The target by a path that stays, where the one it has ends with a process; None if that has happened.
-
-    Otherwise the file would count as one that cannot be probed, also for processes to come.
-    """
-    if not target.path.is_relative_to("/proc"):
-        yield target
-        return
-    try:
-        file = target.path.open("rb")
-    except OSError:
-        yield None
-        return
-    with file:
-        status = os.fstat(file.fileno())
-        same = (status.st_dev, status.st_ino) == target.identity
-        yield replace(target, path=Path(f"/proc/self/fd/{file.fileno()}")) if same else None

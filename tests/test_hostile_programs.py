@@ -12,12 +12,11 @@ import pytest
 
 from probes import elf, libraries, maps
 from probes.frames import late
-from probes.frames.demangle import demangled
 from probes.frames.layout import CODE_DTYPE
 from probes.frames.linetable import line_at
 from probes.frames.native import Looks
-from probes.frames.symbols import Functions, table_bytes
 from probes.source_files import is_library
+from tests.opened_files import elf_of, functions_of, interpreter_of
 
 ME = os.getpid()
 NAMES = (
@@ -51,27 +50,15 @@ def test_an_elf_file_with_impossible_numbers_is_damaged(number: int, tmp_path: P
     struct.pack_into("<Q", content, 40, number)  # e_shoff
     path = tmp_path / "damaged.so"
     path.write_bytes(content)
-    for read in (table_bytes, Functions, elf.read):
+    for read in (functions_of, elf_of, interpreter_of):
         with pytest.raises(elf.ElfError):
             read(path)
-
-
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.so")
-    with pytest.raises(elf.ElfError):
-        Functions(tmp_path / "pipe.so")
 
 
 @pytest.mark.parametrize("minor", [11, 13])
 def test_a_table_with_endless_numbers_has_no_line(minor: int) -> None:
     table = bytes([0x80 | 13 << 3 | 7]) + b"\x7f" * (CODE_DTYPE["object"].itemsize - 1)
     assert line_at(table, 1, 0, minor) is None
-
-
-def test_a_name_whose_text_doubles_with_each_part_stays_as_it_is() -> None:
-    name = "_Z1fSt4pairIiiE" + "S_IS0_S0_E" * 40
-    assert demangled(name) == name
-    assert demangled("_ZN4some4partEi") == "some::part(int)"
 
 
 def test_a_look_that_is_told_before_its_frames_are_known_is_told_under_its_number() -> None:

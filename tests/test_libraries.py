@@ -22,6 +22,7 @@ from probes import libraries, mmap_events, scanner
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped
 from probes.source import NOTE, PROBLEM, Sample
+from tests.opened_files import probes_of
 
 PROGRAMS = Path(__file__).resolve().parent / "ebpf" / "programs"
 RUNTIME = "libcudart.so.12"
@@ -142,8 +143,8 @@ def test_nvidias_static_runtime_is_probed_as_its_shared_one_is(tmp_path: Path, m
     target, library = libraries.program(program), libraries.target(shared)
     assert target is not None
     assert library is not None
-    inside = {probe.symbol: probe.cookie for probe in libraries.probes_of(target)[0]}
-    assert inside == {probe.symbol: probe.cookie for probe in libraries.probes_of(library)[0]}
+    inside = {probe.symbol: probe.cookie for probe in probes_of(target)}
+    assert inside == {probe.symbol: probe.cookie for probe in probes_of(library)}
     assert len(inside) > 90
     assert looked_into(stripped(program)) is Runtime.STRIPPED
 

@@ -108,7 +108,7 @@ def stack_record(number: int, generation: int = 0, at: int = 0, natives: int = 0
 @pytest.fixture
 def subject() -> Resolver:
     nothing_mapped = Mappings(lambda pid: None)
-    return Resolver([Interpreter(Path("python"), "python", (3, 12), layout=LAYOUTS[12])], nothing_mapped)
+    return Resolver([Interpreter("python", (3, 12), layout=LAYOUTS[12])], nothing_mapped)
 
 
 def told(subject: Resolver, *records: bytes) -> list[Stack]:

@@ -18,9 +18,9 @@ from probes.frames.demangle import demangled
 from probes.frames.framepointers import Caller
 from probes.frames.mappings import Mappings, Moment
 from probes.frames.native import GAP, NativeFrames
-from probes.frames.symbols import Functions
 from probes.mmap_events import Mapped
 from tests.conftest import skip_or_fail
+from tests.opened_files import functions_of
 
 ME = os.getpid()
 STATE = (7, 0)
@@ -111,7 +111,7 @@ def build(folder: Path, *flags: str) -> Path:
 
 def test_every_address_of_a_function_has_its_name_as_nm_tells_it(tmp_path: Path) -> None:
     path = build(tmp_path)
-    functions = Functions(path)
+    functions = functions_of(path)
     listed = subprocess.run(
         ["nm", "-CS", "--defined-only", path], capture_output=True, text=True, check=True
     ).stdout
@@ -130,7 +130,7 @@ def test_where_a_frame_pointer_leads_to_the_caller_is_what_readelf_reads(
     path = build(tmp_path, *flags) if flags else _libc()
     command = ["readelf", "-wN", "--debug-dump=frames-interp", str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    functions, answers = Functions(path), {Caller.NEXT: 0, Caller.UNKNOWN: 0, Caller.NONE: 0}
+    functions, answers = functions_of(path), {Caller.NEXT: 0, Caller.UNKNOWN: 0, Caller.NONE: 0}
     for block in text.split("\n\n")[:1500]:
         lines = [line for line in block.splitlines() if not line.startswith("<")]
         head = next((row for row, line in enumerate(lines) if "LOC" in line), None)
@@ -154,7 +154,7 @@ def _libc() -> Path:
 
 def test_a_file_that_has_changed_tells_nothing(tmp_path: Path) -> None:
     path = build(tmp_path)
-    functions = Functions(path)
+    functions = functions_of(path)
     ((begin, _),) = [
         (row, name)
         for row in range(0x1000, 0x1300)

@@ -16,9 +16,10 @@ from conftest import skip_or_fail
 
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
-from probes import elf, libraries, maps
+from probes import elf, foreign, libraries, maps
 from probes.frames import interpreter, late
 from probes.frames.layout import LAYOUTS
+from tests.opened_files import interpreter_of
 
 FREE_THREADED = 16  # place in what 3.13 says of itself
 
@@ -32,7 +33,7 @@ def library(minor: int) -> Path:
 
 
 def problem(path: Path, shown: str = "") -> str:
-    read = interpreter.read(path, shown)
+    read = interpreter_of(path, shown)
     assert read is not None
     return read.problem
 
@@ -62,7 +63,7 @@ def found(pid: int) -> tuple[str, str]:
 @pytest.mark.parametrize("minor", sorted(LAYOUTS))
 def test_the_offsets_are_those_that_the_file_itself_tells(minor: int) -> None:
     """Where it does, from 3.13 on; the table was compiled from the headers."""
-    read = interpreter.read(library(minor))
+    read = interpreter_of(library(minor))
     assert read is not None
     assert read.layout == LAYOUTS[minor]
     assert read.problem == ""
@@ -75,8 +76,9 @@ def test_an_old_version_is_named(tmp_path: Path) -> None:
 def test_a_build_without_the_gil_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "libpython3.13t.so.1.0"
     shutil.copy(library(13), copy)
-    image = elf.Image(copy.read_bytes())
-    start = image.file_offset(image.objects(["_PyRuntime"])["_PyRuntime"].address)
+    with foreign.opened(copy) as opened:
+        image = elf.Image(opened)
+        start = image.file_offset(image.objects(["_PyRuntime"])["_PyRuntime"].address)
     assert start is not None
     with copy.open("r+b") as file:
         file.seek(start + FREE_THREADED)
@@ -90,11 +92,11 @@ def test_pypy_is_none_of_ours() -> None:
 
 
 def test_what_is_no_interpreter_and_what_is_damaged(tmp_path: Path) -> None:
-    assert interpreter.read(Path("/bin/true")) is None
+    assert interpreter_of(Path("/bin/true")) is None
     damaged = tmp_path / "python3"
     damaged.write_bytes(Path("/bin/true").read_bytes()[:200])
     with pytest.raises(elf.ElfError):
-        interpreter.read(damaged)
+        interpreter_of(damaged)
 
 
 # -- processes -----------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: py
 
 
 def test_many_processes_are_counted() -> None:
-    one = interpreter.Interpreter(Path("python3"), "python3", (3, 12))
+    one = interpreter.Interpreter("python3", (3, 12))
     (fact,) = python.python_section([python.Python(one, (5, 7, 9, 11, 13))]).facts
     assert (
         fact.text == "python3 (CPython 3.12, in process 5, 7, 9 and 2 more): lines of costly calls are known"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from probes import elf, sites
+from probes import sites
 from probes.sites import Site
+from tests.opened_files import elf_of
 
 PUSH_RBP, PUSH_R12 = "55", "41 54"
 ENDBR64 = "f3 0f 1e fa"
@@ -116,7 +117,7 @@ def test_in_a_large_library_each_site_is_an_instruction_as_the_disassembler_sees
     if not found:
         pytest.skip("no libstdc++ here")
     (path,) = found[:1]
-    image, data = elf.read(path), path.read_bytes()
+    image, data = elf_of(path), path.read_bytes()
     chosen = {
         start + site.offset
         for start, size in image.sizes_at.items()

@@ -10,7 +10,7 @@ from typing import Any
 
 from gputop.checks import selfhit
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import api, elf, libraries, minimal
+from probes import api, elf, foreign, libraries, minimal
 
 SHARED, STATIC, STRIPPED = "shared", "static", "static, stripped"
 _FEW = 8  # process numbers in a line
@@ -135,7 +135,8 @@ def _linked_in(pids: Iterable[int]) -> list[Library]:
 def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
     """Reads one library file."""
     try:
-        probes, image = libraries.probes_of(target)
+        with foreign.opened(target.path, target.identity) as file:
+            probes, image = libraries.probes_of(target, file)
     except (OSError, elf.ElfError) as error:
         return Library(target, pids, error=str(error))
     return Library(

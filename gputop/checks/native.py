@@ -6,10 +6,9 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes import elf, libraries
+from probes import elf, foreign, libraries
 from probes.frames import interpreter
 from probes.frames.symbols import Functions
 
@@ -44,7 +43,7 @@ def find(pids: Iterable[int]) -> list[Program]:
         if interpreter.may_be(libraries.file_name(path)):
             continue
         with contextlib.suppress(OSError, elf.ElfError):
-            functions = Functions(Path(f"/proc/{processes[0]}/exe"))
+            functions = Functions(foreign.opened(f"/proc/{processes[0]}/exe"))
             found.append(Program(path, tuple(processes), len(functions), functions.keeping()))
             functions.close()
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes import elf, libraries
+from probes import elf, foreign, libraries
 from probes.frames import interpreter, late
 from probes.frames.interpreter import Interpreter
 from probes.frames.layout import LAYOUTS
@@ -63,25 +63,26 @@ def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
     for mapping in late.candidates(pid, chosen=chosen):
         reached = libraries.file_of(mapping)
         if reached is None:
-            shown = Interpreter(Path(mapping.path), mapping.path, (0, 0), GONE)
+            shown = Interpreter(mapping.path, (0, 0), GONE)
             found.append(files.setdefault(mapping.file, _File(shown, mapping.path)))
         else:
             found.append(_file(files, reached[1], reached[0], mapping.path))
     for file in found:
         name = libraries.file_name(file.shown)
         if file.read is None and interpreter.may_be(name) and all(one.read is None for one in found):
-            file.read = Interpreter(Path(file.shown), file.shown, (0, 0), HIDDEN)
+            file.read = Interpreter(file.shown, (0, 0), HIDDEN)
         file.pids.add(pid)
 
 
 def _file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown: str) -> _File:
     if identity not in files:
         try:
-            read = interpreter.read(path, shown)
+            with foreign.opened(path, identity) as file:
+                read = interpreter.read(file, shown)
         except elf.ElfError:
             read = None
         except OSError as error:
-            read = Interpreter(path, shown, (0, 0), f"it cannot be read: {error.strerror}")
+            read = Interpreter(shown, (0, 0), f"it cannot be read: {error.strerror}")
         files[identity] = _File(read, shown)
     return files[identity]
 

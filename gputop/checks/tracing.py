@@ -14,7 +14,7 @@ from gputop.checks.bcc import mapped_library
 from gputop.checks.fact import Fact, Section, missing, note, ok
 from gputop.checks.libraries import Library, SelfHit, Symbol, witness_in
 from gputop.checks.quiet import held_back
-from probes import attach, elf, hits, loader
+from probes import attach, elf, foreign, hits, loader
 
 _RING_BYTES = 1 << 20
 _LIBC_SYMBOL = "gnu_get_libc_version"
@@ -55,6 +55,7 @@ class _Counted:
     """A file whose functions are counted, and the one of them that the check calls."""
 
     path: Path
+    identity: foreign.Identity
     symbols: tuple[Symbol, ...]
     witness: Symbol | None
     first_row: int
@@ -109,7 +110,7 @@ def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[li
     for library in found:
         # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
         symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
-        counted = _Counted(library.target.path, symbols, library.witness, row)
+        counted = _Counted(library.target.path, library.target.identity, symbols, library.witness, row)
         plan.append(counted)
         row += len(counted.all_symbols)
     libc = _libc(row) if not row else None
@@ -128,7 +129,8 @@ def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[li
 
 def _attach(counter: hits.HitCounter, counted: _Counted) -> str:
     try:
-        counter.attach(counted.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)
+        with foreign.opened(counted.path, counted.identity) as file:
+            counter.attach(file.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -164,10 +166,11 @@ def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Li
 def _libc(row: int) -> _Counted | None:
     path = mapped_library("libc.so")
     try:
-        witness = witness_in(elf.read(Path(path)), _LIBC_SYMBOL) if path else None
+        with foreign.opened(path) as file:
+            witness, identity = witness_in(elf.read(file), _LIBC_SYMBOL), file.identity
     except (OSError, elf.ElfError):
         return None
-    return _Counted(Path(path), (), witness, row) if witness else None
+    return _Counted(Path(path), identity, (), witness, row) if witness else None
 
 
 def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:

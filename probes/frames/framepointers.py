@@ -20,6 +20,7 @@ _ENTRY = np.dtype([("begin", "<i4"), ("description", "<i4")])
 _PUSH_MOV = (b"\x55\x48\x89\xe5", b"\x55\x48\x8b\xec")  # push %rbp; mov %rsp,%rbp
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _SAME, _UNDEFINED = "same", "undefined"
+_LONGEST, _DEEPEST = 1 << 16, 64  # bytes of a record, states that it keeps; real ones: 3 KB and 2
 
 
 class Caller(Enum):
@@ -70,7 +71,7 @@ def caller_at(image: elf.Image, address: int, function: int | None, *, interrupt
         return Caller.UNKNOWN
     try:
         row = _row_at(image, address)
-    except (struct.error, IndexError, ValueError, OverflowError, _DamagedError):
+    except (struct.error, IndexError, ValueError, OverflowError, OSError, elf.ElfError, _DamagedError):
         return Caller.UNKNOWN
     if row is None:
         kept = not interrupted and _begins_with_frame(image, address, function)
@@ -96,14 +97,17 @@ class _Bytes:
     """Numbers one after the other."""
 
     def __init__(self, image: elf.Image, begin: int, end: int) -> None:
-        self._data, self.at, self.end = image.data, begin, end
+        if end - begin > _LONGEST:
+            raise _DamagedError
+        self._base, self._data = begin, image.bytes_at(begin, end - begin)
+        self.at, self.end = begin, end
 
     def number(self, form: str) -> int:
         size = struct.calcsize(form)
-        if self.at + size > self.end:
+        if not self._base <= self.at <= self.end - size:
             raise _DamagedError
         self.at += size
-        value: int = struct.unpack_from(form, self._data, self.at - size)[0]
+        value: int = struct.unpack_from(form, self._data, self.at - size - self._base)[0]
         return value
 
     def unsigned(self) -> int:
@@ -183,7 +187,7 @@ def _skip_pointer(data: _Bytes, encoding: int) -> None:
 
 
 def _record(image: elf.Image, offset: int) -> _Bytes:
-    (length,) = struct.unpack_from("<I", image.data, offset)
+    (length,) = image.numbers("<I", offset)
     if not 0 < length < 0xFFFFFFFF:
         raise _DamagedError
     return _Bytes(image, offset + 4, offset + 4 + length)
@@ -194,20 +198,20 @@ def _description(image: elf.Image, address: int) -> int | None:
     for kind, _flags, offset, start, _physical, size, _memory, _align in image.segments:
         if kind != _PT_GNU_EH_FRAME or size < 12:
             continue
-        version, _pointer, count_form, table_form = struct.unpack_from("<BBBB", image.data, offset)
+        version, _pointer, count_form, table_form = image.numbers("<BBBB", offset)
         if (version, count_form, table_form) != (1, _UNSIGNED_4, _TABLE_RELATIVE_S4):
             return None
-        (count,) = struct.unpack_from("<I", image.data, offset + 8)
+        (count,) = image.numbers("<I", offset + 8)
         low, high = 0, min(count, (size - 12) // _ENTRY.itemsize)
         while low < high:
             middle = (low + high) // 2
-            if struct.unpack_from("<i", image.data, offset + 12 + 8 * middle)[0] + start <= address:
+            if image.numbers("<i", offset + 12 + 8 * middle)[0] + start <= address:
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
             return None
-        place = struct.unpack_from("<i", image.data, offset + 12 + 8 * (low - 1) + 4)[0] + start
+        place = image.numbers("<i", offset + 12 + 8 * (low - 1) + 4)[0] + start
         return image.file_offset(place)
     return None
 
@@ -243,6 +247,8 @@ def _run(data: _Bytes, row: _Row, units: tuple[int, int], at: int, until: int, i
         elif byte == 0x08:
             row.saved[data.unsigned()] = _SAME
         elif byte == 0x0A:
+            if len(kept) >= _DEEPEST:
+                raise _DamagedError
             kept.append(row.copy())
         elif byte == 0x0B:
             before = kept.pop()

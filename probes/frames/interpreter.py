@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from probes import elf
+from probes.foreign import File
 from probes.frames.layout import LAYOUTS, OWN_BYTES, Layout, fits, own_layout
 
 _NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
@@ -27,7 +26,6 @@ class Interpreter:
     """An interpreter's file.
 
     Attributes:
-        path: Path by which gputop reaches it.
         shown: Path as its user knows it.
         version: As ``(3, 12)``; (0, 0) when it is not known.
         problem: Why its lines are unknown, in words; empty when they are known.
@@ -40,7 +38,6 @@ class Interpreter:
         free_offset: The same as a place in the file.
     """
 
-    path: Path
     shown: str
     version: tuple[int, int]
     problem: str = ""
@@ -58,36 +55,31 @@ def may_be(name: str) -> bool:
     return _NAME.fullmatch(name) is not None or _PYPY.fullmatch(name) is not None
 
 
-def read(path: Path, shown: str = "") -> Interpreter | None:
+def read(file: File, shown: str) -> Interpreter | None:
     """The interpreter in a file; None when there is none, as in the small program that loads libpython.
+
+    Args:
+        file: The file.
+        shown: Its path as its user knows it.
 
     Raises:
         elf.ElfError, OSError: The file cannot be read.
     """
-    with path.open("rb") as file:
-        try:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            raise elf.ElfError("an empty file") from error
-        with data:
-            try:
-                return _parse(elf.Image(data), path, shown or str(path))
-            except (struct.error, IndexError, ValueError, OverflowError) as error:
-                raise elf.ElfError("a damaged ELF file") from error
+    return elf.parsed(file, lambda image: _parse(image, shown))
 
 
-def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
+def _parse(image: elf.Image, shown: str) -> Interpreter | None:
     if _PYPY.fullmatch(os.path.basename(shown)):
-        return Interpreter(path, shown, (0, 0), "PyPy keeps its frames in another way")
+        return Interpreter(shown, (0, 0), "PyPy keeps its frames in another way")
     found = image.objects(_SYMBOLS)
     runtime = found.get("_PyRuntime")
     if runtime is None:
         return None
-    version = _version(image, found, path, shown)
+    version = _version(image, found, shown)
     name = "CPython {}.{}".format(*version)
 
     def refused(problem: str) -> Interpreter:
-        return Interpreter(path, shown, version, problem)
+        return Interpreter(shown, version, problem)
 
     if image.machine != elf.X86_64:
         return refused("lines are known on x86-64 only")
@@ -113,19 +105,17 @@ def _parse(image: elf.Image, path: Path, shown: str) -> Interpreter | None:
     run_main = found["Py_RunMain"].address if "Py_RunMain" in found else 0
     start = (run_main and image.file_offset(run_main)) or 0
     return Interpreter(
-        path, shown, version, "", layout, runtime.address, code_type, run_main, start, code_free, free
+        shown, version, "", layout, runtime.address, code_type, run_main, start, code_free, free
     )
 
 
-def _version(image: elf.Image, found: Mapping[str, elf.Object], path: Path, shown: str) -> tuple[int, int]:
+def _version(image: elf.Image, found: Mapping[str, elf.Object], shown: str) -> tuple[int, int]:
     if "Py_Version" in found:
         number = int.from_bytes(image.read(found["Py_Version"].address, 4), "little")
         return number >> 24, number >> 16 & 0xFF
     if found["_PyRuntime"].size in _SIZES_3_10:
         return 3, 10
-    match = (
-        _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown)) or _MINOR.search(path.name)
-    )
+    match = _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown))
     return (3, int(match[1])) if match else (0, 0)
 
 

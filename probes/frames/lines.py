@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import bpfcall, elf, libraries, maps, procfs
+from probes import bpfcall, elf, foreign, libraries, maps, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
@@ -204,9 +204,9 @@ class Lines(Hears):
             return "", False
         return why, bool(why)
 
-    def _probe_loader(self, path: Path, offset: int) -> None:
+    def _probe_loader(self, file: foreign.File, offset: int) -> None:
         assert self._programs is not None
-        self._attachments.attach_one(self._programs.uprobes["on_loader"], path, offset, 0)
+        self._attachments.attach_one(self._programs.uprobes["on_loader"], file, offset, 0)
 
     def _state(self, pid: int) -> State | None:
         assert self._programs is not None
@@ -234,8 +234,9 @@ class Lines(Hears):
             return self._files[identity]
         found: int | str | None
         try:
-            read = interpreter.read(path, shown)
-            found = None if read is None else read.problem or self._probe(read)
+            with foreign.opened(path, identity) as file:
+                read = interpreter.read(file, shown)
+                found = None if read is None else read.problem or self._probe(file, read)
         except elf.ElfError:
             found = None
         except OSError as error:
@@ -243,7 +244,7 @@ class Lines(Hears):
         self._files[identity] = found
         return found
 
-    def _probe(self, found: Interpreter) -> int | str:
+    def _probe(self, file: foreign.File, found: Interpreter) -> int | str:
         row = len(self._rows)
         if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
@@ -258,9 +259,9 @@ class Lines(Hears):
         self._rows.append(found)
         uprobes = self._programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
-        self._attachments.attach_one(uprobes["on_code_free"], found.path, found.free_offset, row)
+        self._attachments.attach_one(uprobes["on_code_free"], file, found.free_offset, row)
         if found.run_main_offset:
-            self._attachments.attach_one(uprobes["on_python"], found.path, found.run_main_offset, row)
+            self._attachments.attach_one(uprobes["on_python"], file, found.run_main_offset, row)
         return row
 
     def _configure(self, pid: int, row: int, place: late.Place) -> None:

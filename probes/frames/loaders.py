@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
-from probes import elf, libraries
+from probes import elf, foreign, libraries
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
@@ -23,7 +22,7 @@ class Loaders:
         attach: Attaches the probe at a place of a file; may raise OSError.
     """
 
-    def __init__(self, attach: Callable[[Path, int], None]) -> None:
+    def __init__(self, attach: Callable[[foreign.File, int], None]) -> None:
         self._attach = attach
         self._seen: set[Identity] = set()
 
@@ -36,7 +35,8 @@ class Loaders:
             if found is None:
                 continue  # it may be reached by another process's path
             with contextlib.suppress(OSError, elf.ElfError):
-                offset = elf.read(found[0]).functions.get(_TELLS)
-                if offset is not None:
-                    self._attach(found[0], offset)
+                with foreign.opened(*found) as file:
+                    offset = elf.read(file).functions.get(_TELLS)
+                    if offset is not None:
+                        self._attach(file, offset)
                 self._seen.add(mapping.file)

@@ -11,13 +11,12 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from probes import elf, libraries
+from probes import elf, foreign, libraries
 from probes.frames import interpreter
 from probes.frames.framepointers import Caller
 from probes.frames.mappings import Mappings, Moment
-from probes.frames.symbols import Functions, table_bytes
+from probes.frames.symbols import Functions
 from probes.mmap_events import Mapped
 
 Frame = tuple[str, int, str]  # file, line, function
@@ -109,23 +108,28 @@ class NativeFrames:
         reached = libraries.file_of(mapping)
         if reached is None:
             return None  # it may be reached by another process's path
-        with contextlib.suppress(OSError, elf.ElfError):
-            if table_bytes(reached[0]) > _AT_ONCE:
-                self._read_later(mapping.file, *reached)
-                raise NotYet
-        self._keep(mapping.file, _open(*reached))
+        file = None
+        with contextlib.suppress(OSError):
+            file = foreign.opened(*reached)
+        if file is None:
+            self._keep(mapping.file, None)
+        elif _table_bytes(file) > _AT_ONCE:
+            self._read_later(mapping.file, file)
+            raise NotYet
+        else:
+            self._keep(mapping.file, _functions_of(file))
         return self._files[mapping.file]
 
-    def _read_later(self, file: Identity, path: Path, itself: Identity) -> None:
+    def _read_later(self, mapped: Identity, file: foreign.File) -> None:
         def read() -> None:
             functions = None
             try:
-                functions = _open(path, itself)
+                functions = _functions_of(file)
             finally:
-                self._read[file] = functions  # whatever happens: else its stacks would wait for ever
+                self._read[mapped] = functions  # whatever happens: else its stacks would wait for ever
 
         thread = threading.Thread(target=read, name="gputop-symbols", daemon=True)
-        self._reading[file] = thread
+        self._reading[mapped] = thread
         thread.start()
 
     def _take_read(self) -> None:
@@ -162,7 +166,7 @@ def _answer(functions: Functions, path: str, offset: int, exact: bool) -> Answer
     """What is at a place of a file, and what is known of its caller."""
     try:
         return _look_up(functions, path, offset, exact)
-    except (struct.error, IndexError, ValueError, OverflowError):  # a damaged file
+    except (OSError, elf.ElfError, struct.error, IndexError, ValueError, OverflowError):  # a damaged file
         return None, Caller.UNKNOWN
 
 
@@ -182,16 +186,20 @@ def _look_up(functions: Functions, path: str, offset: int, exact: bool) -> Answe
     return (path, 0, name if exact else f"{name}+{place - begin:#x}"), caller
 
 
-def _open(path: Path, itself: Identity) -> Functions | None:
-    """The functions of a file, if that is still the file of this device and inode."""
+def _table_bytes(file: foreign.File) -> int:
+    """How long its symbols take to read; 0 where it has none that can be read."""
     try:
-        functions = Functions(path)
+        return elf.parsed(file, elf.Image.table_bytes)
+    except (OSError, elf.ElfError):
+        return 0
+
+
+def _functions_of(file: foreign.File) -> Functions | None:
+    """The functions of a file; None where it cannot be read."""
+    try:
+        return Functions(file)
     except (OSError, elf.ElfError):
         return None
-    if functions.identity == itself:
-        return functions
-    functions.close()
-    return None
 
 
 def _is_interpreter(path: str) -> bool:

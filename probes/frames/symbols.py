@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import stat
 import struct
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from probes import elf
+from probes.foreign import File
 from probes.frames.demangle import demangled
 from probes.frames.framepointers import Caller, caller_at
 
@@ -24,49 +20,34 @@ _X86_CALL_SHIFTS = (48, 40, 32, 16, 8)
 _BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
 
 
-def table_bytes(path: Path) -> int:
-    """How much of a file are its symbols: what reading them takes. Raises OSError, elf.ElfError."""
-    with _opened(path) as file, _mapped(file.fileno()) as data:
-        image = _image(data)
-        return int(sum(section[5] for section in image.sections if section[1] in (_SYMTAB, _DYNSYM)))
-
-
 class Functions:
-    """An ELF file's functions. The file stays mapped until ``close``.
+    """An ELF file's functions. The file stays open until ``close``.
 
     Args:
-        path: The file.
+        file: The file; it is this object's from here on, also where it raises.
 
     Raises:
         OSError: It cannot be read.
         elf.ElfError: It is none, or damaged.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = _opened(path)
+    def __init__(self, file: File) -> None:
+        self._file = file
         try:
-            self._state = self._now()
-            self._data = _mapped(self._file.fileno())
-            self._image = _image(self._data)
+            self._version = file.version
+            self._image = elf.parsed(file, lambda image: image)
             self._read()
         except (struct.error, IndexError, ValueError, OverflowError) as error:
+            file.close()
             raise elf.ElfError("a damaged ELF file") from error
-
-    def _now(self) -> tuple[int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """Device and inode."""
-        status = os.fstat(self._file.fileno())
-        return status.st_dev, status.st_ino
+        except BaseException:
+            file.close()
+            raise
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file is what it was: a shorter one must not be touched where it ends, another one tells
-        nothing."""
-        return self._now() == self._state
+        """Whether the file is what it was: one that was written again tells nothing of what was mapped."""
+        return self._file.version == self._version
 
     def _read(self) -> None:
         parts: list[npt.NDArray[np.void]] = []
@@ -74,7 +55,7 @@ class Functions:
         for kind in (_DYNSYM, _SYMTAB):  # an exported name goes before a hidden one of the same function
             for symbols, strings, size in self._image.symbols(kind):
                 kept = np.isin(symbols["info"] & 0xF, _FUNCTIONS) & (symbols["section"] != 0)
-                part = symbols[kept & (symbols["size"] > 0)]
+                part = symbols[kept & (symbols["size"] > 0)].copy()
                 part["section"] = len(tables)
                 parts.append(part)
                 tables.append((strings, size))
@@ -128,29 +109,5 @@ class Functions:
         return caller_at(self._image, address, function, interrupted=interrupted)
 
     def close(self) -> None:
-        """Unmaps the file."""
-        self._data.close()
+        """Lets go of the file."""
         self._file.close()
-
-
-def _opened(path: Path) -> BinaryIO:
-    """A file, never a pipe that keeps us waiting."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise elf.ElfError("no file")
-    return file
-
-
-def _mapped(descriptor: int) -> mmap.mmap:
-    try:
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    except ValueError as error:
-        raise elf.ElfError("an empty file") from error
-
-
-def _image(data: mmap.mmap) -> elf.Image:
-    try:
-        return elf.Image(data)
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise elf.ElfError("a damaged ELF file") from error

@@ -21,6 +21,7 @@ from probes.frames.lines import Lines
 from probes.ring import Ring
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
+from tests.opened_files import probes_of
 
 LIGHT_BOUND, COUNTED_BOUND = 1.40, 1.65
 ROUNDS = 9
@@ -43,7 +44,7 @@ class Empty:
     def __init__(self, library: libraries.Target) -> None:
         _, programs, _, _ = loader.load_text(_EMPTY, loader.UPROBES, {}, (), multi=True)
         self._programs = [programs[name] for name in loader.UPROBES]
-        probes, _ = libraries.probes_of(library)
+        probes = probes_of(library)
         self._path = str(library.path)
         self._offsets = [probe.offset for probe in probes]
         self._cookies = [probe.cookie for probe in probes]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from probes import elf
+from tests.opened_files import elf_of
 
 _HERE = Path(__file__).resolve().parent
 _LIBRARY = "libcudart.so.12"
@@ -48,7 +48,7 @@ def build(folder: Path) -> tuple[Path, Path]:
         check=True,
     )
     text = library.read_bytes()
-    for name, offset in elf.read(library).functions.items():
+    for name, offset in elf_of(library).functions.items():
         if name in LIGHT | COUNTED and text[offset] != _PUSH_RBP:
             raise RuntimeError(f"{name} does not begin with push %rbp")
     return library, driver

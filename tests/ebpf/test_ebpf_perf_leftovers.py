@@ -14,6 +14,7 @@ from recording import wait_until
 from probes import attach_perf, bpfcall, libraries, loader, schema
 from probes.attach import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
+from tests.opened_files import probes_of
 
 LAUNCH = LIGHT["cudaLaunchKernel"]
 EMPTY = """
@@ -33,7 +34,7 @@ def launches(driver: Driver) -> float:
 def empty_pair(library: libraries.Target) -> Iterator[None]:
     """A perf event at entry and return of the launch, with a program that does nothing."""
     _, programs, _, _ = loader.load_text(EMPTY, ("nothing",), {}, (), multi=False)
-    (where,) = [p.offset for p in libraries.probes_of(library)[0] if p.symbol == "cudaLaunchKernel"]
+    (where,) = [p.offset for p in probes_of(library) if p.symbol == "cudaLaunchKernel"]
     program, links = programs["nothing"], []
     for on_return in (True, False):
         pmu = attach_perf.read_pmu()

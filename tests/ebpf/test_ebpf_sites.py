@@ -17,6 +17,7 @@ from probes import attach, libraries, loader, sites
 from probes.api import NAMES
 from probes.ring import Ring
 from probes.schema import Kind
+from tests.opened_files import probes_of
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
@@ -84,7 +85,7 @@ def test_a_call_behind_endbr64_costs_a_fifth(tmp_path: Path, monkeypatch: pytest
     path = compile_program(str(CALLED), tmp_path, *FLAGS, output=RUNTIME)
     target = libraries.target(path)
     assert target is not None
-    (query,) = [probe for probe in libraries.probes_of(target)[0] if probe.symbol == "cudaEventQuery"]
+    (query,) = [probe for probe in probes_of(target) if probe.symbol == "cudaEventQuery"]
     code = path.read_bytes()
     assert code[query.offset - 4 : query.offset] == ENDBR64
     chosen = sites.choose

@@ -1,0 +1,32 @@
+"""Files opened as gputop opens those of others, read and closed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from probes import elf, foreign, libraries
+from probes.frames import interpreter
+from probes.frames.symbols import Functions
+
+
+def elf_of(path: Path) -> elf.Library:
+    """The exported functions of a library."""
+    with foreign.opened(path) as file:
+        return elf.read(file)
+
+
+def probes_of(target: libraries.Target) -> list[libraries.Probe]:
+    """What is probed in a library."""
+    with foreign.opened(target.path, target.identity) as file:
+        return libraries.probes_of(target, file)[0]
+
+
+def functions_of(path: Path) -> Functions:
+    """All functions of a file, which stays open."""
+    return Functions(foreign.opened(path))
+
+
+def interpreter_of(path: Path, shown: str = "") -> interpreter.Interpreter | None:
+    """The interpreter in a file."""
+    with foreign.opened(path) as file:
+        return interpreter.read(file, shown or str(path))
