@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.containers import container_of
+from probes.secrets import masked
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NS = 1_000_000_000
@@ -62,7 +63,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
         "pid": pid,
         "parent_pid": int(fields[1]),
         "name": name,
-        "command": raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace"),
+        "command": " ".join(masked(raw.rstrip(b"\0").decode(errors="replace").split("\0"))),
         "user": user_name(uid),
         "uid": uid,
         "start_ns": int(fields[19]) * _NS // _TICKS_PER_S,

@@ -2,7 +2,7 @@
 
 A process is watched when the probes reported a birth, an exec, a call or a switch of it, or when a
 ``process`` sample says so. Everybody else is known in the file by number only: no thread or command name,
-no user, no path.
+no user, no path. Of who is watched the names of processes and threads stay, and no command line and no user.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _HARMLESS: Final = frozenset({"type", "kind", "state", "gpu", "uuid", "layer", "
 # Keys whose text becomes the new name; all other text of a process that is not watched is emptied.
 _NAME_KEYS: Final = frozenset({"name", "comm", "process", "process_name", "thread", "label"})
 _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
+_NOBODYS: Final = frozenset({"command", "cmdline", "user"})  # text that is kept of no process
 # Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
 _NVIDIA: Final = "device:/dev/nvidia"
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
-# An absolute path, except its last part: a library's own name says which one it is, its folder whose.
-_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^/\s:,;'\"]+/)+")
+# An absolute path, except its last part: a library's own name says which one it is, its folder whose. Folders
+# may be called anything; only one whose name ends with a space is taken for the end of the path.
+_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^/\n]*[^/\s]/)+")
 _HEADER_SECRETS: Final = re.compile(
     r"(host|node)_?name|host|node|domain|fqdn|(sudo_?)?user(_?name)?|login|owner|argv?|args|cmdline"
     r"|command(_?line)?|cwd|home|path|directory|machine_?id|boot_?id|serial|env(ironment)?|ip|address",
@@ -227,8 +229,8 @@ class Disguise:
 
     def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
         if isinstance(value, str):
-            return self._text(key, value, whom)
-        if whom is not None and key in _USER_KEYS:
+            return "" if key in _NOBODYS else self._text(key, value, whom)
+        if key in _USER_KEYS:
             return None
         return self._clean(value, whom, numbered)
 

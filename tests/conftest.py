@@ -15,8 +15,16 @@ from pathlib import Path
 
 import pytest
 import rootless_support
+from hypothesis import HealthCheck, settings
 
 from probes import api, minimal
+
+# the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("random", deadline=None)
+settings.load_profile("same")
 
 _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {

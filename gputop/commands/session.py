@@ -22,6 +22,7 @@ from gputop.child import (
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
 from probes.live import LivePlan
+from probes.secrets import masked
 from probes.source import Observer
 from replay.format import SessionError
 from replay.writer import SessionWriter
@@ -149,7 +150,7 @@ def open_session(
     )
     from gputop.cli import program_version
 
-    header = {**source.header, "gputop": program_version(), "command": list(options.command)}
+    header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
     try:
         private = options.private

@@ -23,6 +23,14 @@ from tests.stories.shim import build
 
 GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 180.0
+# it ends with us, also when we are killed: else it would compute beside all that is measured afterwards
+_COMPUTES = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
 
 
 class StoryError(Exception):
@@ -90,7 +98,7 @@ def _command(command: str, backend: str) -> list[str]:
 @contextlib.contextmanager
 def busy_processors(count: int) -> Iterator[None]:
     """So many processes of nobody's family compute all the time."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-c", _COMPUTES]) for _ in range(count)]
     try:
         yield
     finally:
