@@ -79,7 +79,8 @@ def test_a_damaged_library_is_missing_and_the_others_go_on(tmp_path: Path) -> No
     damaged.write_text("not a library")
     found = libraries.find((), {"LD_LIBRARY_PATH": str(tmp_path)})
     assert found == [], "only libraries of these processes"
-    broken = libraries.look(Target(damaged, str(damaged), (1, 2), api.DRIVER, 1))
+    identity = damaged.stat().st_dev, damaged.stat().st_ino
+    broken = libraries.look(Target(damaged, str(damaged), identity, api.DRIVER, 1))
     section = libraries.libraries_section([broken, CUDART])
     assert not section.blocks
     assert "ELF" in texts(section, MISSING)

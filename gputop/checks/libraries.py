@@ -138,7 +138,9 @@ def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
         with foreign.opened(target.path, target.identity) as file:
             probes, image = libraries.probes_of(target, file)
     except (OSError, elf.ElfError) as error:
-        return Library(target, pids, error=str(error))
+        return Library(
+            target, pids, error=(error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        )
     return Library(
         target=target,
         pids=pids,
