@@ -78,7 +78,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Path:
         skip_or_fail(f"make install fails: {done.stderr[-500:]}")
     assert everything_in(checkout) == before, "the checkout stays as it was"
     for name in ("gputop", "probes", "replay"):
-        (checkout / name / "__init__.py").write_text("raise SystemExit('the user\'s code')\n")
+        (checkout / name / "__init__.py").write_text("raise SystemExit('the user's code')\n")
     return folder
 
 
