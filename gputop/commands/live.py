@@ -17,6 +17,7 @@ from gputop.engine import Engine
 from gputop.errors import CommandError
 from gputop.frame import Frame
 from gputop.outputfile import OutputFile
+from gputop.say import say, show
 from gputop.terminal import require_terminal, terminal_width
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _once(options: argparse.Namespace) -> int:
         width = terminal_width(sys.stdout)
         plain = draws_ascii(options)
         text = render_text(frame, width=width, ascii_only=plain)
-        sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
+        show(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
     return 0
 
@@ -152,11 +153,11 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
     output = f"; its output: {log.path}" if log is not None else ""
     status = child.poll()
     if status is None:
-        sys.stderr.write(f"gputop: {name} goes on as process {child.pid}{output}\n")
+        say(f"{name} goes on as process {child.pid}{output}")
     elif log is not None and log.size == 0:
         log.remove()
     elif log is not None:
-        sys.stderr.write(f"gputop: {name} ended with status {status}{output}\n")
+        say(f"{name} ended with status {status}{output}")
 
 
 def _is_demo(command: list[str]) -> bool:
