@@ -25,7 +25,8 @@ changed_by_others() {
 	while :; do
 		if [ -e "$folder" ]; then
 			read -r owner mode group < <(stat -c '%u %a %G' -- "$folder")
-			case $group in root | staff) mode=$((8#$mode & ~8#020)) ;; *) mode=$((8#$mode)) ;; esac
+			mode=$((8#$mode))
+			if [ "$group" = root ] || [ "$group" = staff ]; then mode=$((mode & ~8#020)); fi
 			if [ "$owner" -ne 0 ] || { [ $((mode & 8#022)) -ne 0 ] && [ $((mode & 8#1000)) -eq 0 ]; }; then
 				printf '%s\n' "$folder"
 				return

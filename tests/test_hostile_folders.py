@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from rootless_support import NOBODY, as_nobody
 from test_replay_support import HEADER
 
+from gputop.exports import ExportError, save
 from gputop.outputfile import OutputFile
 from replay import folders
 from replay.format import SessionError
@@ -225,3 +227,22 @@ def test_the_output_of_a_command_is_read_and_removed_where_it_was_made(
     output.remove()
     assert (secret / output.path.name).read_text() == "root's"
     assert list(gone.iterdir()) == []
+
+
+def test_what_could_not_be_saved_is_removed_where_it_was_made(
+    theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (theirs / "way").mkdir()
+    monkeypatch.chdir(theirs)
+    (secret / "screen.txt").write_text("root's")
+
+    def full(_descriptor: int) -> int:
+        assert (theirs / "way" / "screen.txt").exists()
+        swapped(theirs / "way", secret)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "dup", full)
+    with pytest.raises(ExportError, match="nothing was saved"):
+        save("way/screen.txt", "text")
+    assert (secret / "screen.txt").read_text() == "root's"
+    assert list((theirs / "gone").iterdir()) == []
