@@ -29,7 +29,7 @@ stories: dev
 old-kernel: dev
 	@scripts/old_kernel.sh $(ARGS)
 
-# what run, test and install share; a second time it only looks whether anything changed
+# what run and test share; a second time it only looks whether anything changed
 setup:
 	@scripts/setup.sh run
 
@@ -68,7 +68,9 @@ pictures: dev
 screens: dev
 	@GPUTOP_SCREENS=write .venv/bin/python -m pytest -q tests/test_ui_screens.py
 
-install: setup
+# a copy with a virtual environment of its own; what is changed in the checkout later does not reach it
+install:
+	@scripts/setup.sh system
 	@scripts/install.sh
 
 uninstall:

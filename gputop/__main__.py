@@ -7,6 +7,9 @@ import sys
 
 def main() -> int:
     """Runs the command line; returns the exit status."""
+    from gputop.isolation import isolate
+
+    isolate()
     from gputop.cli import run
 
     return run(sys.argv[1:])

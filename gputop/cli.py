@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
+from gputop.say import say, say_where
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -315,7 +316,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except CommandError as error:
-        sys.stderr.write(f"gputop: {error}\n")
+        say(str(error))
         return error.status
     except KeyboardInterrupt:
         return 130
@@ -326,7 +327,7 @@ def run(arguments: Sequence[str]) -> int:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             return _unexpected(error)
         _silence_output()
-        sys.stderr.write(f"gputop: the output cannot be written: {error.strerror}; nothing else was harmed\n")
+        say(f"the output cannot be written: {error.strerror}; nothing else was harmed")
         return FAILURE
     except Exception as error:
         return _unexpected(error)
@@ -339,18 +340,19 @@ def _silence_output() -> None:
 
 def _unexpected(error: Exception) -> int:
     if os.environ.get("GPUTOP_TRACEBACK"):
-        raise error
+        say_where(error)
+        return FAILURE
     ours = ("gputop", "probes", "replay")
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
         # started from a checkout by a Python that nobody set up
-        sys.stderr.write(
-            f"gputop: {sys.executable} has no package {error.name}, which gputop needs: "
-            "start it by `make run`, or `make install` it\n"
+        say(
+            f"{sys.executable} has no package {error.name}, which gputop needs: "
+            "start it by `make run`, or `make install` it"
         )
         return FAILURE
-    sys.stderr.write(
-        f"gputop: this should not have happened: {type(error).__name__}: {error} "
-        "(GPUTOP_TRACEBACK=1 shows where; please report it)\n"
+    say(
+        f"this should not have happened: {type(error).__name__}: {error} "
+        "(GPUTOP_TRACEBACK=1 shows where; please report it)"
     )
     return FAILURE
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 
 from gputop.child import behind_sudo
-from replay.ownership import create
+from replay.ownership import Output, create
 
 MOST_NAMES = 1_000
 
@@ -35,14 +34,17 @@ def save(name: str, text: str) -> str:
     for number in range(1, MOST_NAMES):
         path = name if number == 1 else f"{stem}-{number}{ending}"
         try:
-            descriptor = create(path, owner)
+            output = create(path, owner)
         except FileExistsError:
             continue
         except OSError as error:
             raise ExportError(
                 f"{path} cannot be created here ({error.strerror}): start gputop where you may write"
             ) from error
-        _fill(descriptor, path, text)
+        try:
+            _fill(output, path, text)
+        finally:
+            output.close()
         return path
     raise ExportError(f"{name} and {MOST_NAMES} names like it are taken: remove some of them")
 
@@ -59,11 +61,11 @@ def stamped(wall_ns: int, utc_offset_s: int, ending: str) -> str:
     return f"gputop-{time.strftime('%Y%m%d-%H%M%S', moment)}.{ending}"
 
 
-def _fill(descriptor: int, path: str, text: str) -> None:
+def _fill(output: Output, path: str, text: str) -> None:
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file_only = os.dup(output.descriptor)
+        with os.fdopen(file_only, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(path)
+        output.remove()
         raise ExportError(f"{path} cannot be written ({error.strerror}): nothing was saved") from error

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 from gputop.engine import WINDOW_NS, Engine
 from gputop.explain.live import LiveExplainer
@@ -22,11 +23,16 @@ _LOG_LINES = 5000
 
 
 class CommandLog:
-    """Follows the file that takes a command's output; the newest lines are kept."""
+    """Follows the file that takes a command's output; the newest lines are kept.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: Where it is.
+        file: The same, open.
+    """
+
+    def __init__(self, path: Path, file: TextIO) -> None:
         self.path = path
-        self._file = path.open(errors="replace")
+        self._file = file
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._first = 0  # number of the oldest line kept
         self._partial = ""

@@ -50,6 +50,8 @@ def read_source(line: Line, pid: int | None) -> Source:
             continue
         except OSError as error:
             problem = f"the file cannot be read: {error.strerror}"
+        except ValueError:  # a program may call its code anything
+            problem = "no file has such a name"
     return Source(line.file, problem=problem)
 
 

@@ -122,7 +122,8 @@ def _lines_text(process: ProcessTotals) -> list[str]:
     waits = (LineRow(row.line, OFF_CPU, row.count, row.sum_ns) for row in process.waits)
     rows = sorted((*process.lines, *waits), key=lambda row: -row.sum_ns)
     shown = [
-        f"  {row.count:>9}{format_ns(row.sum_ns):>8}  {row.api:<26} {escape_text(row.line.text())}"
+        f"  {row.count:>9}{format_ns(row.sum_ns):>8}  "
+        f"{escape_text(row.api):<26} {escape_text(row.line.text())}"
         for row in rows[:_LINES_SHOWN]
     ]
     return [f"  {'COUNT':>9}{'SUM':>8}  {'CALL':<26} LINE", *shown, *rest]
@@ -130,9 +131,10 @@ def _lines_text(process: ProcessTotals) -> list[str]:
 
 def _call_text(call: CallRow) -> str:
     # a driver call inside its runtime call is indented: its time is part of the line it belongs to
-    name = ("  " if call.nested else "") + call.api
+    name = ("  " if call.nested else "") + escape_text(call.api)
     return (
-        f"  {name:<34}{call.layer:<9}{call.count:>10}{call.errors:>8}{format_bytes(call.bytes):>8}"
+        f"  {name:<34}{escape_text(call.layer):<9}"
+        f"{call.count:>10}{call.errors:>8}{format_bytes(call.bytes):>8}"
         f"{format_ns(call.sum_ns):>8}{format_ns(call.p50_ns):>8}{format_ns(call.p95_ns):>8}"
         f"{format_ns(call.p99_ns):>8}{format_ns(call.max_ns):>8}"
     )

@@ -2,7 +2,8 @@
 
 ``sudo gputop record`` writes where the caller may write, and as the caller: for the moment of opening, the
 file-system identity of this one thread (not of the process) is that of the user behind sudo. A symbolic or
-hard link planted there thus gives away nothing that the user could not write anyway.
+hard link planted there thus gives away nothing that the user could not write anyway. The folder is held from
+then on: no path is looked up a second time.
 """
 
 from __future__ import annotations
@@ -12,17 +13,52 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
+from replay.folders import ForeignLinkError, open_folder
 from replay.format import FORMAT_NAME, SessionError
 
+_Make = Callable[[int, str, "tuple[int, int] | None"], int]  # folder, name, owner -> descriptor
+_NEW = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEAD_BYTES = 64  # the format's name is the first thing in the header
 
 
-def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file that is written, and the folder it lies in, which is held: it is found there again.
+
+    Attributes:
+        descriptor: Of the file.
+        folder: Of its folder.
+        name: How the file is called there.
+        owner: As whom it was opened; None: as whoever runs this.
+        identity: Device and inode of the file.
+    """
+
+    descriptor: int
+    folder: int
+    name: str
+    owner: tuple[int, int] | None
+    identity: tuple[int, int]
+
+    def remove(self) -> None:
+        """Take the file away, unless something else has its name by now; before ``close``."""
+        with suppress(OSError), _identity(self.owner):
+            facts = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+            if (facts.st_dev, facts.st_ino) == self.identity:
+                os.unlink(self.name, dir_fd=self.folder)
+
+    def close(self) -> None:
+        """Let go of file and folder."""
+        os.close(self.descriptor)
+        os.close(self.folder)
+
+
+def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) -> Output:
     """Create the file, or empty an old session file.
 
     Args:
@@ -31,26 +67,22 @@ def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) 
         overwrite: an old session file may be replaced; any other file never is.
 
     Returns:
-        A locked descriptor of an empty regular file with mode 0600.
+        A locked, empty regular file with mode 0600.
 
     Raises:
         SessionError: it cannot be created, or something else is in its place.
     """
+
+    def make(folder: int, name: str, owner: tuple[int, int] | None) -> int:
+        return _open(folder, name, path, owner, overwrite)
+
     try:
-        try:
-            with _identity(owner):
-                descriptor = _open(path, owner, overwrite)
-        except PermissionError:
-            # Where only root may write, the file is root's, and no link on the way is followed.
-            if os.geteuid() != 0 or owner is None or not _straight(path):
-                raise
-            descriptor = _open(path, None, overwrite)
+        return _made(path, owner, make)
     except OSError as error:
         raise SessionError(_reason(path, error)) from error
-    return descriptor
 
 
-def create(path: str, owner: tuple[int, int] | None) -> int:
+def create(path: str, owner: tuple[int, int] | None) -> Output:
     """Create a file that is not there yet, for whoever is behind sudo.
 
     Args:
@@ -58,29 +90,51 @@ def create(path: str, owner: tuple[int, int] | None) -> int:
         owner: user and group id behind sudo; None leaves the file to whoever runs this.
 
     Returns:
-        A descriptor of an empty file with mode 0600.
+        An empty file with mode 0600.
 
     Raises:
         OSError: it cannot be created; FileExistsError: something has that name.
     """
-    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL
+
+    def make(folder: int, name: str, _owner: tuple[int, int] | None) -> int:
+        return os.open(name, os.O_WRONLY | _NEW, 0o600, dir_fd=folder)
+
+    return _made(path, owner, make)
+
+
+def _made(path: str, owner: tuple[int, int] | None, make: _Make) -> Output:
+    """Makes a file with the owner's rights; where only root may write, it is root's."""
     try:
-        with _identity(owner):
-            return os.open(path, flags, 0o600)
+        return _made_as(path, owner, make)
     except PermissionError:
-        if os.geteuid() != 0 or owner is None or not _straight(path):
+        if os.geteuid() != 0 or owner is None or owner[0] == 0:
             raise
-        return os.open(path, flags, 0o600)
+    return _made_as(path, None, make)
 
 
-def _open(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
-    # O_NONBLOCK: opening a FIFO must fail, not wait for its reader.
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+def _made_as(path: str, owner: tuple[int, int] | None, make: _Make) -> Output:
+    directory, name = os.path.split(path)
+    if name in ("", ".", ".."):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    as_root = os.geteuid() == 0 and (owner is None or owner[0] == 0)
+    with _identity(owner):
+        folder = open_folder(directory, rights_of_root=as_root)
+        try:
+            descriptor = make(folder, name, owner)
+        except BaseException:
+            os.close(folder)
+            raise
+    facts = os.fstat(descriptor)
+    return Output(descriptor, folder, name, owner, (facts.st_dev, facts.st_ino))
+
+
+def _open(folder: int, name: str, path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
     try:
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(name, os.O_RDWR | os.O_NONBLOCK | _NEW, 0o600, dir_fd=folder)
         fresh = True
     except FileExistsError:
-        descriptor = os.open(path, flags)
+        # O_NONBLOCK: opening a FIFO must fail, not wait for its reader.
+        descriptor = os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
         fresh = False
     try:
         _claim(descriptor, path, owner, fresh, overwrite)
@@ -88,7 +142,7 @@ def _open(path: str, owner: tuple[int, int] | None, overwrite: bool) -> int:
         os.close(descriptor)
         if fresh:
             with suppress(OSError):
-                os.unlink(path)
+                os.unlink(name, dir_fd=folder)
         raise
     return descriptor
 
@@ -132,11 +186,6 @@ def is_session(head: bytes) -> bool:
     return head[1:].startswith(start) or head[3:].startswith(start)
 
 
-def _straight(path: str) -> bool:
-    directory = os.path.dirname(os.path.abspath(path))
-    return os.path.realpath(directory) == directory
-
-
 @contextmanager
 def _identity(owner: tuple[int, int] | None) -> Iterator[None]:
     """Let this thread touch files as ``owner``; does nothing unless root acts for somebody else."""
@@ -156,6 +205,11 @@ def _identity(owner: tuple[int, int] | None) -> Iterator[None]:
 
 def _reason(path: str, error: OSError) -> str:
     directory = os.path.dirname(os.path.abspath(path))
+    if isinstance(error, ForeignLinkError):
+        return (
+            f"{path} cannot be written: {error.filename} on the way to it is a symbolic link that others "
+            "than root can change; name the directory that it leads to"
+        )
     if error.errno == errno.ELOOP:
         return f"{path} is a symbolic link: choose another name for the recording"
     if error.errno in (errno.ENXIO, errno.EISDIR):

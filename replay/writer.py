@@ -65,7 +65,8 @@ class SessionWriter:
         self._size = 0
         self._failure: str | None = None
         self._closed = False
-        self._descriptor = open_for_writing(self.path, owner, overwrite)
+        self._output = open_for_writing(self.path, owner, overwrite)
+        self._descriptor = self._output.descriptor
         self._disk = _DiskSync(self._descriptor)
         self._flushed_ns = self._synced_ns = clock()
         try:
@@ -73,7 +74,7 @@ class SessionWriter:
             self._append(data + fmt.pack_chunk(fmt.HEADER, 0, 0, 1, zlib.compress(data, 1)))
         except SessionError:
             self._closed = True
-            os.close(self._descriptor)
+            self._output.close()
             raise
 
     @property
@@ -153,7 +154,15 @@ class SessionWriter:
         finally:
             # Closing waits for a sync under way: its descriptor must not be reused meanwhile.
             self._disk.finish()
-            os.close(self._descriptor)
+            self._output.close()
+
+    def discard(self) -> None:
+        """Take the file away: nothing was to be recorded after all; later calls of ``close`` do nothing."""
+        if not self._closed:
+            self._closed = True
+            self._disk.finish()
+            self._output.remove()
+            self._output.close()
 
     def _check(self) -> None:
         if self._closed:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing: Debian packages, the virtual environment, the project.
+#   scripts/setup.sh system what gputop needs of the system, nothing in the checkout
 #   scripts/setup.sh run    what gputop needs
 #   scripts/setup.sh dev    and what its tests and linters need
 # Says nothing and changes nothing when all of it is there. Everything it says goes to standard error.
@@ -108,6 +109,7 @@ if [ -n "$absent" ]; then
 	install_packages $absent || { [ "${GPUTOP_REQUIRE_ALL:-}" != 1 ] || exit 1; }
 fi
 check_python
+[ "$level" != system ] || exit 0
 wanted=$(key)
 if [ "$wanted" != "$(cat "$venv/.setup-$level" 2>/dev/null)" ]; then
 	install_project

@@ -231,7 +231,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         told = " ".join(shown.split())
         assert "no eBPF without root" in told
         assert "for them: " in told
-        assert "-m gputop" in told, "the command, uncut"
+        assert "launcher.py gputop" in told, "the command, uncut"
         (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
         assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
         assert "not known without eBPF" in shown

@@ -11,6 +11,7 @@ from pathlib import Path
 from gputop.checks.report import Plan, gather, to_json, to_text
 from gputop.child import interpreter_prefixes
 from gputop.errors import CommandError
+from gputop.say import show
 from gputop.terminal import prefers_ascii
 
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
@@ -39,7 +40,7 @@ def check(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(to_json(report, program_version())) + "\n")
     else:
         ascii_only = prefers_ascii()
-        sys.stdout.write(to_text(report, verbose=options.verbose, ascii_only=ascii_only))
+        show(to_text(report, verbose=options.verbose, ascii_only=ascii_only))
     return 0 if report.live else 1
 
 

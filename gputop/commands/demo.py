@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from gputop.demo.stories import DEFAULT, STORIES
 from gputop.errors import USAGE, CommandError
+from gputop.isolation import isolated
 from gputop.simgpu import build
 
 
@@ -36,11 +37,9 @@ def _become(options: argparse.Namespace) -> NoReturn:
         environment = build.environment(os.environ)
     except build.SimGpuError as error:
         raise CommandError(str(error)) from error
-    words = [sys.executable, "-m", "gputop.demo", name]
-    if options.duration:
-        words.append(str(options.duration))
+    words = isolated("gputop.demo", name, *([str(options.duration)] if options.duration else []))
     if sys.stderr.isatty():  # not under gputop itself, which keeps the output
         sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")
     sys.stdout.flush()
     # the search path of the loader is read at start: a new program image, the same process
-    os.execve(sys.executable, words, environment)
+    os.execve(words[0], words, environment)

@@ -10,6 +10,7 @@ from gputop.commands.explain import evidence_of
 from gputop.commands.replay import understood
 from gputop.explain.compare import compare
 from gputop.explain.compare_output import diff_to_json, diff_to_text
+from gputop.say import show
 from gputop.terminal import terminal_width
 
 _WIDTH = 100
@@ -23,5 +24,5 @@ def diff(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(diff_to_json(found)) + "\n")
     else:
-        sys.stdout.write(diff_to_text(found, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
+        show(diff_to_text(found, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     return 0

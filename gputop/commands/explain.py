@@ -17,6 +17,7 @@ from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.memory import give_back, keep_freed
 from gputop.explain.output import report_to_json, report_to_text
 from gputop.explain.report import Report
+from gputop.say import show
 from gputop.terminal import terminal_width
 
 FOUND = 3  # exit status when something is lost
@@ -32,7 +33,7 @@ def explain(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(report_to_json(report)) + "\n")
     else:
-        sys.stdout.write(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
+        show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     if options.fail_over is not None:
         return FOUND if 100 * report.lost_share > options.fail_over else 0
     return FOUND if report.findings else 0

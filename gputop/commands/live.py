@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import signal
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.child import behind_sudo
 from gputop.commands.looks import RATE_HZ, draws_ascii, preferences
 from gputop.commands.session import Session, open_session
 from gputop.engine import Engine
 from gputop.errors import CommandError
 from gputop.frame import Frame
+from gputop.outputfile import OutputFile
+from gputop.say import say, show
 from gputop.terminal import require_terminal, terminal_width
 
 if TYPE_CHECKING:
@@ -39,12 +38,15 @@ def _once(options: argparse.Namespace) -> int:
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
-    log, output = _log_file() if options.command else (None, None)
+    log = OutputFile() if options.command else None
     if options.lines is None and not options.record:
         options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
-    session = open_session(options, record_to=options.record, output=output, rate_hz=options.rate or RATE_HZ)
-    if output is not None:
-        os.close(output)
+    session = open_session(
+        options,
+        record_to=options.record,
+        output=log.descriptor if log else None,
+        rate_hz=options.rate or RATE_HZ,
+    )
     session.release()
     frame, verdict = _observe(session, seconds)
     if options.json:
@@ -53,7 +55,7 @@ def _once(options: argparse.Namespace) -> int:
         width = terminal_width(sys.stdout)
         plain = draws_ascii(options)
         text = render_text(frame, width=width, ascii_only=plain)
-        sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
+        show(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
     return 0
 
@@ -94,20 +96,16 @@ def _screen(options: argparse.Namespace) -> int:
 
     preferred = preferences()
     rate_hz = options.rate or preferred.rate_hz or RATE_HZ
-    log, descriptor = None, None
-    if options.command:
-        path, descriptor = _log_file()
-        log = CommandLog(path)
+    output = OutputFile() if options.command else None
+    log = CommandLog(output.path, output.reader()) if output else None
     session = open_session(
         options,
         record_to=options.record,
-        output=descriptor,
+        output=output.descriptor if output else None,
         rate_hz=rate_hz,
         lines_later=True,
         meanwhile=lambda: importlib.import_module("gputop.ui.app"),
     )
-    if descriptor is not None:
-        os.close(descriptor)
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
     feed = LiveFeed(session.source, log, recorder=recorder)
     refused: list[CommandError] = []
@@ -135,22 +133,13 @@ def _screen(options: argparse.Namespace) -> int:
     released.join()
     if refused:
         raise refused[0]
-    _farewell(session, log.path if log else None)
+    _farewell(session, output)
     if feed.failure():
         raise CommandError(str(feed.failure()))
     return status
 
 
-def _log_file() -> tuple[Path, int]:
-    """A new file for the command's output: it goes on being written when gputop ends."""
-    descriptor, name = tempfile.mkstemp(prefix="gputop-output-", suffix=".log")
-    user = behind_sudo()
-    if user is not None:
-        os.fchown(descriptor, user.uid, user.gid)
-    return Path(name), descriptor
-
-
-def _farewell(session: Session, log: Path | None) -> None:
+def _farewell(session: Session, log: OutputFile | None) -> None:
     """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
     child = session.child
     if child is None:
@@ -159,16 +148,16 @@ def _farewell(session: Session, log: Path | None) -> None:
     if _is_demo(child.command):
         child.send(signal.SIGTERM)
         if log is not None:
-            log.unlink()
+            log.remove()
         return
-    output = f"; its output: {log}" if log is not None else ""
+    output = f"; its output: {log.path}" if log is not None else ""
     status = child.poll()
     if status is None:
-        sys.stderr.write(f"gputop: {name} goes on as process {child.pid}{output}\n")
-    elif log is not None and log.stat().st_size == 0:
-        log.unlink()
+        say(f"{name} goes on as process {child.pid}{output}")
+    elif log is not None and log.size == 0:
+        log.remove()
     elif log is not None:
-        sys.stderr.write(f"gputop: {name} ended with status {status}{output}\n")
+        say(f"{name} ended with status {status}{output}")
 
 
 def _is_demo(command: list[str]) -> bool:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from gputop.isolation import isolated
 from probes.live import LivePlan, LiveSource
 from probes.loader import ProbeError
 from probes.procfs_source import ProcfsSource
@@ -101,5 +102,5 @@ def own_command(options: argparse.Namespace) -> str:
     elif started.name == "gputop":
         program = shlex.quote(str(started.absolute()))
     else:
-        program = f"{shlex.quote(sys.executable)} -m gputop"
+        program = shlex.join(isolated("gputop"))  # root's Python must not look into the working folder
     return program if options.private else " ".join([program, *map(shlex.quote, sys.argv[1:])])

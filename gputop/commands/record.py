@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -13,6 +13,7 @@ import numpy as np
 
 from gputop.commands.session import Session, open_session
 from gputop.format import format_bytes, format_count
+from gputop.say import say
 from gputop.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
@@ -51,7 +52,7 @@ def record(options: argparse.Namespace) -> int:
     session = open_session(options, record_to=options.output, output=None, rate_hz=options.rate)
     source, child = session.source, session.child
     if session.reason:
-        sys.stderr.write(f"gputop: {session.reason}\n")
+        say(session.reason)
     received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -113,15 +114,15 @@ def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
     writer = session.writer
     assert writer is not None
     if failure is not None:
-        sys.stderr.write(f"gputop: {failure}\n")
+        say(str(failure))
         if session.child is not None:
             session.child.wait()
         return 1
-    sys.stderr.write(
-        f"gputop: {path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
-        f"see it with: gputop replay {path}\n"
+    say(
+        f"{path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
+        f"see it with: gputop replay {shlex.quote(path)}"
     )
     child = session.child
     if child is not None and child.poll() is None:
-        sys.stderr.write(f"gputop: waiting for {child.command[0]} (process {child.pid}) to end\n")
+        say(f"waiting for {child.command[0]} (process {child.pid}) to end")
     return 0

@@ -17,6 +17,7 @@ from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
 from gputop.frame_json import frame_to_json
 from gputop.player import ReplayFeed, frame_at, mark_at
+from gputop.say import show
 from gputop.terminal import require_terminal, terminal_width
 from gputop.text import render_text
 from replay.format import SessionError
@@ -72,7 +73,7 @@ def replay(options: argparse.Namespace) -> int:
             width = terminal_width(sys.stdout)
             plain = draws_ascii(options)
             text = render_text(frame, width=width, ascii_only=plain)
-            sys.stdout.write(verdict_text(verdict, width, ascii_only=plain) + text)
+            show(verdict_text(verdict, width, ascii_only=plain) + text)
         return 0
     from gputop.ui.run import run_app
 

@@ -53,8 +53,7 @@ class Session:
         except CommandError:
             self.source.abandon()
             if self.writer is not None:  # holds nothing
-                self.writer.close()
-                Path(self.writer.path).unlink(missing_ok=True)
+                self.writer.discard()
             raise
 
     def release_meanwhile(self, failed: Callable[[CommandError], None]) -> threading.Thread:

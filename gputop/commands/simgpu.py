@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from gputop.errors import CommandError
+from gputop.format import escape_text
 from gputop.simgpu import build
 
 
@@ -16,6 +17,8 @@ def simgpu() -> int:
         raise CommandError(str(error)) from error
     if sys.stdout.isatty():
         audit = directory / build.AUDIT
-        sys.stdout.write(f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM\n")
+        words = f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM"
+        sys.stdout.write(f"{escape_text(words)}\n{escape_text(str(directory))}\n")
+        return 0
     sys.stdout.write(f"{directory}\n")
     return 0

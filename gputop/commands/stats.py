@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 from gputop.commands.replay import open_file, understood
+from gputop.say import show
 from gputop.stats import collect
 from gputop.stats_output import stats_to_json, stats_to_text
 from gputop.terminal import terminal_width
@@ -23,5 +24,5 @@ def stats(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(stats_to_json(totals)) + "\n")
     else:
-        sys.stdout.write(stats_to_text(totals, width=terminal_width(sys.stdout)))
+        show(stats_to_text(totals, width=terminal_width(sys.stdout)))
     return 0

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 from types import FrameType
 
@@ -17,6 +16,7 @@ from gputop.engine import Engine
 from gputop.frame import Frame
 from gputop.frame_json import frame_to_json
 from gputop.player import with_damage
+from gputop.say import say
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
@@ -105,7 +105,7 @@ def _present(options: argparse.Namespace) -> int:
         os.close(output)
     source, child = session.source, session.child
     if session.reason:
-        sys.stderr.write(f"gputop: {session.reason}\n")
+        say(session.reason)
 
     def stop(number: int, _frame: FrameType | None) -> None:
         # the terminal sends SIGINT to the command as well; SIGTERM comes to us alone

@@ -14,8 +14,9 @@ from gputop.demo.story import steps_until
 _PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Runs it; prints the steps done; returns the exit status."""
+    arguments = sys.argv[1:]
     # a demo whose gputop or shell has gone would burn CPU for nobody
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     story = STORIES[arguments[0]]
@@ -35,4 +36,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gputop.simgpu import codegen, codegen_math
+from gputop.trust import trusted_path, weak_part
 
 _HERE = Path(__file__).resolve().parent
 _ROOT_CACHE = Path("/var/cache/gputop")
@@ -78,10 +79,16 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
 def _compiler() -> str:
     if platform.machine() != "x86_64":
         raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
-    path = shutil.which("cc")
-    if path is None:
+    path = shutil.which("cc", path=_search_path())
+    if path is None or (os.geteuid() == 0 and weak_part(path)):
         raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
     return path
+
+
+def _search_path() -> str:
+    """Where the compiler and what it starts are looked for: root's not where others could have put them."""
+    folders = os.environ.get("PATH", os.defpath)
+    return trusted_path(folders) if os.geteuid() == 0 else folders
 
 
 @lru_cache(maxsize=2)
@@ -108,7 +115,9 @@ def _check_owner(directory: Path) -> None:
     parents = directory.parents if insists else ()
     for path in (directory, *parents, *directory.iterdir()):
         info = path.lstat()
-        others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX
+        # in a sticky folder above nobody can replace what is ours; one of libraries must not grow either
+        sticky = path in parents and info.st_mode & stat.S_ISVTX
+        others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
         if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):
             raise SimGpuError(
                 f"{path} is not safe to load code from: it or its place can be changed by others. "
@@ -117,12 +126,14 @@ def _check_owner(directory: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    # of root's environment a compiler would take further programs and headers
+    environment = {"PATH": _search_path()} if os.geteuid() == 0 else None
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        error = result.stderr.strip()[-2000:]
+        error = " | ".join(result.stderr.strip()[-2000:].splitlines())
         raise SimGpuError(
             f"The simulated GPU does not build; is the C library's development part there "
-            f"(apt-get install gcc libc6-dev)?\n{error}"
+            f"(apt-get install gcc libc6-dev)? It said: {error}"
         )
 
 

@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gputop.format import escape_text
 from gputop.ui.model.look import Line
 from gputop.ui.palette import PALETTES, Palette
 
@@ -72,7 +73,10 @@ class Canvas(Widget):
         width = self.size.width
         if y >= len(self.lines):
             return Strip.blank(width, self._palette.style(""))
-        strip = Strip([Segment(text, self._palette.style(token)) for text, token in self.lines[y]])
+        # the lines are escaped where they are made; what was forgotten there does not reach the terminal
+        strip = Strip(
+            [Segment(escape_text(text), self._palette.style(token)) for text, token in self.lines[y]]
+        )
         # Between a resize and the next paint the lines have the old width.
         return strip.adjust_cell_length(width, self._palette.style(""))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 from gputop.config import Preferences
 from gputop.format import escape_text
+from gputop.say import say, say_where
 from gputop.ui.feed import Feed
 
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
@@ -88,6 +88,5 @@ def _tell(lines: list[str], crash: BaseException | None) -> None:
     if crash is None:
         return
     if os.environ.get("GPUTOP_TRACEBACK"):
-        sys.stderr.writelines(traceback.format_exception(crash))
-    reason = escape_text(f"{type(crash).__name__}: {crash}")
-    sys.stderr.write(f"gputop: the screen failed: {reason} (GPUTOP_TRACEBACK=1 shows where)\n")
+        say_where(crash)
+    say(f"the screen failed: {type(crash).__name__}: {crash} (GPUTOP_TRACEBACK=1 shows where)")

@@ -28,7 +28,7 @@ def _api(row: CallRow, context: Context, width: int) -> Span:
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
     # whose call contains it is not known row by row: its time is part of some runtime row
-    return ("nested" if row.nested else row.layer), "dim"
+    return ("nested" if row.nested else escape_text(row.layer)), "dim"
 
 
 def _layer_letter(row: CallRow, context: Context, width: int) -> Span:

@@ -1,0 +1,102 @@
+"""Opens the folder in which a file is to lie: what is done through it is done there, whoever renames what.
+
+Root must not be led elsewhere by a link that somebody else has put on the way, nor while it walks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+
+_HELD = os.O_PATH | os.O_CLOEXEC
+_OPENAT2 = 437  # on every architecture
+_AT_FDCWD = -100
+_RESOLVE_NO_MAGICLINKS = 0x02
+_MOST_LINKS = 40
+
+
+class ForeignLinkError(PermissionError):
+    """A link on the way can be changed by somebody other than root; its ``filename`` is its name."""
+
+
+class _How(ctypes.Structure):
+    """struct open_how of openat2(2)."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_folder(path: str, *, rights_of_root: bool) -> int:
+    """A descriptor of a folder, for ``dir_fd``.
+
+    Args:
+        path: The folder, ``""`` for the one that we are in.
+        rights_of_root: Root opens it as itself: of links, only those are followed that root alone can change.
+            Otherwise the rights decide, ours or those of the user whose identity we have taken.
+
+    Raises:
+        OSError: It cannot be opened; ForeignLinkError: for its way.
+    """
+    path = path or "."
+    if rights_of_root:
+        return _walked(path)
+    if os.geteuid() != 0:
+        return os.open(path, _HELD | os.O_DIRECTORY)
+    return _without_magic(path)
+
+
+def _without_magic(path: str) -> int:
+    """As a user would get there: not by those links of /proc that lead past the rights of folders."""
+    how = _How(_HELD | os.O_DIRECTORY, 0, _RESOLVE_NO_MAGICLINKS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = int(libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    if found >= 0:
+        return found
+    number = ctypes.get_errno()
+    # EPERM: a filter of system calls that does not know it, as containers had
+    if number in (errno.ENOSYS, errno.EPERM):
+        return os.open(path, _HELD | os.O_DIRECTORY)
+    raise OSError(number, os.strerror(number), path)
+
+
+def _walked(path: str) -> int:
+    """Goes step by step, each from the folder before, which is held: nothing is looked up twice."""
+    here = os.open("/" if path.startswith("/") else ".", _HELD | os.O_DIRECTORY)
+    steps, links = path.split("/")[::-1], 0
+    try:
+        while steps:
+            name = steps.pop()
+            if name in ("", "."):
+                continue
+            there = os.open(name, _HELD | os.O_NOFOLLOW, dir_fd=here)
+            try:
+                facts = os.fstat(there)
+                if stat.S_ISLNK(facts.st_mode):
+                    links += 1
+                    target = _target(there, facts, os.fstat(here), name, links)
+                    steps += target.split("/")[::-1]
+                    if target.startswith("/"):
+                        top = os.open("/", _HELD | os.O_DIRECTORY)
+                        os.close(here)
+                        here = top
+                elif stat.S_ISDIR(facts.st_mode):
+                    here, there = there, here
+                else:
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            finally:
+                os.close(there)
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _target(link: int, facts: os.stat_result, folder: os.stat_result, name: str, links: int) -> str:
+    """Where a link leads that nobody but root could have put there."""
+    writable = folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX
+    if facts.st_uid != 0 or folder.st_uid != 0 or writable:
+        raise ForeignLinkError(errno.EACCES, "a link of another user", name)
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+    return os.readlink("", dir_fd=link)
