@@ -8,7 +8,9 @@ import sys
 def main() -> int:
     """Runs the command line; returns the exit status."""
     from gputop.isolation import isolate
+    from gputop.standard_streams import complete
 
+    complete()
     isolate()
     from gputop.cli import run
 

@@ -324,7 +324,7 @@ def run(arguments: Sequence[str]) -> int:
         _silence_output()  # the reader of our output went away
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EBADF):
             return _unexpected(error)
         _silence_output()
         say(f"the output cannot be written: {error.strerror}; nothing else was harmed")

@@ -1,0 +1,73 @@
+"""What is missing or full when gputop starts is one sentence or less detail, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from replay.reader import SessionReader
+
+GPUTOP = [sys.executable, "-m", "gputop"]
+RECORDING = Path(__file__).parents[1] / "recordings" / "healthy.msgpack"
+
+
+def run(
+    *arguments: str, before: Callable[[], None] | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """gputop, after a child of ours has lost something."""
+    return subprocess.run(
+        [*GPUTOP, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        preexec_fn=before,
+        env=os.environ | env,
+        check=False,
+    )
+
+
+def close(*numbers: int) -> None:
+    for number in numbers:
+        os.close(number)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
+def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], tmp_path: Path) -> None:
+    stats = run("stats", str(RECORDING), before=partial(close, *closed))
+    if 1 in closed:
+        assert stats.returncode == 1
+        if 2 not in closed:
+            assert stats.stderr == (
+                "gputop: the output cannot be written: Bad file descriptor; nothing else was harmed\n"
+            )
+    else:
+        assert stats.returncode == 0
+        assert stats.stdout
+        assert not stats.stderr
+    kept = tmp_path / "kept.gputop"
+    run("record", "-o", str(kept), "--duration", "0.5", before=partial(close, *closed))
+    reader = SessionReader(kept)
+    assert len(reader.marks), "nothing that was said stands in the recording"
+    reader.close()
+
+
+def test_a_full_output_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*GPUTOP, "stats", str(RECORDING)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "gputop: the output cannot be written: No space left on device; nothing else was harmed\n"
+    )
