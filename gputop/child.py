@@ -14,6 +14,7 @@ from pathlib import Path
 from gputop.child_terminal import ChildTerminal, ours
 
 _GO = b"g"
+_AUTOGROUP = Path("/proc/self/autogroup")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
 
@@ -169,13 +170,27 @@ class _Streams:
 
     def take(self) -> None:
         """In the child: a session without a controlling terminal, or with its own."""
-        os.setsid()
+        _lead_session()
         if self.output is not None:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(self.output, 1)
             os.dup2(self.output, 2)
         if self.terminal is not None:
             self.terminal.adopt(self.relayed)
+        for descriptor in ours(map(int, os.listdir("/proc/self/fd"))):
+            if descriptor > 2 and os.get_inheritable(descriptor):  # another one that we were started with
+                os.close(descriptor)
+
+
+def _lead_session() -> None:
+    """Leads a new session, which gets as much CPU as ours does where the kernel shares it out by session."""
+    nice = ""
+    with contextlib.suppress(OSError):
+        nice = _AUTOGROUP.read_text().split()[-1]
+    os.setsid()
+    if nice not in ("", "0"):
+        with contextlib.suppress(OSError):
+            _AUTOGROUP.write_text(nice)
 
 
 def _become(
