@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -366,3 +367,36 @@ def test_under_record_a_program_of_another_user_types_nothing_into_root_s_shell(
         terminal.shell.kill()
         terminal.shell.wait()
     assert tried.exists()
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize(
+    "words", [("explain",), ("--once", "--duration", "30"), ("stream", "--jsonl"), ("record", "-o", "x")]
+)
+def test_an_interrupt_of_ours_is_one_of_the_command_s(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """It is in no process group of ours, so nobody else tells it."""
+    said = tmp_path / "said"
+    waits = program(f"""
+try:
+    open({str(said)!r}, "w").write("ready")
+    time.sleep(60)
+except KeyboardInterrupt:
+    open({str(said)!r}, "w").write("interrupted")
+""")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputop", *words, "--lines", "off", "--", *waits],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+    )
+    try:
+        until(lambda: said.exists() and said.read_text() == "ready", "the command does not start")
+        time.sleep(0.5)  # until it is within the try, and gputop follows it
+        process.send_signal(signal.SIGINT)
+        until(lambda: said.read_text() == "interrupted", "the command was not told")
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
