@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import signal
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class Child:
         environment: Its environment.
         identity: Whom it runs as; None: as gputop.
         output: Descriptor for its standard output and error; None: it has ours. With an output its standard
-            input is /dev/null. For those that are a terminal it gets a terminal of its own, relayed to it.
+            input is /dev/null, as it is where our output goes to a pager and our input is the terminal. For
+            those that are a terminal it gets a terminal of its own, relayed to it.
 
     Attributes:
         pid: Its number, and that of its session and process group.
@@ -77,7 +79,8 @@ class Child:
         self.command = list(command)
         self._status: int | None = None
         self.terminal: ChildTerminal | None = None
-        terminals = ours((1, 2, 0) if output is None else (output,))
+        deaf = output is not None or _in_pipeline()
+        terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
         if terminals:  # first of all: what is opened below is none of the relay's business
             owner = identity.uid if identity else None
             self.terminal = ChildTerminal(reads=0 in terminals, shown=terminals[0], owner=owner)
@@ -87,7 +90,7 @@ class Child:
         if self.pid == 0:
             os.close(self._gate)
             os.close(self._report)
-            streams = _Streams(output, self.terminal, terminals if output is None else [1, 2])
+            streams = _Streams(deaf, output, self.terminal, terminals if output is None else [1, 2])
             _become(self.command, dict(environment), identity, streams, gate_read, report_write)
         if self.terminal is not None:
             self.terminal.started()
@@ -164,6 +167,7 @@ class Child:
 class _Streams:
     """Where the command's standard streams go."""
 
+    deaf: bool  # its standard input is /dev/null
     output: int | None
     terminal: ChildTerminal | None
     relayed: list[int]  # those that are its own terminal, where it has one
@@ -171,8 +175,9 @@ class _Streams:
     def take(self) -> None:
         """In the child: a session without a controlling terminal, or with its own."""
         _lead_session()
-        if self.output is not None:
+        if self.deaf:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if self.output is not None:
             os.dup2(self.output, 1)
             os.dup2(self.output, 2)
         if self.terminal is not None:
@@ -180,6 +185,14 @@ class _Streams:
         for descriptor in ours(map(int, os.listdir("/proc/self/fd"))):
             if descriptor > 2 and os.get_inheritable(descriptor):  # another one that we were started with
                 os.close(descriptor)
+
+
+def _in_pipeline() -> bool:
+    """Whether a pager or the like reads our output: what is typed is for that, and a relay would take it."""
+    try:
+        return os.isatty(0) and stat.S_ISFIFO(os.fstat(1).st_mode)
+    except OSError:
+        return False
 
 
 def _lead_session() -> None:

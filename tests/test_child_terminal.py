@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -321,6 +320,21 @@ def test_a_terminal_that_is_closed_hangs_it_up(tmp_path: Path) -> None:
         until(lambda: process_state(pid) in ("", "Z"), "it lives without its terminal")
 
 
+def test_keys_for_a_pager_behind_us_are_not_taken_from_it(tmp_path: Path) -> None:
+    (tmp_path / "watcher.py").write_text(WATCHER)
+    command = f"{sys.executable} {tmp_path}/watcher.py sh -c 'read line; echo its=$line; sleep 1'"
+    pager = "sh -c 'read word; echo sees=$word; read key </dev/tty; echo key=$key'"
+    terminal = Terminal("bash", "-c", f"{command} | {pager}")
+    try:
+        terminal.see("sees=its=\r\n")
+        terminal.press("q\r")
+        terminal.see("key=q\r\n")
+    finally:
+        terminal.close()
+        terminal.shell.kill()
+        terminal.shell.wait()
+
+
 def test_without_a_terminal_it_gets_none() -> None:
     look = program("print([os.isatty(each) for each in (0, 1, 2)], os.getsid(0) == os.getpid())")
     done = subprocess.run(
@@ -367,36 +381,3 @@ def test_under_record_a_program_of_another_user_types_nothing_into_root_s_shell(
         terminal.shell.kill()
         terminal.shell.wait()
     assert tried.exists()
-
-
-@pytest.mark.ebpf
-@pytest.mark.parametrize(
-    "words", [("explain",), ("--once", "--duration", "30"), ("stream", "--jsonl"), ("record", "-o", "x")]
-)
-def test_an_interrupt_of_ours_is_one_of_the_command_s(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """It is in no process group of ours, so nobody else tells it."""
-    said = tmp_path / "said"
-    waits = program(f"""
-try:
-    open({str(said)!r}, "w").write("ready")
-    time.sleep(60)
-except KeyboardInterrupt:
-    open({str(said)!r}, "w").write("interrupted")
-""")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gputop", *words, "--lines", "off", "--", *waits],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-    )
-    try:
-        until(lambda: said.exists() and said.read_text() == "ready", "the command does not start")
-        time.sleep(0.5)  # until it is within the try, and gputop follows it
-        process.send_signal(signal.SIGINT)
-        until(lambda: said.read_text() == "interrupted", "the command was not told")
-        process.wait(20)
-    finally:
-        process.kill()
-        process.wait()
