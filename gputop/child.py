@@ -6,12 +6,16 @@ import contextlib
 import os
 import pwd
 import signal
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputop.child_terminal import ChildTerminal, ours
+
 _GO = b"g"
+_AUTOGROUP = Path("/proc/self/autogroup")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
 
@@ -49,14 +53,20 @@ class Child:
     """A command that waits for ``release`` before it becomes itself.
 
     It is forked early, while gputop is small and has one thread; its number is known and watched before
-    its first instruction.
+    its first instruction. It leads a session of its own and has nothing of our terminal: it may be another
+    user's, and could type into ours.
 
     Args:
         command: Program and arguments.
         environment: Its environment.
         identity: Whom it runs as; None: as gputop.
-        output: Descriptor for its standard output and error; None: it keeps the terminal. With an output
-            its standard input is /dev/null.
+        output: Descriptor for its standard output and error; None: it has ours. With an output its standard
+            input is /dev/null, as it is where our output goes to a pager and our input is the terminal. For
+            those that are a terminal it gets a terminal of its own, relayed to it.
+
+    Attributes:
+        pid: Its number, and that of its session and process group.
+        terminal: Its own terminal, or None.
     """
 
     def __init__(
@@ -68,13 +78,22 @@ class Child:
     ) -> None:
         self.command = list(command)
         self._status: int | None = None
+        self.terminal: ChildTerminal | None = None
+        deaf = output is not None or _in_pipeline()
+        terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
+        if terminals:  # first of all: what is opened below is none of the relay's business
+            owner = identity.uid if identity else None
+            self.terminal = ChildTerminal(reads=0 in terminals, shown=terminals[0], owner=owner)
         gate_read, self._gate = os.pipe()
         self._report, report_write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)
             os.close(self._report)
-            _become(self.command, dict(environment), identity, output, gate_read, report_write)
+            streams = _Streams(deaf, output, self.terminal, terminals if output is None else [1, 2])
+            _become(self.command, dict(environment), identity, streams, gate_read, report_write)
+        if self.terminal is not None:
+            self.terminal.started()
         os.close(gate_read)
         os.close(report_write)
 
@@ -121,6 +140,21 @@ class Child:
         if pid:
             code = os.waitstatus_to_exitcode(raw)
             self._status = code if code >= 0 else 128 - code
+        if self._status is not None and self.terminal is not None:
+            self.terminal.close()
+
+    def interrupt(self) -> None:
+        """Sends SIGINT to it and the rest of its process group, as our terminal did if it were in ours."""
+        if self._status is None:  # not waited for yet: the number is still its own
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGINT)
+
+    def pass_on(self, number: int) -> None:
+        """Sends it what ended gputop: it is in no process group of ours, so it was not told."""
+        if number == signal.SIGINT:
+            self.interrupt()
+        else:
+            self.send(signal.Signals(number))
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal if it still runs."""
@@ -129,26 +163,65 @@ class Child:
                 os.kill(self.pid, number)
 
 
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """Where the command's standard streams go."""
+
+    deaf: bool  # its standard input is /dev/null
+    output: int | None
+    terminal: ChildTerminal | None
+    relayed: list[int]  # those that are its own terminal, where it has one
+
+    def take(self) -> None:
+        """In the child: a session without a controlling terminal, or with its own."""
+        _lead_session()
+        if self.deaf:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if self.output is not None:
+            os.dup2(self.output, 1)
+            os.dup2(self.output, 2)
+        if self.terminal is not None:
+            self.terminal.adopt(self.relayed)
+        for descriptor in ours(map(int, os.listdir("/proc/self/fd"))):
+            if descriptor > 2 and os.get_inheritable(descriptor):  # another one that we were started with
+                os.close(descriptor)
+
+
+def _in_pipeline() -> bool:
+    """Whether a pager or the like reads our output: what is typed is for that, and a relay would take it."""
+    try:
+        return os.isatty(0) and stat.S_ISFIFO(os.fstat(1).st_mode)
+    except OSError:
+        return False
+
+
+def _lead_session() -> None:
+    """Leads a new session, which gets as much CPU as ours does where the kernel shares it out by session."""
+    nice = ""
+    with contextlib.suppress(OSError):
+        nice = _AUTOGROUP.read_text().split()[-1]
+    os.setsid()
+    if nice not in ("", "0"):
+        with contextlib.suppress(OSError):
+            _AUTOGROUP.write_text(nice)
+
+
 def _become(
     command: list[str],
     environment: dict[str, str],
     identity: Identity | None,
-    output: int | None,
+    streams: _Streams,
     gate: int,
     report: int,
 ) -> None:
     """In the child: waits for the gate, takes the identity, executes. Never returns."""
     status, reason = NOT_EXECUTABLE, ""
     try:
+        streams.take()
         if os.read(gate, 1) != _GO:
             os._exit(0)  # gputop could not start: the command never ran
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        if output is not None:
-            null = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(null, 0)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
         if identity is not None:
             os.initgroups(identity.name, identity.gid)
             os.setgid(identity.gid)

@@ -223,6 +223,11 @@ def _check_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
     parser.add_argument("--pid", type=pids, metavar="PID[,PID]", help="only libraries of these processes")
     parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
+    parser.add_argument(
+        "--call-all",
+        action="store_true",
+        help="call a function also of libraries that others than root may have written, as nobody",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="list every function that is traced")
     return parser
 
@@ -292,8 +297,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         options.command = tail or []
         if name in ("explain", "stream") and options.file and (options.command or options.duration):
             raise CommandError(f"{name} takes a FILE, or what to observe now, not both", USAGE)
-        if name == "explain":
-            _check_explain(options)
+        if name == "explain" and not options.file and (options.since, options.until) != (None, None):
+            raise CommandError("--from and --to go with a FILE", USAGE)
     elif tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)
     if getattr(options, "json", False) and name in ("live", "replay"):
@@ -301,11 +306,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     if name == "live" and options.duration is not None and not options.once:
         raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
     return name, options
-
-
-def _check_explain(options: argparse.Namespace) -> None:
-    if not options.file and (options.since is not None or options.until is not None):
-        raise CommandError("--from and --to go with a FILE", USAGE)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -39,11 +39,13 @@ class StatusLine:
 
     Args:
         shared: Whether a command writes to the terminal.
+        terminal: The command's own terminal, whose modes say so; None: ours.
     """
 
-    def __init__(self, *, shared: bool) -> None:
+    def __init__(self, *, shared: bool, terminal: int | None = None) -> None:
         self._stream = sys.stderr
         self._shared = shared
+        self._terminal = terminal
         self._rows = 0  # of the terminal when its last one was taken
 
     def write(self, text: str) -> None:
@@ -72,7 +74,8 @@ class StatusLine:
 
     def _canonical(self) -> bool:
         try:
-            return bool(termios.tcgetattr(self._stream.fileno())[3] & termios.ICANON)
+            modes = termios.tcgetattr(self._stream.fileno() if self._terminal is None else self._terminal)
+            return bool(modes[3] & termios.ICANON)
         except termios.error:
             return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -73,3 +74,20 @@ def test_signals_that_gputop_ignores_reach_it() -> None:
     child.release()
     child.send(signal.SIGTERM)
     assert child.wait() == 128 + signal.SIGTERM
+
+
+def test_its_session_gets_the_share_of_cpu_that_ours_has() -> None:
+    autogroup = Path("/proc/self/autogroup")
+    if not autogroup.exists():
+        pytest.skip("this kernel does not share out CPU by session")
+    code = """
+import os
+from gputop.child import Child
+os.setsid()
+open("/proc/self/autogroup", "w").write("5")
+child = Child(["cat", "/proc/self/autogroup"], os.environ)
+child.release()
+child.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-2:] == ["nice", "5"]

@@ -45,6 +45,7 @@ class SelfHit:
         counted: How often its probe was hit.
         error: Why it was not called, or ``""``.
         refused: It was not called because the kernel refused the probe.
+        withheld: It was not called because others may have written it, and it was not asked for.
     """
 
     symbol: str
@@ -52,6 +53,7 @@ class SelfHit:
     counted: int
     error: str = ""
     refused: bool = False
+    withheld: bool = False
 
     @property
     def seen(self) -> bool:
@@ -222,6 +224,9 @@ def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
     if hit.refused:
         text = f"the kernel refused a probe on {hit.symbol}: {hit.error}"
         return missing(text, "root on the host; gputop check -v shows the log", blocks=not others_work)
+    if hit.withheld:
+        text = f"{hit.symbol} was not called by the check itself, since that runs the library: {hit.error}"
+        return note(text, "gputop check --call-all calls it all the same, confined and as nobody")
     if hit.error:
         return note(f"{hit.symbol} was not called by the check itself: {hit.error}")
     if hit.seen:

@@ -31,6 +31,7 @@ class Plan:
         environment: For the library search path.
         interpreters: Prefixes of Python installations whose wheels may be used.
         nvml_library: NVML library to load instead of the system's.
+        call_all: Also call libraries that others than root may have written.
     """
 
     pids: tuple[int, ...] | None
@@ -38,6 +39,7 @@ class Plan:
     environment: Mapping[str, str]
     interpreters: tuple[Path, ...] = ()
     nvml_library: Path | None = None
+    call_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def gather(plan: Plan) -> Report:
     found = libraries.find(plan.pids, plan.environment, plan.interpreters)
     trial = tracing.Trial(tried=False)
     if not any(section.blocks for section in before):
-        trial, found = tracing.try_tracing(found, plan.seconds)
+        trial, found = tracing.try_tracing(found, plan.seconds, call_all=plan.call_all)
     pythons = python.find(plan.pids, plan.environment, plan.interpreters)
     others = {pid for library in found for pid in library.pids}.difference(*(one.pids for one in pythons))
     after = (

@@ -1,47 +1,38 @@
 """Calls one harmless function of a library in a child process, so that a probe on it must be hit.
 
 A library may belong to anybody: it is whatever some process has mapped under the right name. Loading it runs
-its code, so the child first becomes a user without rights.
+its code, so only what root (or this user) alone can have written is loaded unless all was asked for, and the
+child confines itself before.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import stat
+import select
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import api
+from gputop.checks import selfhit_child, trust
+from probes import api, sandbox
 
 CALLS = 5
-_TIMEOUT_S = 10
-_NOBODY = 65534
-_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+_TIMEOUT_S = 10.0
+_MARGIN_S = 5.0  # for the interpreter to start, and to end the child
+_MOST_BYTES = 64 << 10  # of what it prints
+_SHOWN = 200  # characters of an error
+_DIGITS = 10  # more than a version has
+_NO_ANSWER = f"no answer within {_TIMEOUT_S:.0f} s"
 # functions that make no context and wake no GPU: int f(int *version)
 SYMBOLS = {
     api.RUNTIME: "cudaRuntimeGetVersion",
     api.DRIVER: "cuDriverGetVersion",
     api.NCCL: "ncclGetVersion",
 }
-_CHILD = """
-import ctypes, os, sys
-file, symbol, calls, uid = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(uid, uid, uid)
-version = ctypes.c_int(0)
-try:
-    function = getattr(ctypes.CDLL(f"/proc/self/fd/{file}"), symbol)
-    for _ in range(calls):
-        function(ctypes.byref(version))
-except (OSError, AttributeError) as error:
-    sys.exit(str(error))
-print(version.value)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,65 +43,89 @@ class SelfCall:
         calls: Calls made, 0 when the library could not be loaded.
         version: What the function said, 0 if nothing.
         error: Why no call was made, or ``""``.
+        withheld: It was not loaded because others may have written it.
     """
 
     calls: int
     version: int
     error: str
+    withheld: bool = False
 
 
-def _without_rights() -> None:
-    """In the child, before it executes: no file capability and no ambient one reaches the library."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+def call(path: Path, symbol: str, calls: int = CALLS, *, any_owner: bool = False) -> SelfCall:
+    """Loads the library in a child and calls ``symbol``.
 
-
-def _user_for(status: os.stat_result) -> int | None:
-    """As whom to run what is in a file: nobody if nobody can read it, else its owner. None: not at all."""
-    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if os.geteuid() != 0:  # we cannot become anybody else, so the file must be ours or root's
-        return os.geteuid() if status.st_uid in (0, os.geteuid()) and not others_write else None
-    if status.st_mode & stat.S_IROTH:
-        return _NOBODY
-    return None if others_write else status.st_uid or _NOBODY
-
-
-def call(path: Path, symbol: str, calls: int = CALLS) -> SelfCall:
-    """Loads the library in a child and calls ``symbol``."""
+    Args:
+        path: The library.
+        symbol: One of ``SYMBOLS``.
+        calls: How often.
+        any_owner: Also load what others may have written.
+    """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         return SelfCall(0, 0, error.strerror or str(error))
     try:
-        uid = _user_for(os.fstat(file))
-        if uid is None:
-            return SelfCall(0, 0, "others than its owner may have written it")
-        # by descriptor: the child's user may not reach the path, and it is the file that was looked at
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _CHILD, str(file), symbol, str(calls), str(uid)],
-            pass_fds=(file,),
-            env={"PATH": os.defpath},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-            preexec_fn=_without_rights,  # it takes no lock, so the fork may have threads
-        )
-    except subprocess.TimeoutExpired:
-        return SelfCall(0, 0, f"no answer within {_TIMEOUT_S} s")
+        doubt = "" if any_owner else trust.doubt(path, os.fstat(file))
+        if doubt:
+            return SelfCall(0, 0, doubt, withheld=True)
+        return _called(file, symbol, calls)
     except OSError as error:
         return SelfCall(0, 0, error.strerror or str(error))
     finally:
         os.close(file)
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines()
-        return SelfCall(0, 0, words[-1][:200] if words else f"ended with status {done.returncode}")
-    last = done.stdout.strip().splitlines()[-1:]
-    return SelfCall(calls, int(last[0]) if last and last[0].lstrip("-").isdigit() else 0, "")
+
+
+def _called(file: int, symbol: str, calls: int) -> SelfCall:
+    packages = str(Path(sandbox.__file__).resolve().parent.parent)
+    # by descriptor: the child's user may not reach the path, and it is the file that was looked at
+    words = (packages, str(file), symbol, str(calls), str(_TIMEOUT_S))
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", selfhit_child.__file__, *words],
+        pass_fds=(file,),
+        env={"PATH": os.defpath},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    said, problem = _heard(child)
+    if problem:
+        return SelfCall(0, 0, problem)
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+    if child.returncode == sandbox.TIMED_OUT:
+        return SelfCall(0, 0, _NO_ANSWER)
+    if child.returncode != 0:
+        return SelfCall(0, 0, last[:_SHOWN] or f"ended with status {child.returncode}")
+    return SelfCall(calls, int(last) if last.isdecimal() and len(last) < _DIGITS else 0, "")
+
+
+def _heard(child: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """What a child printed until its end, and why it was not waited for; it and its group are gone then."""
+    assert child.stdout is not None
+    deadline = time.monotonic() + _TIMEOUT_S + _MARGIN_S
+    said, ended = b"", os.pidfd_open(child.pid)
+    try:
+        while _ready(child.stdout.fileno(), deadline):
+            part = os.read(child.stdout.fileno(), _MOST_BYTES)
+            if not part:
+                problem = "" if _ready(ended, deadline) else _NO_ANSWER
+                return said.decode(errors="replace"), problem
+            said += part
+            if len(said) > _MOST_BYTES:
+                return "", f"it printed more than {_MOST_BYTES >> 10} KiB"
+        return "", _NO_ANSWER
+    finally:
+        os.close(ended)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # before it is waited for: its number is still its own
+        child.wait()
+        child.stdout.close()
+
+
+def _ready(descriptor: int, deadline: float) -> bool:
+    return bool(select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))[0])
 
 
 def shown_version(layer: str, version: int) -> str:

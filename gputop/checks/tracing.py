@@ -65,17 +65,25 @@ class _Counted:
         return (*self.symbols, self.witness) if self.witness else self.symbols
 
 
-def try_tracing(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
-    """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits."""
+def try_tracing(
+    found: Sequence[Library], seconds: float, *, call_all: bool = False
+) -> tuple[Trial, list[Library]]:
+    """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits.
+
+    Args:
+        found: The libraries.
+        seconds: How long hits are counted at least.
+        call_all: Also call libraries that others than root may have written.
+    """
     with held_back() as log:
         try:
-            trial, libraries = _try(found, seconds)
+            trial, libraries = _try(found, seconds, call_all=call_all)
         except loader.ProbeError as error:
             trial, libraries = Trial(True, error=str(error), log=error.log), list(found)
     return replace(trial, log=(*trial.log, *log())), libraries
 
 
-def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]]:
+def _try(found: Sequence[Library], seconds: float, *, call_all: bool) -> tuple[Trial, list[Library]]:
     started = time.monotonic()
     # nobody is watched: the probes are accepted and attached as always, and make no records
     programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
@@ -86,7 +94,7 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
         attachments.attach_scheduler()
         if programs.multi:  # as perf events it would take minutes until the last one is gone
             attachments.attach(library.target for library in found if library.symbols)
-        libraries, libc = _count(found, seconds, multi=programs.multi)
+        libraries, libc = _count(found, seconds, multi=programs.multi, call_all=call_all)
     finally:
         attachments.close()
     return (
@@ -104,7 +112,9 @@ def _try(found: Sequence[Library], seconds: float) -> tuple[Trial, list[Library]
     )
 
 
-def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[list[Library], SelfHit | None]:
+def _count(
+    found: Sequence[Library], seconds: float, *, multi: bool, call_all: bool
+) -> tuple[list[Library], SelfHit | None]:
     plan: list[_Counted] = []
     row = 0
     for library in found:
@@ -118,7 +128,9 @@ def _count(found: Sequence[Library], seconds: float, *, multi: bool) -> tuple[li
     try:
         errors = [_attach(counter, counted) for counted in plan]
         deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
-        libraries = [_called(library, error) for library, error in zip(found, errors, strict=True)]
+        libraries = [
+            _called(library, error, call_all=call_all) for library, error in zip(found, errors, strict=True)
+        ]
         libc_hit = _self_call(counter, libc) if libc else None
         time.sleep(max(deadline - time.monotonic(), 0))
         counts = counter.read()
@@ -136,7 +148,7 @@ def _attach(counter: hits.HitCounter, counted: _Counted) -> str:
     return ""
 
 
-def _called(library: Library, error: str) -> Library:
+def _called(library: Library, error: str, *, call_all: bool) -> Library:
     """The library after its harmless function was called."""
     if library.error or library.witness is None:
         return library
@@ -145,9 +157,10 @@ def _called(library: Library, error: str) -> Library:
         return replace(library, self_hit=SelfHit(name, 0, 0, error, refused=True))
     if library.linkage != "shared":
         return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
-    done = selfhit.call(library.target.path, name)
+    done = selfhit.call(library.target.path, name, any_owner=call_all)
     version = selfhit.shown_version(library.target.layer, done.version)
-    return replace(library, version=version, self_hit=SelfHit(name, done.calls, 0, done.error))
+    hit = SelfHit(name, done.calls, 0, done.error, withheld=done.withheld)
+    return replace(library, version=version, self_hit=hit)
 
 
 def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:

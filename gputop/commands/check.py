@@ -34,6 +34,7 @@ def check(options: argparse.Namespace) -> int:
             environment=environment,
             interpreters=interpreter_prefixes([], environment),
             nvml_library=nvml_library,
+            call_all=options.call_all,
         )
     )
     if options.json:

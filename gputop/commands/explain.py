@@ -96,17 +96,18 @@ def from_now(options: argparse.Namespace) -> Report:
     if session.reason:
         session.source.abandon()
         raise CommandError(f"there is nothing to explain: {session.reason}")
-    session.release()
     gatherer = Gatherer(session.source.header)
     seconds = options.duration or (None if options.command else _SECONDS)
     timer = threading.Timer(seconds, session.source.close) if seconds else None
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
     try:
-        for item in session.source.items():
-            if gatherer.feed(item) and _ended(session, watched=bool(options.pid)):
-                session.source.close()
+        with session.interrupting():
+            session.release()
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            for item in session.source.items():
+                if gatherer.feed(item) and _ended(session, watched=bool(options.pid)):
+                    session.source.close()
     finally:
         if timer is not None:
             timer.cancel()

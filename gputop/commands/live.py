@@ -47,8 +47,9 @@ def _once(options: argparse.Namespace) -> int:
         output=log.descriptor if log else None,
         rate_hz=options.rate or RATE_HZ,
     )
-    session.release()
-    frame, verdict = _observe(session, seconds)
+    with session.interrupting():
+        session.release()
+        frame, verdict = _observe(session, seconds)
     if options.json:
         sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
@@ -131,6 +132,8 @@ def _screen(options: argparse.Namespace) -> int:
         feed.close()
         session.source.abandon()
     released.join()
+    if status == 128 + signal.SIGHUP and session.child is not None:
+        session.child.send(signal.SIGHUP)  # the terminal has gone, and the command is of another session
     if refused:
         raise refused[0]
     _farewell(session, output)

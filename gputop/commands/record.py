@@ -11,6 +11,7 @@ from types import FrameType
 
 import numpy as np
 
+from gputop.child import Child
 from gputop.commands.session import Session, open_session
 from gputop.format import format_bytes, format_count
 from gputop.say import say
@@ -53,13 +54,10 @@ def record(options: argparse.Namespace) -> int:
     source, child = session.source, session.child
     if session.reason:
         say(session.reason)
-    received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        # the terminal sends SIGINT to the command as well; SIGTERM comes to us alone
-        if child is not None and number == signal.SIGTERM:
-            child.send(signal.SIGTERM)
+        if child is not None:
+            child.pass_on(number)
         source.close()
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -77,13 +75,14 @@ def record(options: argparse.Namespace) -> int:
     status = _outcome(session, options.output, failure)
     for number, handler in previous.items():
         signal.signal(number, handler)
-    return child.wait() if child is not None and status == 0 else status
+    with session.interrupting():
+        return child.wait() if child is not None and status == 0 else status
 
 
 def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     """Writes until the source ends; a file that cannot be written ends the recording, not the command."""
     progress = _Progress(session)
-    status = StatusLine(shared=session.child is not None)
+    status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
     writer = session.writer
     assert writer is not None
     try:
@@ -101,6 +100,11 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     finally:
         status.close()
     return None
+
+
+def _terminal_of(child: Child | None) -> int | None:
+    """The command's own terminal, if it has one."""
+    return child.terminal.descriptor if child is not None and child.terminal is not None else None
 
 
 def _end_with(session: Session, *, watched: bool) -> None:

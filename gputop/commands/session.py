@@ -6,7 +6,8 @@ import argparse
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,16 @@ class Session:
         thread = threading.Thread(target=release, name="gputop-release", daemon=True)
         thread.start()
         return thread
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """An interrupt of gputop meanwhile is one of the command as well, which has a session of its own."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.child is not None:
+                self.child.interrupt()
+            raise
 
     def _start(self) -> None:
         self.source.ready()

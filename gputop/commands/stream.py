@@ -108,9 +108,8 @@ def _present(options: argparse.Namespace) -> int:
         say(session.reason)
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        # the terminal sends SIGINT to the command as well; SIGTERM comes to us alone
-        if child is not None and number == signal.SIGTERM:
-            child.send(signal.SIGTERM)
+        if child is not None:
+            child.pass_on(number)
         source.close()
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -22,6 +22,7 @@ import numpy as np
 from gputop.simgpu import ensure_built
 from probes import schema
 from probes.api import NAMES
+from probes.procfs import descendants
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 
@@ -192,7 +193,8 @@ class Workshop:
         try:
             _, errors = recorder.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(recorder.pid, signal.SIGKILL)  # with the program under it
+            for pid in (recorder.pid, *descendants((recorder.pid,))):  # the program has its own session
+                os.kill(pid, signal.SIGKILL)
             raise
         assert recorder.returncode == status, errors
         result = subprocess.run(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import environment as simulated
+from probes.procfs import descendants
 from tests.faults import priority
 from tests.stories import installed
 from tests.stories.catalogue import PROGRAMS, Story
@@ -148,7 +149,8 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
         try:
             printed, errors = recorder.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(recorder.pid, signal.SIGKILL)
+            for pid in (recorder.pid, *descendants((recorder.pid,))):  # the program has its own session
+                os.kill(pid, signal.SIGKILL)
             raise StoryError(f"{story.name}: not done in {TIMEOUT_S:.0f} s") from None
     (folder / "errors.txt").write_text(errors)
     (folder / "printed.txt").write_text(printed)

@@ -1,0 +1,34 @@
+"""The child of ``gputop check`` that loads a library and calls it: a program that confines itself before.
+
+Args:
+    The folder of gputop's packages; the library's descriptor; the function; how often; for how long, s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+
+def main(packages: str, file: str, symbol: str, calls: str, seconds: str) -> int:
+    """Prints what the function said, or why it was not called; the status is 0 when it was."""
+    sys.path.append(packages)  # the interpreter was started without any
+    from probes import sandbox
+
+    def work() -> int:
+        version = ctypes.c_int(0)
+        try:
+            function = getattr(ctypes.CDLL(f"/proc/self/fd/{file}"), symbol)
+            for _ in range(int(calls)):
+                function(ctypes.byref(version))
+        except (OSError, AttributeError) as error:
+            print(error, flush=True)
+            return 1
+        print(version.value, flush=True)
+        return 0
+
+    return sandbox.run(work, sandbox.Limits(), sandbox.LOADING, float(seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

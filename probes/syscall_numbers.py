@@ -1,0 +1,77 @@
+"""Numbers of system calls on x86-64 and arm64: the one table of them. Needs nothing but Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+# name, number on x86-64, number on arm64 (- where it has none): the kernel's syscall tables.
+# The first argument of these is a file descriptor.
+OF_FILES = """
+    read 0 63; write 1 64; pread64 17 67; pwrite64 18 68; readv 19 65; writev 20 66; preadv 295 69;
+    pwritev 296 70; preadv2 327 286; pwritev2 328 287; recvfrom 45 207; recvmsg 47 212; recvmmsg 299 243;
+    sendto 44 206; sendmsg 46 211; sendmmsg 307 269; connect 42 203; accept 43 202; accept4 288 242;
+    ioctl 16 29; fsync 74 82; fdatasync 75 83; sync_file_range 277 84; flock 73 32; fcntl 72 25;
+    sendfile 40 71; splice 275 76; tee 276 77; vmsplice 278 75; fallocate 285 47; ftruncate 77 46;
+    getdents64 217 61; syncfs 306 267; copy_file_range 326 285; readahead 187 213
+"""
+# Others in which a thread may wait.
+BLOCKING = """
+    futex 202 98; futex_waitv 449 449; futex_wake 454 454; futex_wait 455 455; futex_requeue 456 456;
+    poll 7 -; ppoll 271 73; select 23 -; pselect6 270 72; epoll_wait 232 -; epoll_pwait 281 22;
+    epoll_pwait2 441 441; nanosleep 35 101; clock_nanosleep 230 115; sched_yield 24 124; pause 34 -;
+    wait4 61 260; waitid 247 95; exit 60 93; exit_group 231 94; rt_sigtimedwait 128 137;
+    rt_sigsuspend 130 133; restart_syscall 219 128; mmap 9 222; munmap 11 215; mprotect 10 226;
+    mremap 25 216; madvise 28 233; brk 12 214; msync 26 227; mlock 149 228; mlock2 325 284;
+    munlock 150 229; open 2 -; openat 257 56; openat2 437 437; close 3 57; clone 56 220; clone3 435 435;
+    fork 57 -; vfork 58 -; execve 59 221; io_uring_enter 426 426; io_getevents 208 4; io_submit 209 2;
+    semop 65 193; semtimedop 220 192; msgsnd 69 189; msgrcv 70 188; mq_timedsend 242 182;
+    mq_timedreceive 243 183; membarrier 324 283; unlink 87 -; unlinkat 263 35; rename 82 -;
+    renameat 264 38; renameat2 316 276; newfstatat 262 79; statx 332 291; sync 162 81; kill 62 129;
+    tgkill 234 131; sched_setaffinity 203 122; mbind 237 235; migrate_pages 256 238; move_pages 279 239
+"""
+# Those that answer at once, as far as a confined program needs them.
+QUICK = """
+    fstat 5 80; stat 4 -; lstat 6 -; statfs 137 43; fstatfs 138 44; lseek 8 62; access 21 -; faccessat 269 48;
+    faccessat2 439 439; readlink 89 -; readlinkat 267 78; getcwd 79 17; getdents 78 -; dup 32 23; dup2 33 -;
+    dup3 292 24; pipe 22 -; pipe2 293 59; mincore 27 232; rt_sigaction 13 134; rt_sigprocmask 14 135;
+    rt_sigreturn 15 139; sigaltstack 131 132; clock_gettime 228 113; clock_getres 229 114;
+    gettimeofday 96 169; time 201 -; times 100 153; getpid 39 172; getppid 110 173; gettid 186 178;
+    getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177; setsid 112 157; uname 63 160;
+    sysinfo 99 179; getrusage 98 165; getrlimit 97 163; prlimit64 302 261; sched_getaffinity 204 123;
+    getcpu 309 168; get_mempolicy 239 236; arch_prctl 158 -; set_tid_address 218 96;
+    set_robust_list 273 99; rseq 334 293; getrandom 318 278; uretprobe 335 -; uprobe 336 -
+"""
+_COLUMNS = {"x86_64": 1, "aarch64": 2}
+
+
+def parsed(text: str, machine: str) -> dict[str, int]:
+    """Name -> number of those in a part of the table that a machine has.
+
+    Args:
+        text: ``OF_FILES``, ``BLOCKING`` or ``QUICK``.
+        machine: As ``uname -m`` calls it.
+    """
+    rows = [row.split() for row in text.split(";")]
+    column = _COLUMNS.get(machine, 0)
+    return {row[0]: int(row[column]) for row in rows if column and row[column] != "-"}
+
+
+@cache
+def _all(machine: str) -> Mapping[str, int]:
+    found = parsed(OF_FILES, machine) | parsed(BLOCKING, machine) | parsed(QUICK, machine)
+    return MappingProxyType(found)
+
+
+def numbers(names: Iterable[str], machine: str) -> list[int]:
+    """The numbers of these system calls; those that the machine does not have are left out.
+
+    Raises:
+        ValueError: A name that the table does not hold for any machine.
+    """
+    known = {name for column in _COLUMNS for name in _all(column)}
+    wanted = set(names)
+    if not wanted <= known:
+        raise ValueError(f"no number is known of {', '.join(sorted(wanted - known))}")
+    return sorted(_all(machine)[name] for name in wanted if name in _all(machine))
