@@ -195,7 +195,7 @@ def test_replayed_and_sought_frames_equal_the_live_ones(home: Path, tmp_path: Pa
     reader = SessionReader(file)
     engine = Engine(reader.header)
     assert [engine.frame() for item in reader.items() if engine.feed(item)] == frames
-    assert sum(row.on_cpu_percent for row in frames[-1].processes) > 50
+    assert sum(row.on_cpu_percent for row in frames[-1].processes) > 5
     for index in (0, len(frames) // 2, len(frames) - 1):
         assert frame_at(reader, index) == frames[index]
 

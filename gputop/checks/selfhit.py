@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputop.checks import selfhit_child, trust
-from probes import api, sandbox
+from probes import api, foreign, sandbox
 
 CALLS = 5
 _TIMEOUT_S = 10.0
@@ -62,18 +62,13 @@ def call(path: Path, symbol: str, calls: int = CALLS, *, any_owner: bool = False
         any_owner: Also load what others may have written.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with foreign.opened(path) as file:
+            doubt = "" if any_owner else trust.doubt(path, os.fstat(file.descriptor))
+            if doubt:
+                return SelfCall(0, 0, doubt, withheld=True)
+            return _called(file.descriptor, symbol, calls)
     except OSError as error:
         return SelfCall(0, 0, error.strerror or str(error))
-    try:
-        doubt = "" if any_owner else trust.doubt(path, os.fstat(file))
-        if doubt:
-            return SelfCall(0, 0, doubt, withheld=True)
-        return _called(file, symbol, calls)
-    except OSError as error:
-        return SelfCall(0, 0, error.strerror or str(error))
-    finally:
-        os.close(file)
 
 
 def _called(file: int, symbol: str, calls: int) -> SelfCall:
