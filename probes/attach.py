@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import attach_perf, bpfcall, elf, libraries, minimal, timers
+from probes import attach_perf, bpfcall, elf, libraries, minimal, timers, turns
 from probes.loader import ProbeError, Programs
 
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
@@ -105,7 +105,7 @@ class Attachments:
                 if target.identity in self._seen:
                     continue
                 if self._pmu is not None and not waited:
-                    turn.enter_context(attach_perf.turn())
+                    turn.enter_context(turns.turn())
                     waited = True
                 try:
                     attached = self._attach(target)
@@ -139,7 +139,7 @@ class Attachments:
         Raises:
             OSError: The file cannot be probed.
         """
-        with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
+        with turns.turn() if self._pmu is not None else contextlib.nullcontext():
             self._attach_at(program, str(path), [offset], [cookie], on_return=False)
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:

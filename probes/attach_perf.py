@@ -17,12 +17,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from probes import bpfcall, libraries
+from probes import bpfcall, libraries, turns
 
 PMU = Path("/sys/bus/event_source/devices/uprobe")
 
@@ -118,18 +118,6 @@ def _open(number: int, config: int, name: int, offset: int) -> int:
     return event
 
 
-@contextmanager
-def turn(folder: Path = PMU) -> Iterator[None]:
-    """Keeps detachers of earlier gputops waiting meanwhile.
-
-    Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
-    second: without turns, whoever starts gputop again would wait until the last probe is gone.
-    """
-    with (folder / "type").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
     """Of libraries that nobody uses yet, the one of each kind and major version that is found first.
 
@@ -151,10 +139,10 @@ class Detacher:
     Args:
         stopped: Map whose only element that process sets when we have gone, so that the probes cost little
             until they are closed.
-        folder: Where the kernel describes perf's uprobes.
+        folder: Where the locks of ``probes/turns.py`` are; None for ours.
     """
 
-    def __init__(self, stopped: int | None = None, folder: Path = PMU) -> None:
+    def __init__(self, stopped: int | None = None, folder: Path | None = None) -> None:
         self._stopped = stopped
         self._folder = folder
         self._batches: list[list[int]] = []
@@ -163,25 +151,27 @@ class Detacher:
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cell = () if self._stopped is None else (self._stopped,)
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    str(_DETACHER),
-                    str(theirs.fileno()),
-                    str(self._folder / "type"),  # the turn, as in turn(); then the queue for it
-                    str(self._folder / "format" / "retprobe"),
-                    *map(str, cell),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *cell),
-                cwd="/",
-                start_new_session=True,  # the terminal's signals mean us, not it
-            )
+        locks = turns.opened(self._folder)  # anew: who shares an open file shares its lock
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        str(_DETACHER),
+                        *map(str, (theirs.fileno(), *locks, *cell)),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), *locks, *cell),
+                    cwd="/",
+                    start_new_session=True,  # the terminal's signals mean us, not it
+                )
+        finally:
+            for lock in locks:
+                os.close(lock)
 
     @property
     def pid(self) -> int:
