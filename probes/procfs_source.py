@@ -72,7 +72,7 @@ class _Finder:
 
 
 def _maps_cuda(pid: int) -> bool:
-    return any(libraries.classify(path.rpartition("/")[2]) for path in procfs.mapped_files(pid))
+    return next(libraries.mappings((pid,)), None) is not None
 
 
 class _Watched:

@@ -129,4 +129,4 @@ class Roster:
     def _vanished(self, known: Iterable[int]) -> list[int]:
         """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
         missing = {*self._alive, *self._added} - set(known)
-        return [pid for pid in missing if procfs.process_facts(pid) is None]
+        return [pid for pid in missing if not procfs.exists(pid)]
