@@ -15,14 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from probes import libraries, maps, procfs
+from probes import libraries, maps, open_files, procfs, schema
 from probes.frames import late
 from probes.frames.interpreter import Interpreter
 from probes.frames.layout import LAYOUTS
 from probes.frames.mappings import Mappings
+from probes.latecomers import Latecomers
 from probes.mmap_events import Mapped
+from probes.schema import ALIASED, Kind
+from probes.sockets import Sockets
 
 ME = os.getpid()
 PAGE = mmap.PAGESIZE
@@ -207,3 +211,50 @@ def test_lists_of_threads_that_do_not_end_take_little_time(states: int) -> None:
         memory.put(place + 8, memory.base + first + (number + 1) % states * size)
         memory.put(place + layout.thread_id, nothing)
     assert look(memory) < 0.5
+
+
+def test_sockets_of_one_network_are_read_once_and_long_tables_in_part(tmp_path: Path) -> None:
+    row = "{0}: 0100007F:{1:04X} 0100007F:0050 01 0:0 0:0 0 0 0 {0} 1 0\n"
+    listens = "0: 0100007F:0007 00000000:0000 0A 0:0 0:0 0 0 0 5 1 0\n"
+    many = "".join(row.format(number, 7 + number % 3) for number in range(100_000))
+    for folder in ("ns", "net"):
+        (tmp_path / "1" / folder).mkdir(parents=True)
+    for name in ("ns/net", "net/tcp", "net/tcp6", "net/unix"):
+        (tmp_path / "1" / name).write_text("head\n" + listens + many)
+    sockets, begun = Sockets(tmp_path), time.process_time()
+    assert [number for number in range(10, 210) if sockets.is_accepted(1, number)] == list(range(12, 210, 3))
+    assert time.process_time() - begun < 0.5, "two hundred questions, some 30,000 rows"
+
+
+def test_a_mark_does_not_wait_for_descriptors_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_pid: int, _descriptor: int, _sockets: object = None) -> str:
+        time.sleep(0.015)
+        return "pipe"
+
+    monkeypatch.setattr(open_files, "_what", slow)
+    files = open_files.OpenFiles("x86_64")
+    made = schema.empty(150)
+    made["kind"], made["pid"] = Kind.OFFCPU, ME
+    made.view(ALIASED)["argument"] = range(150)
+    files.notice(made)
+    nobody = np.zeros(0, schema.THREAD_STATE_DTYPE)
+    asked = [len(sample.data["fd"]) for mark in range(3) for sample in files.tell(nobody, mark)]
+    assert len(asked) == 3, "the rest is asked for at the next marks"
+    assert sum(asked) < 20
+
+
+def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def slow(_pid: int) -> list[int]:
+        looks.append(time.sleep(0.02))
+        return [1, 2]
+
+    late_ones = Latecomers()
+    monkeypatch.setattr(procfs, "process_facts", lambda pid: {"pid": pid, "parent_pid": 0, "start_ns": 0})
+    late_ones.add(ME + 1)
+    monkeypatch.setattr(procfs, "threads", slow)
+    states = np.zeros(0, schema.THREAD_STATE_DTYPE)
+    for mark in range(20):
+        list(late_ones.tell(states, mark * 100_000_000))
+    assert 2 <= len(looks) <= 8, "a twentieth of two seconds is five looks"
