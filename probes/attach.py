@@ -18,6 +18,7 @@ from pathlib import Path
 from probes import attach_perf, bpfcall, elf, libraries, minimal, timers, turns
 from probes.loader import ProbeError, Programs
 
+_NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
 
 
@@ -154,10 +155,11 @@ class Attachments:
     def _attach_at(
         self, program: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
     ) -> None:
+        if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
+            raise OSError(errno.EMFILE, _NO_DESCRIPTORS)
         if self._pmu is None or self._detacher is None:
             self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
             return
-        attach_perf.allow_descriptors(len(offsets))
         links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
         with self._lock:
             if not self._closed:

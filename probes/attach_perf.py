@@ -32,6 +32,7 @@ _IOC_ENABLE = 0x2400
 _ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5
 _MOST_AT_ONCE = 250  # descriptors in one message; the kernel allows 253
 _SPARE_DESCRIPTORS = 256  # for everything else
+_NEEDED_DESCRIPTORS = 64  # for everything else, at least: files of the history, of libraries that are read
 _DETACHER = Path(__file__).resolve().parent / "detacher.py"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -211,13 +212,16 @@ class Detacher:
         self._channel.close()
 
 
-def allow_descriptors(more: int) -> None:
-    """Raises the limit of open files as far as we may and need: each probe is one.
+def allow_descriptors(more: int) -> bool:
+    """Raises the limit of open files as far as we may and need; whether there is room for so many then.
 
-    Not before it is needed: a program started later inherits the limit.
+    Not before it is needed: a program started later inherits the limit. The command that is watched was
+    forked before.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + more + _SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard >= 0 else wanted, hard))
+            soft = min(wanted, hard) if hard >= 0 else wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft == resource.RLIM_INFINITY or soft >= wanted - _SPARE_DESCRIPTORS + _NEEDED_DESCRIPTORS
