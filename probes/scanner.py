@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -16,12 +17,14 @@ from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped, MmapEvents
 from probes.pages import SharedPages
+from probes.quota import Quota
 from probes.source import NOTE, PROBLEM, Sample
 
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
+_MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
 
 
 class Scanner:
@@ -55,6 +58,7 @@ class Scanner:
         self._events: MmapEvents | None = None
         self._identities: set[tuple[int, int]] = set()
         self._pages = SharedPages()
+        self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
         self._scans = 0
@@ -196,8 +200,11 @@ class Scanner:
             with _held(target) as held:
                 if held is None:
                     continue
+                if len(self._identities) >= _MOST_FILES:
+                    self._identities.clear()
                 self._identities.add(target.identity)
-                if not self._pages.known(held.path):
+                if self._quota.admits(held.path) and not self._pages.known(held.path):
+                    self._quota.take(held.path)
                     yield held
 
 
@@ -216,7 +223,9 @@ def _held(target: Target) -> Iterator[Target | None]:
         return
     try:
         file = target.path.open("rb")
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise  # it is not the file's fault: told, and it goes on with the others
         yield None
         return
     with file:
