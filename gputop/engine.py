@@ -149,6 +149,7 @@ class Engine:
         gpus.remember(self._history, self._gpus, HISTORY_MARKS)
         self._alive = frozenset(self._open.tid)
         self._mark = mark
+        self.facts.forget(mark_ns)
         self._now = _OpenTick(SwitchTick(mark_ns))
 
     def frame(self) -> Frame:
