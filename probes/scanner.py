@@ -176,6 +176,8 @@ class Scanner:
 
     def _look_into(self, target: Target) -> Runtime:
         if target.identity not in self._programs:
+            if len(self._programs) >= _MOST_FILES:
+                self._programs.clear()
             self._programs[target.identity] = runtime = libraries.linked_runtime(target)
             if runtime is Runtime.VISIBLE:
                 self._attach([target])

@@ -14,6 +14,7 @@ _MOST_STACKS: Final = 100_000
 # of ended processes, threads' names and files: whoever makes more has the oldest forgotten
 _MOST_ENDED: Final = 4096
 _MOST_ROWS: Final = 65_536
+_MOST_PROBLEMS: Final = 256
 
 
 class FactBook:
@@ -57,6 +58,7 @@ class FactBook:
         elif sample.kind == PROBLEM:
             # a problem about the same thing replaces the one before; one without words ends it
             self._problems[str(data.get("about", "") or data.get("text", ""))] = sample
+            self._shorten_problems()
 
     def _take_process(self, data: dict[str, Any]) -> None:
         known = self._processes.get(data["pid"])
@@ -71,6 +73,12 @@ class FactBook:
             self._ended[data["pid"]] = None
             if len(self._ended) > 2 * _MOST_ENDED:
                 self._forget()
+
+    def _shorten_problems(self) -> None:
+        """Drops from the middle: the first ones say what does not work at all, the last ones are news."""
+        names = list(self._problems) if len(self._problems) > 2 * _MOST_PROBLEMS else []
+        for name in names[_MOST_PROBLEMS // 2 : -_MOST_PROBLEMS // 2]:
+            del self._problems[name]
 
     def _forget(self) -> None:
         """Drops the processes that ended first, and what was told of them."""
@@ -94,6 +102,7 @@ class FactBook:
                 self._stacks[stack] = frames
         self._apis = later._apis or self._apis
         self._problems.update(later._problems)
+        self._shorten_problems()
         self._notes.extend(later._notes)
 
     def samples(self, time_ns: int) -> list[Sample]:

@@ -72,13 +72,18 @@ def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
 
 
 def test_notes_problems_and_names_are_bounded() -> None:
-    facts = Facts()
+    facts, book = Facts(), FactBook()
     for number in range(2000):
+        book.take(Sample("problem", number, {"text": f"problem {number}"}))
         facts.take(Sample("note", number, {"text": f"note {number}"}))
         facts.take(Sample("problem", number, {"text": f"problem {number}"}))
     for first in range(0, 300_000, 10_000):
         tids = list(range(first, first + 10_000))
         facts.take(Sample(NAMES, first, {"tid": tids, "pid": tids, "name": ["x"] * 10_000}))
+    said = [sample.data["text"] for sample in book.samples(1)]
+    assert len(said) < 600
+    assert said[0] == "problem 0"
+    assert said[-1] == "problem 1999"
     assert facts.notes()[-1] == "note 1999"
     assert len(facts.problems(None)) < 500
     assert facts.problems(None)[0] == "problem 0"
