@@ -47,8 +47,8 @@ def test_facts_of_ended_processes_are_not_kept_for_ever(
     gc.collect()
     tracemalloc.start()
     try:
-        storm(60, take)
-        assert tracemalloc.get_traced_memory()[0] < 16 << 20
+        storm(120, take)
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
     finally:
         tracemalloc.stop()
 
