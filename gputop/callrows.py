@@ -12,7 +12,7 @@ from gputop.frame import CallRow
 
 def call_rows(table: CallTable, totals: Totals, facts: Facts) -> dict[int, list[CallRow]]:
     """pid -> its calls, most time first; percentiles never exceed the largest value seen."""
-    active = np.flatnonzero(totals.count)
+    active = np.array([row for row in np.flatnonzero(totals.count).tolist() if table.keys[row]], np.int64)
     counts = table.counts[active]
     quantiles = np.minimum(
         histogram.percentiles(counts, (0.5, 0.95, 0.99)), totals.max_ns[active][:, None]

@@ -16,9 +16,13 @@ from probes.schema import CallFlag, Records
 NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
 _PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
-_MAX_PROCESSES = 32768  # that call CUDA at a time; 256 MB of places, a limit for hostile files
+# limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
+_MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
+MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
+_OTHERS = 0  # the row without a key
 _GROW = 64
 _NESTED = int(CallFlag.NESTED)
+_LONGEST_NS = 1 << 62
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
 
 
@@ -54,17 +58,18 @@ class Totals:
 class CallTable:
     """One row for each (pid, op, nested) that made a call.
 
-    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again.
+    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again. Row 0 has no key: it
+    counts what came when there were ``MOST_ROWS`` rows already.
     """
 
     def __init__(self) -> None:
-        self.keys: list[tuple[int, int, bool] | None] = []
-        self.counts: npt.NDArray[np.int32] = np.zeros((0, BUCKETS), np.int32)
+        self.keys: list[tuple[int, int, bool] | None] = [None]
+        self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
         self._process_of = np.zeros(_PID_LIMIT, np.int32)  # pid -> slot, 0 none; pages appear when used
         self._slots = 1
         self._free_slots: list[int] = []
-        self._row_of = np.full(_KEYS_PER_PROCESS, -1, np.int32)
+        self._row_of = np.full(_KEYS_PER_PROCESS, _OTHERS, np.int32)  # of processes without a slot
 
     @property
     def rows(self) -> int:
@@ -91,36 +96,44 @@ class CallTable:
         keys += nested
         rows = self._row_of.take(keys)
         if (rows < 0).any():
-            self._add_rows(np.unique(keys[rows < 0]), calls, keys)
-            rows = self._row_of.take(keys)
+            fresh = np.flatnonzero(rows < 0)
+            names, first = np.unique(keys[fresh], return_index=True)
+            self._add_rows(names, calls[fresh[first]])
+            rows = np.maximum(self._row_of.take(keys), _OTHERS)
         return rows.astype(np.int64)
 
     def _add_processes(self, pids: Ints) -> None:
         for pid in pids.tolist():
             slot = self._free_slots.pop() if self._free_slots else self._slots
             if slot >= _MAX_PROCESSES:
-                raise ValueError(f"more than {_MAX_PROCESSES} processes that call CUDA")
+                break
             self._slots = max(self._slots, slot + 1)
             self._process_of[pid] = slot
         missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
         if missing > 0:
             self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
 
-    def _add_rows(self, fresh: Ints, calls: Records, keys: Ints) -> None:
-        first = {int(key): int(np.argmax(keys == key)) for key in fresh}
-        for key, position in first.items():
-            if not self._free:
-                start = self.rows
-                self.keys += [None] * _GROW
-                self._free += range(start + _GROW - 1, start - 1, -1)
-                grown = np.zeros((start + _GROW, BUCKETS), np.int32)
-                grown[:start] = self.counts
-                self.counts = grown
+    def _add_rows(self, keys: Ints, calls: Records) -> None:
+        """Makes rows for keys, each with a call of it, as long as there is room."""
+        count = min(len(keys), len(self._free) + max(MOST_ROWS - self.rows, 0))
+        self._make_room(count)
+        columns = (calls[name][:count].tolist() for name in ("pid", "op", "flags"))
+        for key, pid, op, flags in zip(keys[:count].tolist(), *columns, strict=True):
             row = self._free.pop()
-            call = calls[position]
-            op = int(call["op"]) & (MAX_ROWS - 1)
-            self.keys[row] = (int(call["pid"]), op, bool(call["flags"] & CallFlag.NESTED))
+            self.keys[row] = (pid, op & (MAX_ROWS - 1), bool(flags & _NESTED))
             self._row_of[key] = row
+
+    def _make_room(self, count: int) -> None:
+        missing = count - len(self._free)
+        if missing <= 0:
+            return
+        start = self.rows
+        size = min(-(-(start + max(missing, start // 2)) // _GROW) * _GROW, MOST_ROWS)
+        self.keys += [None] * (size - start)
+        self._free += range(size - 1, start - 1, -1)
+        grown = np.zeros((size, BUCKETS), np.int32)
+        grown[:start] = self.counts
+        self.counts = grown
 
     def release(self, rows: Ints) -> None:
         """Gives rows back whose counts are all zero."""
@@ -157,7 +170,8 @@ class CallTable:
         flat += rows * BUCKETS
         np.add.at(self.counts.reshape(-1), flat, _ONE)
         totals.count += np.bincount(rows, minlength=size)
-        totals.sum_ns += np.bincount(rows, weights=durations, minlength=size).astype(np.int64)
+        sums = np.bincount(rows, weights=durations, minlength=size)
+        totals.sum_ns += np.minimum(sums, _LONGEST_NS).astype(np.int64)  # a file may hold any number
         longer = np.flatnonzero(durations > totals.max_ns.astype(np.float64).take(rows))
         if longer.size:
             np.maximum.at(totals.max_ns, rows[longer], calls["duration"][longer].astype(np.int64))
@@ -213,3 +227,14 @@ class CallWindow:
         for tick in self._ticks:
             totals.add(tick.totals)
         return totals
+
+
+def left_out(totals: Totals) -> tuple[str, ...]:
+    """What to say of calls that have no row of their own; nothing where all have."""
+    count = int(totals.count[_OTHERS]) if len(totals.count) else 0
+    if not count:
+        return ()
+    return (
+        f"{count} calls are not listed: more than {MOST_ROWS} functions of processes, or {_MAX_PROCESSES} "
+        "processes, have called; watch fewer processes (--pid)",
+    )

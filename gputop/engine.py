@@ -15,7 +15,7 @@ import numpy as np
 
 from gputop import gpu_of, gpus, rows
 from gputop.callers import Callers
-from gputop.calltable import CallWindow
+from gputop.calltable import CallWindow, left_out
 from gputop.counters import Counters, add_up
 from gputop.facts import Facts, lost_before
 from gputop.frame import Frame, Lost
@@ -149,6 +149,7 @@ class Engine:
         gpus.remember(self._history, self._gpus, HISTORY_MARKS)
         self._alive = frozenset(self._open.tid)
         self._mark = mark
+        self.facts.forget(mark_ns)
         self._now = _OpenTick(SwitchTick(mark_ns))
 
     def frame(self) -> Frame:
@@ -194,6 +195,7 @@ class Engine:
             storms=rows.storms(window, processes, self.facts),
             problems=(
                 *self.facts.problems(self._gpus),
+                *left_out(self._calls.totals()),
                 *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
             ),
             notes=self.facts.notes(),

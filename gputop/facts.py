@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from gputop.lines import Stacks
@@ -11,10 +13,16 @@ from probes.source import APIS, CLIENT, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, S
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
 _NOTES_SHOWN = 8
+# A window that names processes is shorter: an ended one that is not listed is nowhere to be seen then.
+_KEPT_NS = 10_000_000_000
+_MOST_ENDED = 2048  # ended within that time; 200 a second
+_SWEEP_AFTER = 256  # processes ended: sweeping costs the more, the more are known
+_MOST_NAMES = 65_536  # of threads; whoever makes more of them has the oldest called by number
+_MOST_PROBLEMS = 256
 
 
 class Facts:
-    """Grows with each sample; never forgets, so a reader may feed all facts before a mark at once."""
+    """Grows with each sample; forgets only in ``forget``, so all facts before a mark may be fed at once."""
 
     def __init__(self) -> None:
         self.stacks = Stacks()
@@ -24,7 +32,8 @@ class Facts:
         self._owners: dict[int, int] = {}
         self._apis: list[tuple[str, str]] = []
         self._problems: dict[str, str] = {}  # what it is about -> the sentence
-        self._notes: list[str] = []
+        self._notes: deque[str] = deque(maxlen=_NOTES_SHOWN)
+        self._ended = 0  # told since the last sweep
 
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
@@ -36,7 +45,11 @@ class Facts:
             dict(self._owners),
         )
         other.clients = dict(self.clients)
-        other._apis, other._problems, other._notes = list(self._apis), dict(self._problems), list(self._notes)
+        other._apis, other._problems, other._notes = (
+            list(self._apis),
+            dict(self._problems),
+            self._notes.copy(),
+        )
         return other
 
     def take(self, sample: Sample) -> None:
@@ -51,6 +64,8 @@ class Facts:
             for tid, pid, name in rows:
                 self._names[int(tid)] = str(name)
                 self._owners[int(tid)] = int(pid)
+            if len(self._names) > 2 * _MOST_NAMES:
+                self._drop_names(set(list(self._names)[:-_MOST_NAMES]))
         elif sample.kind == FRAMES:
             self.stacks.take(data)
         elif sample.kind == APIS:
@@ -65,6 +80,8 @@ class Facts:
         key = about or text
         if text:
             self._problems[key] = text
+            if len(self._problems) > _MOST_PROBLEMS:  # the first ones say what does not work at all
+                del self._problems[next(islice(self._problems, _MOST_PROBLEMS // 2, None))]
         else:
             self._problems.pop(key, None)
 
@@ -78,6 +95,28 @@ class Facts:
         if known is not None and "seen_ns" in known:
             merged["seen_ns"] = known["seen_ns"]
         self.processes[pid] = merged
+        self._ended += merged.get("exited_ns") is not None
+
+    def forget(self, now_ns: int) -> None:
+        """Drops processes that ended long before a moment and are listed nowhere, and their threads' names.
+
+        Where it is called at some marks only, all that can be seen is the same.
+        """
+        if self._ended < _SWEEP_AFTER:
+            return
+        self._ended = 0
+        ended = [row for row in self.processes.values() if row.get("exited_ns") is not None]
+        ended.sort(key=_exited)
+        listed = [row["pid"] for row in ended if row.get("watched") and not _passing(row)][-EXITED_SHOWN:]
+        fresh = {row["pid"] for row in ended[-_MOST_ENDED:] if _exited(row) >= now_ns - _KEPT_NS}
+        gone = {row["pid"] for row in ended} - fresh - {*listed}
+        for pid in gone:
+            del self.processes[pid]
+        self._drop_names({tid for tid, pid in self._owners.items() if pid in gone})
+
+    def _drop_names(self, tids: set[int]) -> None:
+        for tid in tids:
+            del self._names[tid], self._owners[tid]
 
     def api(self, op: int) -> tuple[str, str]:
         """(name, layer) of a row of the API table."""
@@ -106,7 +145,7 @@ class Facts:
 
     def notes(self) -> tuple[str, ...]:
         """The newest notes."""
-        return tuple(self._notes[-_NOTES_SHOWN:])
+        return tuple(self._notes)
 
 
 def _passing(row: dict[str, Any]) -> bool:

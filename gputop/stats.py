@@ -8,7 +8,7 @@ from typing import Any
 
 from gputop.callers import Callers
 from gputop.callrows import call_rows
-from gputop.calltable import CallTable, Totals
+from gputop.calltable import CallTable, Totals, left_out
 from gputop.counters import Counters, add_up, settled
 from gputop.facts import Facts, lost_before
 from gputop.frame import CallRow, LineRow, Lost, WaitRow
@@ -158,7 +158,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
             replace(row, waits=tuple(waited.get(row.pid, ())), unknown_waits=unplaced.get(row.pid, 0))
             for row in rows
         ),
-        problems=facts.problems(None),
+        problems=(*facts.problems(None), *left_out(totals)),
         calls_observed=header.get("calls_observed") is not False,
     )
 

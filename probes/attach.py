@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers
+from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
 from probes.loader import ProbeError, Programs
 
+_NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
 
 
@@ -104,7 +105,7 @@ class Attachments:
                 if target.identity in self._seen:
                     continue
                 if self._pmu is not None and not waited:
-                    turn.enter_context(attach_perf.turn())
+                    turn.enter_context(turns.turn())
                     waited = True
                 try:
                     attached = self._attach(target)
@@ -140,7 +141,7 @@ class Attachments:
         Raises:
             OSError: The file cannot be probed.
         """
-        with attach_perf.turn() if self._pmu is not None else contextlib.nullcontext():
+        with turns.turn() if self._pmu is not None else contextlib.nullcontext():
             self._attach_at(program, file, [offset], [cookie], on_return=False)
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:
@@ -155,11 +156,12 @@ class Attachments:
     def _attach_at(
         self, program: int, file: foreign.File, offsets: list[int], cookies: list[int], *, on_return: bool
     ) -> None:
+        if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
+            raise OSError(errno.EMFILE, _NO_DESCRIPTORS)
         path = str(file.path)
         if self._pmu is None or self._detacher is None:
             self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
             return
-        attach_perf.allow_descriptors(len(offsets))
         links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
         with self._lock:
             if not self._closed:

@@ -17,12 +17,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from probes import bpfcall, libraries
+from probes import bpfcall, libraries, turns
 
 PMU = Path("/sys/bus/event_source/devices/uprobe")
 
@@ -32,6 +32,7 @@ _IOC_ENABLE = 0x2400
 _ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5
 _MOST_AT_ONCE = 250  # descriptors in one message; the kernel allows 253
 _SPARE_DESCRIPTORS = 256  # for everything else
+_NEEDED_DESCRIPTORS = 64  # for everything else, at least: files of the history, of libraries that are read
 _DETACHER = Path(__file__).resolve().parent / "detacher.py"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,18 +119,6 @@ def _open(number: int, config: int, name: int, offset: int) -> int:
     return event
 
 
-@contextmanager
-def turn(folder: Path = PMU) -> Iterator[None]:
-    """Keeps detachers of earlier gputops waiting meanwhile.
-
-    Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
-    second: without turns, whoever starts gputop again would wait until the last probe is gone.
-    """
-    with (folder / "type").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
     """Of libraries that nobody uses yet, the one of each kind and major version that is found first.
 
@@ -151,10 +140,10 @@ class Detacher:
     Args:
         stopped: Map whose only element that process sets when we have gone, so that the probes cost little
             until they are closed.
-        folder: Where the kernel describes perf's uprobes.
+        folder: Where the locks of ``probes/turns.py`` are; None for ours.
     """
 
-    def __init__(self, stopped: int | None = None, folder: Path = PMU) -> None:
+    def __init__(self, stopped: int | None = None, folder: Path | None = None) -> None:
         self._stopped = stopped
         self._folder = folder
         self._batches: list[list[int]] = []
@@ -163,25 +152,27 @@ class Detacher:
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cell = () if self._stopped is None else (self._stopped,)
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    str(_DETACHER),
-                    str(theirs.fileno()),
-                    str(self._folder / "type"),  # the turn, as in turn(); then the queue for it
-                    str(self._folder / "format" / "retprobe"),
-                    *map(str, cell),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *cell),
-                cwd="/",
-                start_new_session=True,  # the terminal's signals mean us, not it
-            )
+        locks = turns.opened(self._folder)  # anew: who shares an open file shares its lock
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        str(_DETACHER),
+                        *map(str, (theirs.fileno(), *locks, *cell)),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), *locks, *cell),
+                    cwd="/",
+                    start_new_session=True,  # the terminal's signals mean us, not it
+                )
+        finally:
+            for lock in locks:
+                os.close(lock)
 
     @property
     def pid(self) -> int:
@@ -221,13 +212,16 @@ class Detacher:
         self._channel.close()
 
 
-def allow_descriptors(more: int) -> None:
-    """Raises the limit of open files as far as we may and need: each probe is one.
+def allow_descriptors(more: int) -> bool:
+    """Raises the limit of open files as far as we may and need; whether there is room for so many then.
 
-    Not before it is needed: a program started later inherits the limit.
+    Not before it is needed: a program started later inherits the limit. The command that is watched was
+    forked before.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + more + _SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard >= 0 else wanted, hard))
+            soft = min(wanted, hard) if hard >= 0 else wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft == resource.RLIM_INFINITY or soft >= wanted - _SPARE_DESCRIPTORS + _NEEDED_DESCRIPTORS

@@ -1,10 +1,10 @@
 """Closes gputop's probes after gputop: a small process, so that the prompt is back at once.
 
-Run as a script by ``probes/attach_perf.py`` with the number of a socket, the names of two files to lock,
-and perhaps the number of a BPF map. What comes through the socket are links, each of which takes the kernel
-up to a third of a second to close. When the other end is closed, by gputop or by its death, the map is set,
-so that the programs do nothing any more, and all links are closed one after the other. Knows nothing of
-gputop, so that it starts fast and stays small.
+Run as a script by ``probes/attach_perf.py`` with the numbers of a socket, of two open files to lock (see
+``probes/turns.py``), and perhaps of a BPF map. What comes through the socket are links, each of which takes
+the kernel up to a third of a second to close. When the other end is closed, by gputop or by its death, the
+map is set, so that the programs do nothing any more, and all links are closed one after the other. Knows
+nothing of gputop, so that it starts fast and stays small.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from itertools import zip_longest
 
 _MOST_AT_ONCE = 253  # SCM_MAX_FD
 _PAUSE_S = 0.005  # in which who waits can take the turn, or the place in the queue
+# somebody's turn is one link, a third of a second: who keeps it so long has been stopped, or is no gputop
+_PATIENCE_S = 30
 
 
 def receive(channel: socket.socket) -> list[int]:
@@ -43,6 +45,27 @@ def stop(cell: int) -> None:
         page[0] = 1
 
 
+class _Impatience:
+    """Locks files; when one has not come in time, no lock is waited for any more."""
+
+    def __init__(self) -> None:
+        self._over = False
+        signal.signal(signal.SIGALRM, self._end)
+
+    def _end(self, *_: object) -> None:
+        raise TimeoutError
+
+    def lock(self, file: int) -> None:
+        if self._over:
+            return
+        try:
+            signal.alarm(_PATIENCE_S)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            signal.alarm(0)
+        except TimeoutError:
+            self._over = True
+
+
 def close(links: list[int], turn: int, queue: int) -> None:
     """Closes them, one each time it is our turn.
 
@@ -53,9 +76,10 @@ def close(links: list[int], turn: int, queue: int) -> None:
             that attaches waits for one link to close at most, however many detachers there are. They take
             it in turns: who has few links is done soon beside those who have hundreds.
     """
+    wait = _Impatience()
     for link in links:
-        fcntl.flock(queue, fcntl.LOCK_EX)
-        fcntl.flock(turn, fcntl.LOCK_EX)
+        wait.lock(queue)
+        wait.lock(turn)
         os.close(link)
         fcntl.flock(turn, fcntl.LOCK_UN)
         time.sleep(_PAUSE_S)
@@ -63,20 +87,19 @@ def close(links: list[int], turn: int, queue: int) -> None:
         time.sleep(_PAUSE_S)  # who takes it again at once goes before others who have waited
 
 
-def main(channel_fd: int, turn: str, queue: str, *cells: str) -> None:
+def main(channel_fd: int, turn: int, queue: int, *cells: int) -> None:
     """Holds what comes through the channel until its other end is closed."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # they mean gputop
         signal.signal(number, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    locks = [os.open(path, os.O_RDONLY) for path in (turn, queue)]
     with socket.socket(fileno=channel_fd) as channel:
         links = receive(channel)
     for cell in cells:
-        stop(int(cell))
-    close(links, *locks)
+        stop(cell)
+    close(links, turn, queue)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(*map(int, sys.argv[1:]))

@@ -97,14 +97,14 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
         identity: Which file it must be; None for any.
 
     Raises:
-        OSError: It cannot be opened; EINVAL where it is no regular file; ESTALE where it is another one.
+        OSError: It cannot be opened; ENOEXEC where it is no regular file; ESTALE where it is another one.
     """
     # what is no file is not opened: a pipe would wait, a device may do something
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         status = os.fstat(place)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise OSError(errno.ENOEXEC, "not a regular file", str(path))
         if identity not in (None, (status.st_dev, status.st_ino)):
             raise OSError(errno.ESTALE, "another file has taken its place", str(path))
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -45,9 +45,7 @@ class GpuClients:
                 yield Sample(CLIENT, now_ns, {key: facts[key] for key in told})
 
     def _facts(self, pid: int) -> dict[str, Any] | None:
-        if not self._own_numbers and not any(
-            libraries.classify(path.rpartition("/")[2]) for path in procfs.mapped_files(pid)
-        ):
+        if not self._own_numbers and next(libraries.mappings((pid,)), None) is None:
             return None
         return procfs.process_facts(pid)
 

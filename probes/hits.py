@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import attach_perf, bpfcall, loader
+from probes import attach_perf, bpfcall, loader, turns
 
 SOURCE = Path(__file__).resolve().parent / "bpf" / "hits.c"
 _FEWEST = 1024
@@ -55,7 +55,7 @@ class HitCounter:
             self._links.append(link)
             return
         attach_perf.allow_descriptors(len(offsets))
-        with attach_perf.turn():
+        with turns.turn():
             links = attach_perf.attach(self._pmu, self._program, where, offsets, rows, on_return=False)
         self._detacher.keep(links)
 

@@ -7,6 +7,7 @@ nothing is claimed about it: it is not listed, so its state is not guessed.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 
 from probes import procfs
 from probes.source import NOTE, PROBLEM, Sample
+
+_PAUSES = 20  # how much longer than a look the pause after it is
 
 
 class Latecomers:
@@ -23,6 +26,7 @@ class Latecomers:
         own = procfs.process_facts(os.getpid())
         self._own_start_ns = int(own["start_ns"]) if own else 0
         self._uncertain: dict[int, bool] = {}  # pid -> whether it was told
+        self._next_ns = 0
 
     def add(self, pid: int) -> None:
         """A process begins to be watched; one that gputop starts itself is no latecomer."""
@@ -32,8 +36,9 @@ class Latecomers:
 
     def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
         """The samples that follow from the threads known at a mark; mostly none."""
-        if not self._uncertain:
+        if not self._uncertain or now_ns < self._next_ns:
             return
+        begun = time.monotonic_ns()
         known = set(states["tid"].tolist())
         for pid, told in list(self._uncertain.items()):
             unknown = set(procfs.threads(pid)) - known
@@ -46,6 +51,8 @@ class Latecomers:
                     yield _problem(pid, now_ns, "")
                     text = f"all threads of process {pid} are known from here on"
                     yield Sample(NOTE, now_ns, {"text": text})
+        # a process may have a hundred thousand threads: looking for them takes a twentieth of a CPU at most
+        self._next_ns = now_ns + _PAUSES * (time.monotonic_ns() - begun)
 
 
 def _sentence(pid: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probes import api, attach, attach_perf, bpfcall, libraries, loader, nvml, procfs, schema
+from probes import api, attach, attach_perf, bpfcall, libraries, loader, maps, nvml, procfs, schema
 from probes.frames import interpreter
 from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
@@ -297,6 +297,7 @@ class LiveSource:
         yield from self._files.tell(states, mark_ns)
         if self._lines is not None:
             yield from self._lines.drain(mark_ns, last=last)
+        yield from _cut_lists(mark_ns)
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
@@ -344,6 +345,15 @@ class LiveSource:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
         self.close()
         self._detach()
+
+
+def _cut_lists(mark_ns: int) -> Iterator[Sample]:
+    for pid in maps.cut():
+        text = (
+            f"process {pid} has mapped so many files, or files with so long paths, that its list was read in "
+            "part: libraries and functions of it may be unknown"
+        )
+        yield Sample(NOTE, mark_ns, {"text": text})
 
 
 def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:

@@ -1,13 +1,15 @@
 """What the file descriptors are on which watched threads block: asked of /proc, at marks, and told once.
 
 A descriptor may be closed and opened again as something else, so one that is seen again is asked for again
-when that is a second ago. Asking is one readlink, some microseconds; a mark asks for 200 at most, first for
-those that were never asked for, then for those asked longest ago, and the rest waits for the next mark.
+when that is a second ago. Asking is one readlink, some microseconds, and for a socket the tables of its
+network, which may be long. A mark asks for 200 at most and for 20 ms, first for those that were never asked
+for, then for those asked longest ago, and the rest waits for the next mark.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,10 +18,11 @@ import numpy.typing as npt
 
 from probes import syscalls
 from probes.schema import ALIASED, Kind, Records, select
-from probes.sockets import is_accepted
+from probes.sockets import Sockets
 from probes.source import FILES, Sample
 
 ASKED_PER_MARK = 200
+ASKING_S = 0.02  # a mark may be late by that; one is asked for in any case
 ACCEPTED = "socket:accepted"  # the server's end of a connection
 FRESH_NS = 1_000_000_000
 _KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
@@ -58,8 +61,13 @@ class OpenFiles:
         blocked = self._takes.take(states["syscall"]) & (states["off_since"] > 0)
         self._add(states["pid"][blocked], states["argument"][blocked])
         fresh = {}
-        for key in self._due(now_ns):
-            what = _what(key >> 32, key & 0xFFFFFFFF)
+        sockets, until = Sockets(), time.monotonic() + ASKING_S
+        due = self._due(now_ns)
+        for place, key in enumerate(due):
+            if place and time.monotonic() > until:
+                self._seen.update(due[place:])
+                break
+            what = _what(key >> 32, key & 0xFFFFFFFF, sockets)
             if what and self._known.get(key, (0, ""))[1] != what:
                 fresh[key] = what
             if what:
@@ -87,14 +95,14 @@ def accepted_ends(known: frozenset[tuple[int, int]], data: Mapping[str, Any]) ->
     return frozenset(kept | {one for one, accepted in fresh.items() if accepted})
 
 
-def _what(pid: int, descriptor: int) -> str:
+def _what(pid: int, descriptor: int, sockets: Sockets) -> str:
     """What a descriptor of a process is now; empty when it is closed or the process is gone."""
     try:
         link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
     except OSError:
         return ""
     kind, _, number = link.partition(":")
-    if kind == "socket" and number[1:-1].isdigit() and is_accepted(pid, int(number[1:-1])):
+    if kind == "socket" and number[1:-1].isdigit() and sockets.is_accepted(pid, int(number[1:-1])):
         return ACCEPTED
     return describe(link)
 

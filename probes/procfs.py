@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import pwd
@@ -52,8 +53,8 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     """
     folder = Path(f"/proc/{pid}")
     try:
-        stat = (folder / "stat").read_text(errors="replace")
-        raw = (folder / "cmdline").read_bytes()[:_COMMAND_LIMIT]
+        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
+        raw = _read(f"/proc/{pid}/cmdline", _COMMAND_LIMIT)  # as long as it likes: it owns that memory
         uid = folder.stat().st_uid
     except OSError:
         return None
@@ -76,7 +77,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
 def process_state(pid: int) -> str:
     """The kernel's letter for what a process does: R, S, D, T (stopped), Z; "" when it has gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
         return ""
     return stat[stat.rindex(")") + 2 :][:1]
@@ -88,7 +89,7 @@ def descendants(pids: Iterable[int]) -> set[int]:
     for folder in os.listdir("/proc"):
         if folder.isdecimal():
             try:
-                stat = Path(f"/proc/{folder}/stat").read_text(errors="replace")
+                stat = _read(f"/proc/{folder}/stat").decode(errors="replace")
             except OSError:
                 continue
             parent = int(stat[stat.rindex(")") + 2 :].split()[1])
@@ -104,7 +105,7 @@ def descendants(pids: Iterable[int]) -> set[int]:
 
 def _read(path: str, limit: int = _FILE_LIMIT) -> bytes:
     """The start of a small file; half the price of ``Path.read_bytes``. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, limit)
     finally:
@@ -131,15 +132,19 @@ def _container(pid: int) -> str:
 def _cuda_variables(pid: int) -> dict[str, str | None]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read(_ENVIRONMENT_LIMIT).split(b"\0")
+            content = b"\0" + file.read(_ENVIRONMENT_LIMIT)
     except OSError:
         return {}
-    found: dict[str, str | None] = dict.fromkeys(_VARIABLES.values())
-    for entry in entries:
-        name, _, value = entry.partition(b"=")
-        if name in _VARIABLES:
-            found[_VARIABLES[name]] = value[:_COMMAND_LIMIT].decode(errors="replace")
-    return found
+    return {key: _variable(content, name) for name, key in _VARIABLES.items()}
+
+
+def _variable(content: bytes, name: bytes) -> str | None:
+    """The value in an environment that begins with a zero, found without cutting it up: it may be large."""
+    _, found, rest = content.partition(b"\0" + name + b"=")
+    if not found:
+        return None
+    end = rest.find(b"\0", 0, _COMMAND_LIMIT)
+    return rest[: end if end >= 0 else _COMMAND_LIMIT].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +202,12 @@ def memory_size(pid: int) -> bytes | None:
         return None
 
 
-def mapped_files(pid: int) -> set[str]:
-    """Paths of the files that a process has mapped; empty when it has gone or is closed to us."""
-    try:
-        with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
-            return {columns[5].rstrip("\n") for line in file if len(columns := line.split(None, 5)) == 6}
-    except OSError:
-        return set()
+def exists(pid: int) -> bool:
+    """Whether there is such a process, also one that has ended and is not waited for yet.
+
+    It takes no descriptor: a process must not seem to have ended because gputop has none left.
+    """
+    return os.path.exists(f"/proc/{pid}")
 
 
 def start_of(pid: int, tid: int | None = None) -> tuple[int, int] | None:
@@ -232,7 +236,7 @@ def threads(pid: int) -> list[int]:
 def thread_name(pid: int, tid: int) -> str | None:
     """The thread's name, or None when it has gone."""
     try:
-        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n")
+        return _read(f"/proc/{pid}/task/{tid}/comm").decode(errors="replace").rstrip("\n")
     except OSError:
         return None
 
@@ -266,11 +270,13 @@ class OwnUse:
     def __init__(self) -> None:
         self._wall_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()
+        self._pages = 0
 
     def sample(self) -> tuple[float, int]:
         """(percent of one CPU since the last call, resident bytes)."""
         wall_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
         percent = 100 * (cpu_ns - self._cpu_ns) / max(wall_ns - self._wall_ns, 1)
         self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return percent, pages * os.sysconf("SC_PAGE_SIZE")
+        with contextlib.suppress(OSError):  # no descriptor is left: what it was before
+            self._pages = int(_read("/proc/self/statm").split()[1])
+        return percent, self._pages * os.sysconf("SC_PAGE_SIZE")

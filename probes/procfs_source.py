@@ -18,6 +18,7 @@ from probes.live import FIRST_MARK_S, LivePlan
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
 
+_SPARE_NAMES = 1024  # of threads that have ended
 SEARCH_S = 1.0  # how often processes are searched for
 _COLUMNS = (
     "pid", "tid", "born_ns", "state", "on_cpu_ns", "run_delay_ns", "voluntary", "involuntary",
@@ -72,7 +73,7 @@ class _Finder:
 
 
 def _maps_cuda(pid: int) -> bool:
-    return any(libraries.classify(path.rpartition("/")[2]) for path in procfs.mapped_files(pid))
+    return next(libraries.mappings((pid,)), None) is not None
 
 
 class _Watched:
@@ -217,6 +218,9 @@ class ProcfsSource:
                     (pid, tid, born, counters.state, *times, counters.voluntary, counters.involuntary)
                 )
             process.threads = set(tids)
+        if len(self._names) > 2 * len(rows) + _SPARE_NAMES:
+            living = {tid for process in self._watched.values() for tid in process.threads or ()}
+            self._names = {tid: name for tid, name in self._names.items() if tid in living}
         if fresh:
             names = {"pid": [pid for pid, _ in fresh.values()], "name": [name for _, name in fresh.values()]}
             yield Sample(NAMES, now, {"tid": list(fresh), **names})

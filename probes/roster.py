@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,19 @@ from probes.source import NAMES, PROCESS, Sample
 
 _FORK = np.uint8(Kind.FORK)  # an enum takes numpy's slow path
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
+# names that are remembered so that they are told once; what is forgotten is only told again
+_MOST_NAMES = 32_768
+# what a process has of its parent until it becomes another program
+_INHERITED = (
+    "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order"
+)  # fmt: skip
 
 
 class Roster:
     """Turns births, execs, exits and first mentions into process and names samples."""
 
     def __init__(self) -> None:
-        self._alive: dict[int, str] = {}  # pid -> name
+        self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
         self._names: dict[int, str] = {}  # tid -> name
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0
@@ -68,11 +75,10 @@ class Roster:
                 yield self._began(pid, name, now, kind, int(row["next_pid"]))
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
-        facts = procfs.process_facts(pid)
+        facts = self._forked(pid, name, now, maker) if kind == Kind.FORK else procfs.process_facts(pid)
         if facts is None:  # lived less than one poll: what the record says is all there is
-            parent = maker if kind == Kind.FORK else 0
-            facts = {"pid": pid, "parent_pid": parent, "name": name, "start_ns": now}
-        self._alive[pid] = str(facts["name"])
+            facts = {"pid": pid, "parent_pid": 0, "name": name, "start_ns": now}
+        self._alive[pid] = facts
         # one that joins with its first call, and was not there before us, has made no call before
         if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
             self._complete.add(pid)
@@ -81,10 +87,32 @@ class Roster:
         self._devices.expect(pid)
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
+    def _forked(self, pid: int, name: str, now: int, maker: int) -> dict[str, Any] | None:
+        """The facts of a process that has just been forked: its parent's, which are known, but for its start.
+
+        A job may fork hundreds of times a second, and reading them all takes ten times as long.
+        """
+        known = self._alive.get(maker)
+        if known is None or "uid" not in known:
+            return procfs.process_facts(pid) or {
+                "pid": pid,
+                "parent_pid": maker,
+                "name": name,
+                "start_ns": now,
+            }
+        start = procfs.start_of(pid)
+        return {
+            "pid": pid,
+            "parent_pid": maker if start is None else start[0],
+            "name": name,
+            "start_ns": now if start is None else start[1],
+            **{key: known[key] for key in _INHERITED if key in known},
+        }
+
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
+        called = pid in self._callers
+        self._callers.discard(pid)
         if self._alive.pop(pid, None) is not None:
-            called = pid in self._callers
-            self._callers.discard(pid)
             data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
             yield Sample(PROCESS, now, data)
         if pid in self._added:
@@ -94,6 +122,11 @@ class Roster:
 
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self._names.get(tid) != name:
+            if (
+                len(self._names) >= _MOST_NAMES
+            ):  # also those of processes that are not watched: none ends for us
+                for old in list(self._names)[: _MOST_NAMES // 2]:
+                    del self._names[old]
             self._names[tid] = name
             self._fresh_names[tid] = (pid, name)
 
@@ -129,4 +162,4 @@ class Roster:
     def _vanished(self, known: Iterable[int]) -> list[int]:
         """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
         missing = {*self._alive, *self._added} - set(known)
-        return [pid for pid in missing if procfs.process_facts(pid) is None]
+        return [pid for pid in missing if not procfs.exists(pid)]

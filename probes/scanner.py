@@ -16,12 +16,14 @@ from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped, MmapEvents
 from probes.pages import SharedPages
+from probes.quota import Quota
 from probes.source import NOTE, PROBLEM, Sample
 
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
+_MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
 
 
 class Scanner:
@@ -55,6 +57,7 @@ class Scanner:
         self._events: MmapEvents | None = None
         self._identities: set[tuple[int, int]] = set()
         self._pages = SharedPages()
+        self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
         self._scans = 0
@@ -172,6 +175,8 @@ class Scanner:
 
     def _look_into(self, target: Target) -> Runtime:
         if target.identity not in self._programs:
+            if len(self._programs) >= _MOST_FILES:
+                self._programs.clear()
             self._programs[target.identity] = runtime = libraries.linked_runtime(target)
             if runtime is Runtime.VISIBLE:
                 self._attach([target])
@@ -196,13 +201,18 @@ class Scanner:
             try:
                 file = foreign.opened(target.path, target.identity)
             except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise  # it is not the file's fault: told, and it goes on with the others
                 # what went with a process is not one that cannot be probed, for processes to come
                 if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ESTALE):
                     yield target
                 continue
             with file:
+                if len(self._identities) >= _MOST_FILES:
+                    self._identities.clear()
                 self._identities.add(target.identity)
-                if not self._pages.known(file):
+                if self._quota.admits(file.path) and not self._pages.known(file):
+                    self._quota.take(file.path)
                     yield replace(target, path=file.path)
 
 

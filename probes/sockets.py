@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,16 +12,35 @@ _LISTENS_UNIX = "00010000"  # the flags of one that listens (__SO_ACCEPTCON)
 _TCP_FIELDS, _UNIX_FIELDS = 10, 7
 
 
-def is_accepted(pid: int, inode: int, proc: Path = Path("/proc")) -> bool:
-    """Whether a connected socket was accepted from one that listens, as /proc of its process tells.
+class Sockets:
+    """The sockets of all networks at one moment: the tables of each are read once, for they may be long.
 
-    Of TCP: one that listens has its local port. Of local sockets: it bears the name of one that listens.
-    False where that cannot be read, or the table is longer than ``MOST_BYTES``.
+    Args:
+        proc: Where /proc is.
     """
-    net = proc / str(pid) / "net"
-    return _accepted_unix(net / "unix", inode) or any(
-        _accepted_tcp(net / name, inode) for name in ("tcp", "tcp6")
-    )
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._accepted: dict[tuple[int, int], frozenset[str]] = {}
+
+    def is_accepted(self, pid: int, inode: int) -> bool:
+        """Whether a connected socket was accepted from one that listens, as /proc of its process tells.
+
+        Of TCP: one that listens has its local port. Of local sockets: it bears the name of one that listens.
+        False where that cannot be read, or it is beyond the first ``MOST_BYTES`` of a table.
+        """
+        folder = self._proc / str(pid)
+        try:
+            status = os.stat(folder / "ns" / "net")
+            network = status.st_dev, status.st_ino
+        except OSError:
+            network = 0, pid
+        if network not in self._accepted:
+            net = folder / "net"
+            self._accepted[network] = frozenset(
+                [*_unix(net / "unix"), *_tcp(net / "tcp"), *_tcp(net / "tcp6")]
+            )
+        return str(inode) in self._accepted[network]
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
@@ -34,26 +54,30 @@ def _lines(path: Path) -> Iterator[list[str]]:
         yield line.split()
 
 
-def _accepted_tcp(path: Path, inode: int) -> bool:
-    own, listening = "", set()
+def _tcp(path: Path) -> Iterator[str]:
+    """The inodes of those that were accepted."""
+    ports: dict[str, str] = {}
+    listening = set()
     for words in _lines(path):
         if len(words) < _TCP_FIELDS:
             continue
         port = words[1].rpartition(":")[2]
         if words[3] == _LISTENS_TCP:
             listening.add(port)
-        elif words[9] == str(inode):
-            own = port
-    return own in listening
+        else:
+            ports[words[9]] = port
+    return (inode for inode, port in ports.items() if port in listening)
 
 
-def _accepted_unix(path: Path, inode: int) -> bool:
-    own, listening = "", set()
+def _unix(path: Path) -> Iterator[str]:
+    """The same of local sockets."""
+    names: dict[str, str] = {}
+    listening = set()
     for words in _lines(path):
         if len(words) <= _UNIX_FIELDS:  # without a name
             continue
         if words[3] == _LISTENS_UNIX:
             listening.add(words[7])
-        elif words[6] == str(inode):
-            own = words[7]
-    return own in listening
+        else:
+            names[words[6]] = words[7]
+    return (inode for inode, name in names.items() if name in listening)

@@ -43,6 +43,13 @@ MAX_TIME: Final = (1 << 63) - 1
 MAX_PREFIX_BYTES: Final = _FIXED.size + MAX_KIND_BYTES + _BODY.size
 
 
+# An empty array takes a byte in a file and 64 in memory. Of bytes that may begin an array or a map, numbers
+# and texts have 14 % by chance; what is full of them was made to fill memory.
+_CONTAINERS: Final = frozenset({*range(0x80, 0xA0), *range(0xDC, 0xE0)})
+_NO_CONTAINERS: Final = bytes(sorted(set(range(256)) - _CONTAINERS))
+_FREE_CONTAINERS: Final = 4096
+
+
 class SessionError(Exception):
     """A session file cannot be read or written; the text is one clear sentence with the next step."""
 
@@ -142,6 +149,8 @@ def unpack(data: bytes) -> Any:
     Raises:
         ValueError: damaged, too deep or with extension types.
     """
+    if len(data.translate(None, _NO_CONTAINERS)) > _FREE_CONTAINERS + len(data) // 4:
+        raise ValueError("more arrays and maps than a sample holds")
     try:
         return msgpack.unpackb(data, strict_map_key=False, **unpack_limits(len(data)))
     except (msgpack.UnpackException, TypeError, OverflowError, RecursionError) as error:

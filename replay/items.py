@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from probes.source import APIS, CLIENT, FILES, FRAMES, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
 from replay import format as fmt
+from replay.allowance import Allowance
 from replay.decoding import decode_records
 from replay.format import RECORDS
 from replay.scan import File
@@ -144,14 +145,15 @@ class ItemReader:
         return int(rows[mark_index])
 
     def _rows(self, rows: Iterable[int]) -> Iterator[Item]:
+        allowance = Allowance(self._file.size)
         for row in rows:
             if self._closed:
                 return
-            item = self._item(row)
+            item = self._item(row, allowance)
             if item is not None:
                 yield item
 
-    def _item(self, row: int) -> Item | None:
+    def _item(self, row: int, allowance: Allowance) -> Item | None:
         offset = int(self._table.offset[row])
         kind = self._table.kinds[self._table.kind[row]]
         try:
@@ -159,7 +161,7 @@ class ItemReader:
             body = self._file.body(chunk) if chunk is not None else None
             if chunk is None or body is None or chunk.kind != kind:
                 raise ValueError("the checksum does not match")
-            return unpack_item(kind, chunk.t_first, chunk.count, body)
+            return unpack_item(kind, chunk.t_first, chunk.count, body, allowance)
         except (ValueError, OSError) as error:
             if row not in self._damaged and not self._gone(row):
                 self._damaged.add(row)
@@ -173,7 +175,7 @@ class ItemReader:
             self.problems.append("there are more problems of this kind")
 
 
-def unpack_item(kind: str, time_ns: int, count: int, body: bytes) -> Item:
+def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: Allowance | None = None) -> Item:
     """What the body of a chunk says.
 
     Args:
@@ -181,13 +183,19 @@ def unpack_item(kind: str, time_ns: int, count: int, body: bytes) -> Item:
         time_ns: its earliest time.
         count: how many records it says it holds.
         body: its bytes, not to be trusted.
+        allowance: what it is taken from; None where gputop itself wrote it.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or more than is allowed.
     """
     if kind == RECORDS:
+        if allowance is not None:
+            allowance.take_records(count)
         return decode_records(body, count)
-    data = fmt.unpack(fmt.inflate(body, fmt.MAX_SAMPLE_BYTES))
+    packed = fmt.inflate(body, fmt.MAX_SAMPLE_BYTES)
+    if allowance is not None:
+        allowance.take_bytes(len(packed))
+    data = fmt.unpack(packed)
     if not isinstance(data, dict):
         raise ValueError("a sample that is no map")
     return Sample(kind, time_ns, data)

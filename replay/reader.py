@@ -11,6 +11,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
 from replay import format as fmt
+from replay.allowance import Allowance
 from replay.format import SessionError
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import is_session
@@ -57,7 +58,8 @@ class SessionReader(ItemReader):
         rows = mark_rows_of(entries.kinds, kind)
         self._use(Table(entries.kinds, kind, last, entries.offset, rows))
         # A seek must end with its mark, so a damaged one does not count (6 µs each to find out).
-        intact = [row for row in rows.tolist() if self._item(row) is not None]
+        allowance = Allowance(self._file.size)
+        intact = [row for row in rows.tolist() if self._item(row, allowance) is not None]
         self._use(Table(entries.kinds, kind, last, entries.offset, np.array(intact, np.int64)))
 
     def _report(self, scan: Scan) -> None:

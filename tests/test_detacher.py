@@ -11,18 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, attach_perf, cookies, detacher, minimal
+from probes import api, attach_perf, cookies, detacher, minimal, turns
 from probes.attach_perf import Detacher
 from probes.libraries import Probe
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Stands for perf's uprobes in /sys."""
-    (tmp_path / "format").mkdir()
-    (tmp_path / "type").write_text("8\n")
-    (tmp_path / "format" / "retprobe").write_text("config:0\n")
-    return tmp_path
+    """Where the locks are."""
+    return tmp_path / "locks"
 
 
 def links(count: int) -> tuple[list[int], list[int]]:
@@ -69,7 +66,7 @@ def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
     mine, others = links(3)
     helper = Detacher(folder=folder)
     helper.keep(mine)
-    with attach_perf.turn(folder):
+    with turns.turn(folder):
         helper.close()
         time.sleep(0.3)
         assert open_ones(others) == 3
@@ -87,14 +84,14 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
     time.sleep(0.2)
     before = open_ones(every)
     assert before > 100, "they are at it"
-    with attach_perf.turn(folder):
+    with turns.turn(folder):
         assert open_ones(every) >= before - 10
     wait_closed(every)
 
 
 def test_detachers_take_turns_so_that_a_small_one_is_done_soon(folder: Path) -> None:
     every = []
-    with attach_perf.turn(folder):
+    with turns.turn(folder):
         for _ in range(5):
             mine, others = links(60)
             helper = Detacher(folder=folder)

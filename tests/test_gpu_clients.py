@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,16 @@ def test_a_number_that_was_given_to_another_process_is_told_again(monkeypatch: p
     assert [len(told(clients, gpus(77), now)) for now in (S, 7 * S, 14 * S)] == [1, 0, 1]
 
 
-def test_within_a_container_only_who_maps_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_within_a_container_only_who_maps_cuda_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """NVML may mean another process by that number."""
     monkeypatch.setattr(gpu_clients, "_in_initial_namespace", lambda: False)
-    maps = {os.getpid(): ["/usr/lib/libc.so.6"]}
-    monkeypatch.setattr(procfs, "mapped_files", lambda pid: maps[pid])
     assert told(GpuClients(), gpus(os.getpid()), S) == []
-    maps[os.getpid()].append("/usr/lib/libcuda.so.1")
-    assert len(told(GpuClients(), gpus(os.getpid()), S)) == 1
+    path = tmp_path / "libcuda.so.1"
+    path.write_bytes(bytes(mmap.PAGESIZE))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        assert len(told(GpuClients(), gpus(os.getpid()), S)) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody, which only root can")

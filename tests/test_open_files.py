@@ -71,7 +71,7 @@ def test_a_descriptor_is_told_once_and_again_when_it_became_another() -> None:
 
 
 def test_a_thread_that_waits_at_the_mark_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "_what", lambda pid, descriptor: f"file:/{pid}/{descriptor}")
+    monkeypatch.setattr(open_files, "_what", lambda pid, descriptor, _sockets: f"file:/{pid}/{descriptor}")
     states = np.zeros(2, schema.THREAD_STATE_DTYPE)
     states["pid"], states["syscall"], states["argument"], states["off_since"] = 9, READ, (4, 5), (0, 77)
     (sample,) = OpenFiles("x86_64").tell(states, 0)
@@ -80,7 +80,9 @@ def test_a_thread_that_waits_at_the_mark_counts(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_mark_asks_for_a_bounded_number_and_the_rest_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(open_files, "_what", lambda pid, descriptor: asked.append(descriptor) or "pipe")
+    monkeypatch.setattr(
+        open_files, "_what", lambda pid, descriptor, _sockets: asked.append(descriptor) or "pipe"
+    )
     files = OpenFiles("x86_64")
     files.notice(waits(*range(ASKED_PER_MARK + 50)))
     assert len(told(files, 0)) == ASKED_PER_MARK

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.sockets import is_accepted
+from probes.sockets import Sockets
 
 
 def inode(one: socket.socket) -> int:
@@ -33,20 +33,20 @@ def test_the_servers_end_is_told_from_the_clients(family: socket.AddressFamily, 
         listener.listen()
         client, server = connected(listener)
         with client, server:
-            assert is_accepted(os.getpid(), inode(server))
-            assert not is_accepted(os.getpid(), inode(client))
+            assert Sockets().is_accepted(os.getpid(), inode(server))
+            assert not Sockets().is_accepted(os.getpid(), inode(client))
 
 
 def test_a_pair_of_sockets_has_no_server() -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert not is_accepted(os.getpid(), inode(one))
+        assert not Sockets().is_accepted(os.getpid(), inode(one))
 
 
 def test_what_cannot_be_read_is_no_server(tmp_path: Path) -> None:
-    assert not is_accepted(1, 1, tmp_path)
+    assert not Sockets(tmp_path).is_accepted(1, 1)
     net = tmp_path / "1" / "net"
     net.mkdir(parents=True)
     (net / "tcp").write_bytes(b"head\n  0: short\n\xff\xfe binary \x00\n")
     (net / "unix").write_text("Num RefCount\n0: 1 0 zz\n")
-    assert not is_accepted(1, 1, tmp_path)
+    assert not Sockets(tmp_path).is_accepted(1, 1)

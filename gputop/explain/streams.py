@@ -14,6 +14,9 @@ NON_BLOCKING = 1  # cudaStreamNonBlocking
 D2H, H2D = 2, 1
 FOREVER = 1 << 62
 _NOT_READY = 600
+# a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
+# up a million of them would take hours
+MOST_STREAMS = 16384
 # in a stream, and not the GPU's work: while they are due it may be idle
 HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
@@ -56,6 +59,8 @@ class Streams:
         self.pid = np.concatenate([calls["pid"][rows[heads]], inner["pid"]])[first].astype(np.int64)
         every_handle = np.concatenate([handle[heads], inner["stream"]])[first]
         self.handle = np.where(every_handle == 1, LEGACY, every_handle)
+        if len(self) > MOST_STREAMS:
+            raise ValueError(f"work for {len(self)} streams, where no machine has {MOST_STREAMS}")
         self.enqueue_stream: Column = number
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])

@@ -73,6 +73,7 @@ class Window:
         gatherer = self._gatherer
         self._lost.append((gatherer.ticks[-2].mark_ns, max(gatherer.counted_lost, gatherer.losses.records)))
         self._shorten()
+        gatherer.facts.forget(self.end_ns - WINDOW_NS - SLACK_NS)
         return True
 
     def verdict(self) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from probes.frames.layout import Layout, slot_of
 from probes.mmap_events import Mapped
 
 _SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
-_MOST_THREADS = 4096
-_MOST_INTERPRETERS = 256  # in one process
+# A process may have written anything where its threads are listed, also a list without an end. Ten thousand
+# threads take 50 ms, and those are enough to know the place from: the others keep their state there, too.
+_MOST_STATES = 10_000
+_LOOK_S = 0.05
 
 
 class NotYetError(Exception):
@@ -51,7 +54,7 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
 
 
 def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
-    """Where its threads' states are, checked against all of them.
+    """Where its threads' states are, checked against all of them, or as many as are read in 50 ms.
 
     Raises:
         NotYetError: It is being initialised.
@@ -65,12 +68,10 @@ def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         key = _number(memory, runtime + layout.key, "<I")
-        states = list(_states(memory, _number(memory, runtime + layout.interpreters), layout))
-        if not states:
-            raise NotYetError
         guess = slot_of(key)
         slots: set[tuple[int, int]] = set()
-        for state in states:
+        state = 0
+        for state in _states(memory, _number(memory, runtime + layout.interpreters), layout):
             thread = _number(memory, state + layout.thread_id)
             if not thread:
                 continue
@@ -78,6 +79,10 @@ def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
                 slots.add(guess)
             elif (place := os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))) >= 0:
                 slots.add((place, 0))
+            if len(slots) > 1:
+                break
+        if not state:
+            raise NotYetError
         if len(slots) != 1:
             raise NoSlotError
         slot, inner = slots.pop()
@@ -98,14 +103,22 @@ def _kept(memory: int, thread: int, slot: tuple[int, int]) -> int:
 
 
 def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:
-    """The states of the threads of all interpreters; they change while they are read."""
-    for _ in range(_MOST_INTERPRETERS):
-        if not interpreter:
-            return
+    """The states of the threads of all interpreters; they change while they are read.
+
+    What was there before ends a list, and everything ends after ``_MOST_STATES`` or ``_LOOK_S``.
+    """
+    seen: set[int] = set()
+    until = time.monotonic() + _LOOK_S
+
+    def more(address: int) -> bool:
+        if not address or address in seen or len(seen) >= _MOST_STATES or time.monotonic() > until:
+            return False
+        seen.add(address)
+        return True
+
+    while more(interpreter):
         state = _number(memory, interpreter + layout.threads)
-        for _ in range(_MOST_THREADS):
-            if not state:
-                break
+        while more(state):
             yield state
             state = _number(memory, state + 8)
         interpreter = _number(memory, interpreter + layout.next_interpreter)

@@ -24,6 +24,9 @@ _MOST_ANCESTORS = 16
 _MOST_ANSWERS = 16384  # that are kept of a process
 _MOST_EXECS = 16  # likewise
 _MOST_OTHERS = 8192  # mappings of processes that may never be asked for
+# mappings and answers of all processes, some 50 MB: whoever makes them up must not fill the memory
+_MOST_KEPT = 1 << 17
+_LOOK_AFTER = 4096  # more of them are counted
 
 State = tuple[int, int]  # serial and generation, as in layout.NATIVE
 
@@ -48,6 +51,11 @@ class _Process:
     read_state: State | None = None
     python: tuple[State, bool] | None = None
 
+    @property
+    def weight(self) -> int:
+        """How many things are kept of it."""
+        return len(self.heard) + len(self.read) + len(self.memo)
+
 
 class Mappings:
     """The executable mappings of processes; ``heard`` belongs to any thread, all else to the reader's.
@@ -61,6 +69,7 @@ class Mappings:
         self._processes: dict[int, _Process] = {}
         self._others: deque[tuple[int, Mapped | int]] = deque(maxlen=_MOST_OTHERS)
         self._missed = (0, 0)
+        self._added = 0  # since the weights were looked at
         self._lock = threading.Lock()
 
     @property
@@ -98,9 +107,26 @@ class Mappings:
             else:
                 process.heard.append(item)
                 process.newest_ns = max(process.newest_ns, item.time_ns)
+                self._grown(1)
         process.memo.clear()
         if len(process.heard) > _MOST_MAPPINGS:
             del process.heard[: _MOST_MAPPINGS // 4]
+
+    def _grown(self, count: int) -> None:
+        """More is kept: when it is too much, the processes that have most of it lose their older half."""
+        self._added += count
+        if self._added < _LOOK_AFTER:
+            return
+        self._added = 0
+        left = sum(process.weight for process in self._processes.values())
+        for process in sorted(self._processes.values(), key=_weight, reverse=True):
+            if left <= _MOST_KEPT:
+                return
+            left -= process.weight
+            process.memo.clear()
+            process.read, process.read_state = [], None  # read again when it is asked for
+            del process.heard[: len(process.heard) // 2]
+            left += process.weight
 
     def missed(self, since_ns: int, until_ns: int) -> None:
         """Between these times something may have been mapped that was not heard of."""
@@ -141,6 +167,7 @@ class Mappings:
                 if len(process.memo) >= _MOST_ANSWERS:
                     process.memo.clear()
                 process.memo[key] = found
+                self._grown(1)
             return found
 
     def has_interpreter(self, moment: Moment) -> bool:
@@ -202,10 +229,17 @@ class Mappings:
             if self._state(moment.pid) != moment.state:
                 return None
             process.read, process.read_state = read, moment.state
-        for mapping in process.read:
+            self._grown(len(read))
+        else:
+            read = process.read
+        for mapping in read:
             if mapping.span[0] <= address < mapping.span[1]:
                 return mapping
         return None
+
+
+def _weight(process: _Process) -> int:
+    return process.weight
 
 
 def _last(times: list[int], until_ns: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from recording import wait_until
 
-from probes import attach_perf, bpfcall, libraries, loader, schema
+from probes import attach_perf, bpfcall, libraries, loader, schema, turns
 from probes.attach import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
 from tests.opened_files import probes_of
@@ -80,7 +80,7 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
         gputop = Gputop(library, driver.pid)
         traced = launches(driver)
         assert gputop.tries(driver) == 10
-        with attach_perf.turn():  # nothing is detached meanwhile
+        with turns.turn():  # nothing is detached meanwhile
             gputop.attachments.close()
             wait_until(lambda: gputop.tries(driver) == 0, "the programs to stop", 5)
             left = launches(driver)
@@ -103,7 +103,7 @@ def test_a_launch_is_free_again_before_the_other_probes_are_detached(
     with Apart() as place, Driver(program, place.cpu) as driver:
         bare = launches(driver)
         gputop = Gputop(library, driver.pid)
-        with attach_perf.turn():
+        with turns.turn():
             gputop.attachments.close()
         wait_until(lambda: launches(driver) < 2 * bare, "launches to be free", 60)
         driver.order(LIGHT["cudaEventRecord"], 100, 100)

@@ -1,0 +1,47 @@
+"""How many libraries are probed: so many of each owner that nobody fills gputop's descriptors."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+# a user has a few environments with three libraries each; whoever has more names files as if they were some
+MOST_OF_ONE_OWNER = 64
+
+
+class Quota:
+    """Counts libraries by their files' owners. Root's are not counted: root needs no tricks.
+
+    Args:
+        tell: Takes a sentence, one for each owner who has too many.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._taken: Counter[int] = Counter()
+        self._refused: set[int] = set()
+
+    def admits(self, path: Path) -> bool:
+        """Whether one more of this file's owner may be probed; false where it has gone."""
+        try:
+            owner = os.stat(path).st_uid
+        except OSError:
+            return False
+        if self._taken[owner] < MOST_OF_ONE_OWNER:
+            return True
+        if owner not in self._refused:
+            self._refused.add(owner)
+            self._tell(
+                f"{MOST_OF_ONE_OWNER} libraries that belong to user {owner} are probed, which is as many as "
+                "gputop probes of one user: calls of further ones are not seen; end what is not needed and "
+                "start gputop again"
+            )
+        return False
+
+    def take(self, path: Path) -> None:
+        """One more is probed."""
+        owner = os.stat(path).st_uid
+        if owner:
+            self._taken[owner] += 1

@@ -1,0 +1,46 @@
+"""How much a file of a size may say in one pass: what is much more was made to fill memory.
+
+A training job's records take five bytes each, and its samples hardly shrink; both may be a dozen times
+smaller here. A file that consists of repetitions can hold a thousand times as much in the same room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_FREE_RECORDS: Final = 1 << 18  # however small the file is
+_RECORDS_PER_BYTE: Final = 2
+_FREE_BYTES: Final = 8 << 20  # of samples, unpacked; likewise
+_BYTES_PER_BYTE: Final = 32
+
+
+class Allowance:
+    """What is left of it, of a pass over a file.
+
+    Args:
+        size: The file's size in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._records = _FREE_RECORDS + _RECORDS_PER_BYTE * size
+        self._bytes = _FREE_BYTES + _BYTES_PER_BYTE * size
+
+    def take_records(self, count: int) -> None:
+        """So many records come.
+
+        Raises:
+            ValueError: they are more than is left.
+        """
+        if count > self._records:
+            raise ValueError("more records than a file of this size can hold")
+        self._records -= count
+
+    def take_bytes(self, count: int) -> None:
+        """A sample that takes so many bytes unpacked has come.
+
+        Raises:
+            ValueError: they are more than is left.
+        """
+        if count > self._bytes:
+            raise ValueError("larger samples than a file of this size can hold")
+        self._bytes -= count

@@ -1,0 +1,133 @@
+"""A program that forks hundreds of times a second takes neither memory for ever nor much time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gputop.engine import Engine
+from gputop.explain.window import Window
+from gputop.facts import EXITED_SHOWN, Facts
+from probes import procfs, schema
+from probes.roster import Roster
+from probes.schema import ALIASED, ExitFlag, Kind, Records
+from probes.source import MARK, NAMES, PROCESS, Sample
+from replay.factbook import FactBook
+
+SECOND = 10**9
+SHELL = os.getpid()
+FORKS = 240  # a second
+
+
+def storm(seconds: int, take: Callable[[Sample], object]) -> None:
+    """What is told of a shell that forks for so long."""
+    take(Sample(PROCESS, 1, {"pid": SHELL, "watched": True, "name": "sh", "seen_ns": 1, "exited_ns": None}))
+    pid = 100_000
+    for second in range(1, seconds + 1):
+        for number in range(FORKS):
+            pid, at = pid + 1, second * SECOND + number * SECOND // FORKS
+            born = {"pid": pid, "watched": True, "name": "true", "command": f"true {pid}", "seen_ns": at}
+            take(Sample(PROCESS, at, {**born, "exited_ns": None}))
+            take(Sample(NAMES, at, {"tid": [pid], "pid": [pid], "name": ["true"]}))
+            ended = {"pid": pid, "watched": True, "exited_ns": at + 10**6, "exit_code": 0, "called": False}
+            take(Sample(PROCESS, at + 10**6, ended))
+        take(Sample(MARK, (second + 1) * SECOND, {"number": second, "lost": {}}))
+
+
+@pytest.mark.parametrize("made", [lambda: Engine({}).feed, lambda: Window({}).feed, lambda: FactBook().take])
+def test_facts_of_ended_processes_are_not_kept_for_ever(
+    made: Callable[[], Callable[[Sample], object]],
+) -> None:
+    take = made()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        storm(120, take)
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
+    forgetful, faithful = Facts(), Facts()
+
+    def take(sample: Sample) -> None:
+        for facts in (forgetful, faithful):
+            facts.take(sample)
+        if sample.kind == MARK:
+            forgetful.forget(sample.time_ns)
+            assert forgetful.watched() == faithful.watched()
+
+    for pid in range(1, 60):  # more than are listed, and they made calls
+        take(Sample(PROCESS, pid, {"pid": pid, "watched": True, "seen_ns": pid, "exited_ns": None}))
+        take(Sample(PROCESS, pid, {"pid": pid, "watched": True, "exited_ns": pid + 1, "called": True}))
+    storm(20, take)
+    assert len(forgetful.processes) < len(faithful.processes)
+    assert len(forgetful.watched()) == EXITED_SHOWN + 1
+
+
+def test_notes_problems_and_names_are_bounded() -> None:
+    facts, book = Facts(), FactBook()
+    for number in range(2000):
+        book.take(Sample("problem", number, {"text": f"problem {number}"}))
+        facts.take(Sample("note", number, {"text": f"note {number}"}))
+        facts.take(Sample("problem", number, {"text": f"problem {number}"}))
+    for first in range(0, 300_000, 10_000):
+        tids = list(range(first, first + 10_000))
+        facts.take(Sample(NAMES, first, {"tid": tids, "pid": tids, "name": ["x"] * 10_000}))
+    said = [sample.data["text"] for sample in book.samples(1)]
+    assert len(said) < 600
+    assert said[0] == "problem 0"
+    assert said[-1] == "problem 1999"
+    assert facts.notes()[-1] == "note 1999"
+    assert len(facts.problems(None)) < 500
+    assert facts.problems(None)[0] == "problem 0"
+    assert facts.problems(None)[-1] == "problem 1999"
+    assert facts.thread_name(299_999) == "x"
+    assert facts.thread_name(1) == "1"
+
+
+def lives(pids: range, kind: Kind) -> Records:
+    made = schema.empty(len(pids))
+    made["kind"], made["pid"], made["tid"], made["t_end"] = kind, pids, pids, 5
+    rows = made.view(ALIASED)
+    if kind == Kind.EXIT:
+        made["flags"] = ExitFlag.GROUP_DEAD
+    else:
+        rows["next_pid"], rows["comm"] = SHELL, b"sh"
+    return made
+
+
+def test_of_forked_processes_little_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    roster, read = Roster(), []
+    whole = procfs.process_facts
+    monkeypatch.setattr(procfs, "process_facts", lambda pid: read.append(pid) or whole(pid))
+    (shell,) = roster.notice(lives(range(SHELL, SHELL + 1), Kind.JOIN))
+    assert SHELL in read
+    read.clear()
+    (child,) = roster.notice(lives(range(4_000_000, 4_000_001), Kind.FORK))
+    assert read == []
+    assert child.data["parent_pid"] == SHELL
+    for same in ("command", "user", "uid", "container"):
+        assert child.data[same] == shell.data[same]
+    assert roster.notice(lives(range(4_000_000, 4_000_001), Kind.EXEC))
+    nobody = np.zeros(0, schema.THREAD_STATE_DTYPE)
+    for first in range(3_000_000, 3_100_000, 10_000):
+        pids = range(first, first + 10_000)
+        list(roster.notice(lives(pids, Kind.FORK)))
+        list(roster.notice(lives(pids, Kind.EXIT)))
+        list(roster.facts(nobody, first))
+    assert len(roster.alive()) <= 2
+
+
+def test_names_of_threads_that_are_not_watched_are_bounded() -> None:
+    roster = Roster()
+    for first in range(1, 200_001, 10_000):
+        list(roster.notice(lives(range(first, first + 10_000), Kind.NAME)))
+        list(roster.facts(np.zeros(0, schema.THREAD_STATE_DTYPE), first))
+    assert len(roster._names) <= 32_768

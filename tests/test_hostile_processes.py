@@ -1,0 +1,260 @@
+"""What a process is, and says of itself in /proc and in its memory, takes gputop neither time nor memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from probes import libraries, maps, open_files, procfs, schema
+from probes.frames import late
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import LAYOUTS
+from probes.frames.mappings import Mappings
+from probes.latecomers import Latecomers
+from probes.mmap_events import Mapped
+from probes.schema import ALIASED, Kind
+from probes.sockets import Sockets
+
+ME = os.getpid()
+PAGE = mmap.PAGESIZE
+MIB = 1 << 20
+
+# argument 1: how many pages of a file (argument 2) are mapped; 3: their protection; 4: a library above them
+MAPS = """
+import ctypes, mmap, sys
+count, path, rights = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+file = open(path, "rb")
+size = (count + 1) * mmap.PAGESIZE
+base = libc.mmap(None, size, 0, 0x4022, -1, 0)
+for page in range(count):  # each begins at the file's beginning: they stay apart
+    where = base + page * mmap.PAGESIZE
+    assert libc.mmap(where, mmap.PAGESIZE, rights, 0x12, file.fileno(), 0) == where
+if len(sys.argv) > 4:
+    library = open(sys.argv[4], "rb")
+    libc.mmap(base + size - mmap.PAGESIZE, mmap.PAGESIZE, 5, 0x12, library.fileno(), 0)
+print(flush=True)
+input()
+"""
+
+
+@contextmanager
+def waiting(*arguments: str) -> Iterator[int]:
+    """A program of these arguments that has said that it is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def most_taken(action: Callable[[], object]) -> int:
+    """The most memory that Python held at a time because of this, in bytes."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    """A file of one page."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE))
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "_told", set())
+    maps._cut.clear()
+
+
+def test_of_a_long_command_line_the_beginning_is_read() -> None:
+    with waiting("print(flush=True); input()", *["x" * 100_000] * 19) as pid:
+        assert most_taken(lambda: procfs.process_facts(pid)) < 1.25 * MIB
+        facts = procfs.process_facts(pid)
+    assert facts is not None
+    assert len(facts["command"]) == 4096
+
+
+def test_an_environment_of_a_million_variables_is_not_cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        monkeypatch.setenv(f"LONG_{number}", "x\n" * 50_000)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    with waiting("print(flush=True); input()") as pid:
+        facts = procfs.process_facts(pid)
+    assert facts is not None
+    assert facts["cuda_visible_devices"] == "2,3"
+    assert facts["cuda_device_order"] is None
+    found = procfs._variable(b"\0" * (1 << 20) + b"A=1\0B=\0C=" + b"x" * 9999, b"C")
+    assert found is not None
+    assert len(found) == 4096
+    assert most_taken(lambda: procfs._variable(b"\0" * (1 << 20), b"CUDA_VISIBLE_DEVICES")) < 4 * MIB
+
+
+def test_a_process_with_very_many_mappings_takes_little_memory(page: str) -> None:
+    with waiting(MAPS, "60000", page, str(mmap.PROT_READ | mmap.PROT_EXEC)) as pid:
+        found: list[Mapped] = []
+        assert most_taken(lambda: found.extend(maps.executable(pid))) < 4 * MIB
+        assert len(found) == maps.MOST_TAKEN
+        assert list(maps.cut()) == [pid]
+        maps.executable(pid)
+        assert list(maps.cut()) == [], "it is told once"
+
+
+def test_a_library_above_very_many_mappings_is_found(page: str, tmp_path: Path) -> None:
+    library = tmp_path / "libcudart.so.12"
+    library.write_bytes(bytes(PAGE))
+    with waiting(MAPS, "60000", page, str(mmap.PROT_READ), str(library)) as pid:
+        assert [mapping.path for mapping in libraries.mappings((pid,))] == [str(library)]
+    assert list(maps.cut()) == []
+
+
+def test_more_mappings_than_a_kernel_allows_are_read_in_part(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "MOST_LINES", 100)
+    with waiting(MAPS, "200", page, str(mmap.PROT_READ | mmap.PROT_EXEC)) as pid:
+        assert 0 < len(maps.executable(pid)) <= 100
+        assert list(maps.cut()) == [pid]
+        monkeypatch.setattr(maps, "MOST_BYTES", 1000)
+        assert 0 < len(maps.executable(pid)) < 20
+
+
+def test_a_path_longer_than_any_that_can_be_opened_is_left_out(tmp_path: Path) -> None:
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(40):
+            os.mkdir("d" * 250)
+            os.chdir("d" * 250)
+        Path("libcudart.so.12").write_bytes(bytes(PAGE))
+        with open("libcudart.so.12", "rb") as file, mmap.mmap(file.fileno(), 0, prot=5):
+            found = list(libraries.mappings((ME,)))
+    finally:
+        os.chdir(before)
+    assert found == []
+    assert list(maps.cut()) == [ME]
+
+
+def test_what_is_kept_of_the_mappings_of_many_processes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.frames.mappings._MOST_KEPT", 10_000, raising=False)
+    kept = Mappings(lambda _pid: None)
+    for pid in range(1, 60):
+        many = [Mapped(pid, (at, at + 1), (1, 1), "/lib", 0, at + 1) for at in range(2000)]
+        kept.heard(many, (), lambda _pid: True)
+    del many
+    assert sum(isinstance(one, Mapped) for one in gc.get_objects()) < 20_000
+
+
+class Memory:
+    """Numbers in this process that another Python could have put there."""
+
+    def __init__(self, words: int) -> None:
+        self.words = (ctypes.c_uint64 * words)()
+        self.base = ctypes.addressof(self.words)
+
+    def put(self, offset: int, value: int) -> None:
+        struct.pack_into("<Q", self.words, offset, value)
+
+
+def look(memory: Memory) -> float:
+    """How long it takes to see that there is no place of threads' states in it, in seconds."""
+    subject = Interpreter.__new__(Interpreter)
+    values = {"layout": LAYOUTS[11], "free_offset": 0, "code_free": 0, "runtime": 0, "code_type": 0}
+    for name, value in values.items():
+        object.__setattr__(subject, name, value)
+    begun = time.monotonic()
+    with pytest.raises((late.NoSlotError, late.NotYetError)):
+        late.locate(ME, subject, Mapped(ME, (memory.base, memory.base + 1), (0, 0), "/python3"))
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("states", [1, 2, 4000, 100_000])
+def test_lists_of_threads_that_do_not_end_take_little_time(states: int) -> None:
+    layout, size, interpreter, first = LAYOUTS[11], 256, 2048, 4096
+    memory = Memory((first + states * size) // 8 + 1024)
+    nothing = memory.base + first + states * size + 1024  # no state is kept there
+    memory.put(layout.interpreters, memory.base + interpreter)
+    memory.put(interpreter + layout.threads, memory.base + first)
+    memory.put(interpreter + layout.next_interpreter, memory.base + interpreter)
+    for number in range(states):
+        place = first + number * size
+        memory.put(place + 8, memory.base + first + (number + 1) % states * size)
+        memory.put(place + layout.thread_id, nothing)
+    assert look(memory) < 0.5
+
+
+def test_sockets_of_one_network_are_read_once_and_long_tables_in_part(tmp_path: Path) -> None:
+    row = "{0}: 0100007F:{1:04X} 0100007F:0050 01 0:0 0:0 0 0 0 {0} 1 0\n"
+    listens = "0: 0100007F:0007 00000000:0000 0A 0:0 0:0 0 0 0 5 1 0\n"
+    many = "".join(row.format(number, 7 + number % 3) for number in range(100_000))
+    for folder in ("ns", "net"):
+        (tmp_path / "1" / folder).mkdir(parents=True)
+    for name in ("ns/net", "net/tcp", "net/tcp6", "net/unix"):
+        (tmp_path / "1" / name).write_text("head\n" + listens + many)
+    sockets, begun = Sockets(tmp_path), time.process_time()
+    assert [number for number in range(10, 210) if sockets.is_accepted(1, number)] == list(range(12, 210, 3))
+    assert time.process_time() - begun < 0.5, "two hundred questions, some 30,000 rows"
+
+
+def test_a_mark_does_not_wait_for_descriptors_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_pid: int, _descriptor: int, _sockets: object = None) -> str:
+        time.sleep(0.015)
+        return "pipe"
+
+    monkeypatch.setattr(open_files, "_what", slow)
+    files = open_files.OpenFiles("x86_64")
+    made = schema.empty(150)
+    made["kind"], made["pid"] = Kind.OFFCPU, ME
+    made.view(ALIASED)["argument"] = range(150)
+    files.notice(made)
+    nobody = np.zeros(0, schema.THREAD_STATE_DTYPE)
+    asked = [len(sample.data["fd"]) for mark in range(3) for sample in files.tell(nobody, mark)]
+    assert len(asked) == 3, "the rest is asked for at the next marks"
+    assert sum(asked) < 20
+
+
+def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def slow(_pid: int) -> list[int]:
+        looks.append(time.sleep(0.02))
+        return [1, 2]
+
+    late_ones = Latecomers()
+    monkeypatch.setattr(procfs, "process_facts", lambda pid: {"pid": pid, "parent_pid": 0, "start_ns": 0})
+    late_ones.add(ME + 1)
+    monkeypatch.setattr(procfs, "threads", slow)
+    states = np.zeros(0, schema.THREAD_STATE_DTYPE)
+    for mark in range(20):
+        list(late_ones.tell(states, mark * 100_000_000))
+    assert 2 <= len(looks) <= 8, "a twentieth of two seconds is five looks"
