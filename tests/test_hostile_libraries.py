@@ -14,7 +14,7 @@ import pytest
 from probes import api, attach_perf, quota
 from probes.attach import Attached
 from probes.libraries import Target
-from probes.scanner import Scanner, _held
+from probes.scanner import Scanner
 from probes.source import PROBLEM, Sample
 
 NOBODY = 65534
@@ -133,11 +133,23 @@ def test_without_descriptors_marks_go_on_and_nobody_seems_to_have_ended() -> Non
 def test_a_library_that_no_descriptor_is_left_for_is_not_taken_for_one_that_has_gone(tmp_path: Path) -> None:
     (target,) = libraries_of(os.geteuid(), 1, tmp_path)
     moved = Target(Path(f"/proc/self/root{target.path}"), target.shown, target.identity, api.RUNTIME, 12)
+    attaches = Attaches()
+    scanner = Scanner(
+        attaches,  # type: ignore[arg-type]
+        None,
+        lambda _pid: True,
+        lambda: (),
+        lambda _sample: None,
+        everyone=True,
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        with pytest.raises(OSError, match="Too many open files") as caught, _held(moved):
-            pass
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            scanner._attach([moved])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert caught.value.errno == errno.EMFILE
+    scanner._attach([moved])
+    assert len(attaches.given) == 1, "it is tried again"
+    scanner._pages.close()
