@@ -203,8 +203,7 @@ def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs:
     if diagnosis.kind == "unasked":
         after = [(_Part.PROVED, (sure, "dim")), level, *doubts]
         return _Sentence([(None, (f"{glyphs.dot} {title}: ", "dim"))], idle, after, "dim")
-    share = 100 - 100 * (report.idle.estimate or report.idle.lower) / max(report.span_ns, 1)
-    busy = f"busy ~{format_percent(share)}%"
+    busy = f"busy ~{format_percent(100 * _busy_share(report))}%"
     top = _first(report)
     if top is not None:
         before: list[Piece] = [
@@ -216,6 +215,14 @@ def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs:
     figures: list[Piece] = [(_Part.OTHERS, (f"  {text}", "dim")) for text in diagnosis.evidence[1:2]]
     after = [level, *doubts, *figures]
     return _Sentence([(None, (f"{glyphs.dot} {title}: ", "dim"))], busy, after, "dim")
+
+
+def _busy_share(report: Report) -> float:
+    """The part of the time in which the GPUs worked, 0 to 1; start-up and first use are no part of it."""
+    outside = sum(gpu.account.outside_ns for gpu in report.gpus)
+    counted = outside if report.idle.estimate is not None else 0  # only an estimate holds them for idle
+    idle = report.idle.lower if report.idle.estimate is None else report.idle.estimate
+    return 1 - max(idle - counted, 0) / max(report.span_ns - outside, 1)
 
 
 def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _Sentence:
