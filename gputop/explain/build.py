@@ -9,6 +9,7 @@ import numpy as np
 from gputop.explain.account import account, whole
 from gputop.explain.analysis import analyse
 from gputop.explain.causes.assessments import ASSESSMENTS
+from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chain import State
 from gputop.explain.coverage import contradictions, others_at_work, strangers
 from gputop.explain.diagnosis import diagnose
@@ -67,7 +68,12 @@ def examine(
     for assess in ASSESSMENTS:
         findings += assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
-    findings.sort(key=lambda finding: (-finding.loss.middle, finding.kind != "idle"))
+    moved = of_lateness(findings)
+    order = sorted(
+        range(len(findings)),
+        key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
+    )
+    findings = [findings[place] for place in order]
     accounts = [account(analysis, device, shared=device.device in shared) for device in gpu.spans]
     idle = whole(accounts)
     outside = _outside(gpu, stretch)

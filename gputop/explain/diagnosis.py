@@ -15,6 +15,7 @@ import numpy as np
 
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Level
+from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.findings import Outcome
 from gputop.explain.report import Account, Diagnosis, Finding
 from gputop.explain.scene import Scene
@@ -111,9 +112,9 @@ def _taken(
 ) -> dict[Kind, float]:
     """The time that each class takes: of findings, and of time in which nobody asked for work."""
     taken: dict[Kind, float] = {}
-    for finding, kind in zip(findings, kinds, strict=True):
+    for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
-            taken[kind] = taken.get(kind, 0.0) + finding.loss.middle
+            taken[kind] = taken.get(kind, 0.0) + finding.loss.middle + moved
     for row, cause in enumerate(CATALOGUE):
         if not cause.fault:
             kind = CLASS_OF[cause.number]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from gputop.explain.apiclass import Group
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Level
 from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.ranges import Ints, length
+from gputop.explain.ranges import Ints, intersect, length, subtract, union
 from gputop.explain.report import Finding, Link, Range
 from gputop.explain.scene import Scene
+from gputop.explain.whatif import MARGIN
 from gputop.format import format_ns
 
+NUMBER = "C23"
 LEAST_SHARE = 0.02
 USUAL = 0.75  # a rank that is last this often is the straggler
 ALIKE = 0.9  # two processes whose collectives agree this far are ranks of one job
@@ -34,10 +39,93 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     last = np.bincount(arrived.argmax(axis=0), minlength=len(ranks))
     late = int(np.argmax(last))
     # several collectives of a step are late by the same time: it counts once
-    total = max(length(own, arrived.max(axis=0)) for own in arrived)
+    window = int(arrived.min()), int(arrived.max())
+    uses = [_use(scene, rank[:count], *window) for rank in ranks]
+    last_of_all = arrived.max(axis=0)
+    waits = [
+        waited(length(own, last_of_all), use, uses[late], window[1] - window[0])
+        for own, use in zip(arrived, uses, strict=True)
+    ]
+    total, sure = max(waits)
     if count < 3 or total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * count:
         return []
-    return [_finding(scene, ranks, late, skew, total, int(last[late]))]
+    return [_finding(scene, ranks, late, skew, total, int(last[late]), sure=sure)]
+
+
+def of_lateness(findings: Sequence[Finding]) -> list[float]:
+    """ns by which each finding weighs more or less than its own loss.
+
+    While the others wait for a rank, its own GPU is idle as a rule: that is what makes it late. So this time
+    counts for the straggler, whose finding says what it costs the whole job, and not once more beside it.
+    """
+    moved = [0.0] * len(findings)
+    for place, straggler in enumerate(findings):
+        left = straggler.loss.middle if straggler.cause == NUMBER else 0.0
+        for other, finding in enumerate(findings):
+            if finding.pid == straggler.pid and finding.kind == "idle" and left > 0:
+                taken = min(finding.loss.middle, left)
+                moved[other] -= taken
+                moved[place] += taken
+                left -= taken
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a rank's GPU did for so many ns as far as one can tell: work that is no collective, nothing."""
+
+    device: int
+    work: int
+    idle: int
+
+
+def waited(apart: int, own: Use | None, late: Use | None, length_ns: int) -> tuple[int, bool]:
+    """(ns, whether that is sure): how long a rank's GPU did nothing but wait for the last one.
+
+    A host may be far ahead of its GPU, which is then still at work when the last rank comes. So its GPU
+    waited for no longer than it had neither other work nor none at all. And all ranks do the same work but
+    for what is known: by how much longer the last one's GPU was idle, this one's was busy with waiting.
+
+    Args:
+        apart: For so long it had come to a collective and the last one had not, by their hosts' calls.
+        own, late: The use of its GPU and of that of the last rank; None where nobody says.
+        length_ns: The time that the uses are of.
+    """
+    if own is None:
+        return apart, True
+    most = length_ns - own.work - own.idle
+    if late is not None and late.device != own.device:
+        most = min(most, late.idle - own.idle + max(late.work - own.work, 0))
+    return min(apart, max(most, 0)), apart <= most
+
+
+def _use(scene: Scene, rows: Ints, low: int, high: int) -> Use | None:
+    device = _device(scene, rows)
+    estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
+    if estimate is None:
+        return None
+    queue, window = estimate.queue, (np.array([low]), np.array([high]))
+    end = np.minimum(queue.ends(estimate.duration_ns), queue.limit)
+    begin = end - queue.real(estimate.duration_ns).astype(np.int64)
+    other = (queue.row >= 0) & (scene.evidence.group_of(np.maximum(queue.row, 0)) != Group.COLLECTIVE)
+    mine = scene.gaps.device == device
+    idle = union(
+        np.append(scene.gaps.begin[mine], estimate.small.begin),
+        np.append(scene.gaps.end[mine], estimate.small.end),
+    )
+    work = subtract(union(begin[other], end[other]), idle)
+    return Use(device, length(*intersect(work, window)), length(*intersect(idle, window)))
+
+
+def _device(scene: Scene, rows: Ints) -> int:
+    """The GPU that a rank's collectives are for; -1 where that is not known."""
+    streams = scene.analysis.gpu.streams
+    found = np.flatnonzero(np.isin(streams.enqueue_row, rows))
+    if not len(found):
+        pid = int(scene.evidence.calls["pid"][rows[0]]) if len(rows) else -1
+        of_pid = np.unique(streams.device[streams.pid == pid])
+        return int(of_pid[0]) if len(of_pid) == 1 else -1
+    return int(streams.device[streams.enqueue_stream[found[0]]])
 
 
 def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
@@ -68,7 +156,9 @@ def _level(scene: Scene, ranks: list[Ints]) -> Level:
     return Level.PROVED if whole else Level.STRONG
 
 
-def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int) -> Finding:
+def _finding(
+    scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int, *, sure: bool
+) -> Finding:
     calls = scene.evidence.calls
     first = ranks[late][0]
     pid, tid, api = int(calls["pid"][first]), int(calls["tid"][first]), usual_api(scene, ranks[late])
@@ -76,9 +166,9 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
     where, line = placed(scene, ranks[late]), usual_line(scene, ranks[late])
     return assessed(
         scene,
-        "C23",
+        NUMBER,
         "straggler: one rank is late to the collectives",
-        level=_level(scene, ranks),
+        level=_level(scene, ranks) if sure else Level.STRONG,
         kind="waste",
         loss=Range(total, total),
         pid=pid,
@@ -104,7 +194,7 @@ def _finding(scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int,
             "balance the ranks (same batch size and input cost; look at this rank's own findings), or "
             "overlap the collective with work that does not need it",
         ),
-        gain_ns=total,
+        gain_ns=total if sure else int(total * (1 + MARGIN)),
         moments=calls["begin"][ranks[late][order]],
         count=len(skew),
         line=line,
