@@ -196,14 +196,18 @@ def _in_pipeline() -> bool:
 
 
 def _lead_session() -> None:
-    """Leads a new session, which gets as much CPU as ours does where the kernel shares it out by session."""
-    nice = ""
-    with contextlib.suppress(OSError):
-        nice = _AUTOGROUP.read_text().split()[-1]
+    """Leads a new session, which goes before no others where the kernel shares out CPU by session.
+
+    It is as nice as ours is. That ours goes before others, so that gputop is in time, is not passed on: of
+    two such sessions the one that computes keeps the one that mostly sleeps waiting, for seconds.
+    """
+    nice = 0
+    with contextlib.suppress(OSError, ValueError):
+        nice = int(_AUTOGROUP.read_text().split()[-1])
     os.setsid()
-    if nice not in ("", "0"):
+    if nice > 0:
         with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(nice)
+            _AUTOGROUP.write_text(str(nice))
 
 
 def _become(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probes import api, attach, attach_perf, bpfcall, libraries, loader, maps, nvml, procfs, schema
+from probes import api, attach, attach_perf, bpfcall, in_time, libraries, loader, maps, nvml, procfs, schema
 from probes.frames import interpreter
 from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
@@ -31,7 +31,6 @@ from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
-READER_NICE = -15
 _NO_INTERRUPTS = (
     "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
     "thread names that thread as the waker"
@@ -230,9 +229,7 @@ class LiveSource:
 
     def items(self) -> Iterator[Item]:
         """Records and samples until ``close``; the last item is a mark."""
-        with contextlib.suppress(OSError):
-            # it sleeps most of the time, but must be in time for the ring when every CPU is taken
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICE)
+        in_time.hurry()
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
         if self._sampler is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from probes.in_time import hurry
 from probes.nvml_errors import reason_of
 from probes.nvml_gpu import GpuReader
 from probes.nvml_mig import text_of
@@ -58,6 +59,7 @@ class NvmlSampler:
         self._thread.start()
 
     def _run(self) -> None:
+        hurry()
         while not self._stop.is_set():
             began = time.monotonic()
             try:

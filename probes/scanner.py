@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from probes import api, foreign, libraries, procfs
+from probes import api, foreign, in_time, libraries, procfs
 from probes.attach import Attachments
 from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
@@ -84,6 +84,7 @@ class Scanner:
 
     def run(self, stop: threading.Event) -> None:
         """Goes on until ``stop``; for a thread of its own. What fails is told, and it goes on."""
+        in_time.hurry()
         while not stop.is_set():
             try:
                 self._turn(stop)

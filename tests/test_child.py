@@ -76,18 +76,21 @@ def test_signals_that_gputop_ignores_reach_it() -> None:
     assert child.wait() == 128 + signal.SIGTERM
 
 
-def test_its_session_gets_the_share_of_cpu_that_ours_has() -> None:
+@pytest.mark.parametrize(("ours", "its"), [("5", "5"), ("-5", "0"), ("0", "0")])
+def test_its_session_is_as_nice_as_ours_and_goes_before_no_others(ours: str, its: str) -> None:
     autogroup = Path("/proc/self/autogroup")
     if not autogroup.exists():
         pytest.skip("this kernel does not share out CPU by session")
-    code = """
+    if os.geteuid() != 0 and ours.startswith("-"):
+        pytest.skip("only root goes before others")
+    code = f"""
 import os
 from gputop.child import Child
 os.setsid()
-open("/proc/self/autogroup", "w").write("5")
+open("/proc/self/autogroup", "w").write("{ours}")
 child = Child(["cat", "/proc/self/autogroup"], os.environ)
 child.release()
 child.wait()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-2:] == ["nice", "5"]
+    assert done.stdout.split()[-2:] == ["nice", its]
