@@ -20,6 +20,7 @@ from gputop.format import format_ns
 NUMBER = "C23"
 LEAST_SHARE = 0.02
 USUAL = 0.75  # a rank that is last this often is the straggler
+NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
 ALIKE = 0.9  # two processes whose collectives agree this far are ranks of one job
 
 
@@ -43,8 +44,7 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     uses = [_use(scene, rank[:count], *window) for rank in ranks]
     last_of_all = arrived.max(axis=0)
     waits = [
-        waited(length(own, last_of_all), use, uses[late], window[1] - window[0])
-        for own, use in zip(arrived, uses, strict=True)
+        waited(length(own, last_of_all), use, uses[late]) for own, use in zip(arrived, uses, strict=True)
     ]
     total, sure = max(waits)
     if count < 3 or total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * count:
@@ -79,24 +79,21 @@ class Use:
     idle: int
 
 
-def waited(apart: int, own: Use | None, late: Use | None, length_ns: int) -> tuple[int, bool]:
+def waited(apart: int, own: Use | None, late: Use | None) -> tuple[int, bool]:
     """(ns, whether that is sure): how long a rank's GPU did nothing but wait for the last one.
 
-    A host may be far ahead of its GPU, which is then still at work when the last rank comes. So its GPU
-    waited for no longer than it had neither other work nor none at all. And all ranks do the same work but
-    for what is known: by how much longer the last one's GPU was idle, this one's was busy with waiting.
+    A host may be far ahead of its GPU, which is then still at work when the last rank comes. But all ranks do
+    the same work, as far as nothing else is known: by how much longer the last one's GPU was idle, this one's
+    was busy with waiting.
 
     Args:
         apart: For so long it had come to a collective and the last one had not, by their hosts' calls.
         own, late: The use of its GPU and of that of the last rank; None where nobody says.
-        length_ns: The time that the uses are of.
     """
-    if own is None:
+    if own is None or late is None or own.device == late.device:
         return apart, True
-    most = length_ns - own.work - own.idle
-    if late is not None and late.device != own.device:
-        most = min(most, late.idle - own.idle + max(late.work - own.work, 0))
-    return min(apart, max(most, 0)), apart <= most
+    most = late.idle - own.idle + max(late.work - own.work, 0)
+    return (apart, True) if most >= NEAR * apart else (max(most, 0), False)
 
 
 def _use(scene: Scene, rows: Ints, low: int, high: int) -> Use | None:
