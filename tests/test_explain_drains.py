@@ -183,6 +183,18 @@ def test_the_rank_that_comes_last_is_named_with_what_the_others_wait() -> None:
     assert finding.loss.lower == COUNT * 6_000 * US
 
 
+def test_a_host_that_is_steps_ahead_of_its_gpu_is_a_hint_where_nobody_saw_the_gpu() -> None:
+    program = started()
+    program.starts(OTHER)
+    for pid, pace in ((MAIN, STEP_US // 4), (OTHER, STEP_US)):
+        program.call("cudaSetDevice", 0, 5, pid=pid, aux=int(pid == OTHER))
+        for number in range(COUNT):
+            begin = 10 + number * pace
+            program.call(LAUNCH, begin, begin + 10, pid=pid)
+            program.call(RANKS, begin + 100, begin + 120, pid=pid, bytes=1 << 20)
+    assert str(found(program).level) == "hint"
+
+
 def test_ranks_that_come_together_wait_for_nobody() -> None:
     assert straggler(ranks(0)) is None
     assert straggler(ranks(20)) is None

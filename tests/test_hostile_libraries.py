@@ -33,6 +33,12 @@ class Attaches:
         return []
 
 
+def scanning(attaches: Attaches, told: list[Sample] | None = None) -> Scanner:
+    """A scanner of all processes that gives what it finds to ``attaches``."""
+    tell = (told if told is not None else []).append
+    return Scanner(attaches, None, lambda _pid: True, lambda: (), tell, everyone=True)  # type: ignore[arg-type]
+
+
 def libraries_of(owner: int, count: int, folder: Path) -> list[Target]:
     """So many files that are called like libraries, no two with the same beginning."""
     made = []
@@ -49,14 +55,7 @@ def libraries_of(owner: int, count: int, folder: Path) -> list[Target]:
 def test_of_one_owner_so_many_libraries_are_probed_and_others_are_not_hindered(tmp_path: Path) -> None:
     told: list[Sample] = []
     attaches = Attaches()
-    scanner = Scanner(
-        attaches,  # type: ignore[arg-type]
-        None,
-        lambda _pid: True,
-        lambda: (),
-        told.append,
-        everyone=True,
-    )
+    scanner = scanning(attaches, told)
     before = len(os.listdir("/proc/self/fd"))
     scanner._attach(libraries_of(NOBODY, 200, tmp_path))
     assert len(attaches.given) == quota.MOST_OF_ONE_OWNER
@@ -73,14 +72,7 @@ def test_of_one_owner_so_many_libraries_are_probed_and_others_are_not_hindered(t
 def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.scanner._MOST_FILES", 10)
     attaches = Attaches()
-    scanner = Scanner(
-        attaches,  # type: ignore[arg-type]
-        None,
-        lambda _pid: True,
-        lambda: (),
-        lambda _sample: None,
-        everyone=True,
-    )
+    scanner = scanning(attaches)
     scanner._attach(libraries_of(os.geteuid(), 30, tmp_path))
     assert len(scanner._identities) <= 10
     scanner._pages.close()
@@ -134,14 +126,7 @@ def test_a_library_that_no_descriptor_is_left_for_is_not_taken_for_one_that_has_
     (target,) = libraries_of(os.geteuid(), 1, tmp_path)
     moved = Target(Path(f"/proc/self/root{target.path}"), target.shown, target.identity, api.RUNTIME, 12)
     attaches = Attaches()
-    scanner = Scanner(
-        attaches,  # type: ignore[arg-type]
-        None,
-        lambda _pid: True,
-        lambda: (),
-        lambda _sample: None,
-        everyone=True,
-    )
+    scanner = scanning(attaches)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -24,6 +24,7 @@ _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 _MANY_REFERENCES = 20  # to parts before it: three of them may double the text
 _MOST_FAILED = 5  # names that were too much; from then on none with many references is asked for
 _SCRIPT = Path(__file__).resolve().parent / "demangler.py"
+_PACKAGES = _SCRIPT.parents[2]
 
 
 class _Helper:
@@ -53,7 +54,7 @@ class _Helper:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT), str(_MOST_CHARACTERS)],
+            [sys.executable, "-I", "-S", str(_SCRIPT), str(_PACKAGES), str(_MOST_CHARACTERS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

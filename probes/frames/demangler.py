@@ -6,17 +6,12 @@ for gigabytes. So it runs here, without rights and with little memory; whoever a
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-import resource
 import sys
 
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 MEMORY_BYTES = 512 << 20  # of address space: an interpreter and the library take 100 MB of it
 CPU_S = 120  # of all names together; then it is started anew
-NOBODY = 65534
-_NO_NEW_PRIVS, _SET_DUMPABLE = 38, 4  # prctl(2)
 
 
 def demangler() -> ctypes._NamedFuncPointer | None:
@@ -32,29 +27,20 @@ def demangler() -> ctypes._NamedFuncPointer | None:
     return None
 
 
-def confine() -> None:
-    """Gives up all rights, and more memory and time than names take."""
-    libc = ctypes.CDLL(None)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    with contextlib.suppress(PermissionError):  # then these rights are not ours
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-    libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+def main(packages: str, most: int) -> None:
+    """Answers until there is no more to read.
 
+    Args:
+        packages: The folder of gputop's packages: the interpreter was started without any.
+        most: Bytes of an answer.
+    """
+    sys.path.append(packages)
+    from probes import sandbox
 
-def main() -> None:
-    """Answers until there is no more to read."""
     function = demangler()
     free = ctypes.CDLL(None).free
     free.argtypes, free.restype = (ctypes.c_void_p,), None
-    most = int(sys.argv[1])
-    confine()
+    sandbox.confine(sandbox.Limits(MEMORY_BYTES, CPU_S, files=8), sandbox.LOADING)
     sys.stdout.buffer.write(b"\n")  # ready
     sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
@@ -68,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], int(sys.argv[2]))

@@ -145,9 +145,15 @@ def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
     return ranks
 
 
-def _level(scene: Scene, ranks: list[Ints]) -> Level:
-    """Proved when the collectives were counted from the first one on: else the ranks may be off by one."""
+def _level(scene: Scene, ranks: list[Ints], skew: Ints) -> Level:
+    """Proved when the collectives were counted from the first one on: else the ranks may be off by one.
+
+    A hint where hosts are apart by more than a step: then one is ahead of its GPU, nobody says by how much.
+    """
     evidence = scene.evidence
+    steps = scene.steps_of(int(evidence.calls["pid"][ranks[0][0]]))
+    if steps is not None and np.median(skew) > steps.usual_ns:
+        return Level.HINT
     pids = {int(evidence.calls["pid"][rank[0]]) for rank in ranks}
     whole = pids <= evidence.complete and not evidence.lost_events
     return Level.PROVED if whole else Level.STRONG
@@ -165,7 +171,7 @@ def _finding(
         scene,
         NUMBER,
         "straggler: one rank is late to the collectives",
-        level=_level(scene, ranks) if sure else Level.STRONG,
+        level=_level(scene, ranks, skew) if sure else Level.STRONG,
         kind="waste",
         loss=Range(total, total),
         pid=pid,
