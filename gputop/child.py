@@ -203,7 +203,10 @@ def _lead_session() -> None:
     """
     nice = 0
     with contextlib.suppress(OSError, ValueError):
-        nice = int(_AUTOGROUP.read_text().split()[-1])
+        words = _AUTOGROUP.read_text().split()
+        nice = (
+            int(words[-1]) if words else 0
+        )  # empty: the session of the first process, as containers have it
     os.setsid()
     if nice > 0:
         with contextlib.suppress(OSError):

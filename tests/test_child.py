@@ -94,3 +94,15 @@ child.wait()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["nice", its]
+
+
+def test_it_runs_where_our_session_is_the_first_process_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There /proc/self/autogroup is empty: in containers, and where an init system starts gputop directly."""
+    empty = tmp_path / "autogroup"
+    empty.touch()
+    monkeypatch.setattr("gputop.child._AUTOGROUP", empty)
+    child = Child([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
+    child.release()
+    assert child.wait() == 7
