@@ -33,9 +33,9 @@ class Deed:
     """What the host does once.
 
     Attributes:
-        kind: ``host`` (Python), ``launch``, ``beside`` (a launch in another stream, for which nobody waits),
-            ``sync``, ``read`` (a few bytes to the host, and the wait for them), ``send`` (from pageable
-            memory, and the wait), ``malloc``.
+        kind: ``host`` (Python), ``preempted`` (another has its CPU), ``launch``, ``beside`` (a launch in
+            another stream, for which nobody waits), ``sync``, ``read`` (a few bytes to the host, and the
+            wait for them), ``send`` (from pageable memory, and the wait), ``malloc``.
         us: Of the host; of a launch the kernel's duration.
         number: Which kernel it is.
         size: Bytes of a copy.
@@ -83,6 +83,10 @@ class Machine:
         into.append((begin, self.done))
 
     def _host(self, deed: Deed) -> None:
+        self.now += deed.us
+
+    def _preempted(self, deed: Deed) -> None:
+        self.program.preempted(self.now, self.now + deed.us)
         self.now += deed.us
 
     def _launch(self, deed: Deed) -> None:

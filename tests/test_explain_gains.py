@@ -146,12 +146,31 @@ def test_one_fix_after_the_other_leaves_less_each_time() -> None:
         assert other.after_ns <= other.before_ns
 
 
+@pytest.mark.parametrize("queued", [500, 2_000])
+def test_who_sleeps_less_may_also_wait_less_for_a_cpu(queued: int) -> None:
+    step = [
+        Deed("host", 3_000),
+        Deed("preempted", queued, cause="read"),
+        *launches([1_000] * 3),
+        Deed("read", cause="read"),
+    ]
+    machine, report = told(step * STEPS)
+    finding = next(one for one in report.findings if one.cause == "C01")
+    won = machine.length - run(step * STEPS, "read").length
+    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+
+
+def test_what_other_processes_may_give_back_is_no_less_than_what_caches_may() -> None:
+    assert bound(1_000, 700, 100, 20) == bound(1_000, 700, 100, 0)
+    assert bound(1_000, 700, 100, 200) == 300 + 200 + 10
+
+
 def test_a_bound_never_lets_the_gpu_work_in_less_time_than_most_of_its_work() -> None:
-    assert bound(1_000, 1_000, 500) == 10, "a hundredth may be anything"
-    assert bound(1_000, 700, 100) == 300 * 1.3 + 10
-    assert bound(1_000, 100, 600) == 900, "what the run without it says stands"
-    assert bound(1_000, 500, 600) == pytest.approx(1_000 - 600 * 0.7, abs=1)
-    assert bound(1_000, 1_200, 500) == 10, "nothing takes longer without a cause"
+    assert bound(1_000, 1_000, 500, 0) == 10, "a hundredth may be anything"
+    assert bound(1_000, 700, 100, 0) == 300 * 1.3 + 10
+    assert bound(1_000, 100, 600, 0) == 900, "what the run without it says stands"
+    assert bound(1_000, 500, 600, 0) == pytest.approx(1_000 - 600 * 0.7, abs=1)
+    assert bound(1_000, 1_200, 500, 0) == 10, "nothing takes longer without a cause"
 
 
 class Author:

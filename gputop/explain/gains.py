@@ -63,7 +63,8 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
         if loop is not None:
             share = (loop.high - loop.low) / _length(scene, claim)
             gone = [replays.removal(place)]
-            gain = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone)) / max(share, 1e-9)
+            left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
+            gain = bound(loop.whole_ns, *left) / max(share, 1e-9)
             finding = replace(finding, max_gain_ns=int(gain))
         else:
             finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))

@@ -18,7 +18,7 @@ from gputop.explain.apiclass import Group, Role
 from gputop.explain.estimate import Estimate
 from gputop.explain.evidence import Evidence
 from gputop.explain.gaps import GpuTime
-from gputop.explain.ranges import Ints, Mask, union
+from gputop.explain.ranges import Ints, Mask, length, subtract, union
 from gputop.explain.streams import D2H, H2D
 from gputop.explain.workqueue import BIG_COPY, START_NS
 
@@ -78,6 +78,7 @@ class Loop:
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC
         )
+        self._queued = _queued(evidence, np.unique(queue.thread[order]), low, high)
         # a wait is for what was given before it or its event, and a read for itself, too
         reads = calls["direction"][rows] == D2H
         given = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
@@ -104,6 +105,13 @@ class Loop:
         """What the GPU works without these, ns."""
         gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
         return int(self._duration[~gone].sum())
+
+    def queued_without(self, removals: Sequence[Removal]) -> int:
+        """How long the threads that give the GPU work wait for a CPU in what is left without these, ns."""
+        gone = np.isin(self.rows, np.concatenate([one.calls for one in removals]))
+        begin = np.concatenate([*(one.begin for one in removals), self._begin[gone]])
+        end = np.concatenate([*(one.end for one in removals), self._end[gone]])
+        return length(*subtract(self._queued, union(begin, end)))
 
     def _run(self, removal: Removal, extra: Ints | None, instead: Sequence[tuple[Ints, int]] = ()) -> int:
         """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work.
@@ -236,6 +244,13 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     return np.asarray(rows[alone], np.int64)
 
 
+def _queued(evidence: Evidence, threads: Ints, low: int, high: int) -> tuple[Ints, Ints]:
+    """(begin, end) of when any of these threads was in a run queue between two times."""
+    slices = evidence.slices
+    own = np.isin(slices["row"], threads)
+    return union(np.maximum(slices["queued"][own], low), np.minimum(slices["end"][own], high))
+
+
 def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tuple[int, int]:
     """(begin, end) of a part in the middle with at most so many waits: a loop repeats itself."""
     if len(begin) <= waits:
@@ -255,14 +270,16 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
     return passed
 
 
-def bound(whole_ns: int, without_ns: int, busy_ns: int) -> int:
+def bound(whole_ns: int, without_ns: int, busy_ns: int, queued_ns: int) -> int:
     """The most that a change can win of a time, ns, given what a run without the cause takes.
 
     Args:
         whole_ns: The time now.
         without_ns: The time without the cause.
         busy_ns: What the GPU works in that time: that stays, but for ``MARGIN`` of it.
+        queued_ns: What its threads still wait for a CPU in that time: who sleeps less may wait less.
     """
     gain = max(whole_ns - without_ns, 0)
     most = max(whole_ns - busy_ns * (1 - MARGIN), gain)
-    return int(min(gain * (1 + MARGIN) + LEAST_MARGIN * whole_ns, most))
+    more = max(gain * MARGIN, queued_ns)
+    return int(min(gain + more + LEAST_MARGIN * whole_ns, most))

@@ -54,12 +54,12 @@ class Pair:
     """A change whose effect ``gputop diff`` is asked for. The programs' own clocks tell the truth.
 
     Attributes:
-        removes_first: It removes the first cause, so that its gain is held against what was promised.
+        removes_cause: It removes the story's cause, so that its gain is held against what was promised.
     """
 
     before: str
     after: str
-    removes_first: bool = False
+    removes_cause: bool = False
 
 
 def _story(name: str, command: str, classes: str, causes: str = "", mark: str = "", **more: object) -> Story:
@@ -116,23 +116,23 @@ STORIES: dict[str, Story] = {
 }
 
 PAIRS = (
-    Pair("S0-before", "S0-after", removes_first=True),
-    Pair("S1-loader", "S1-direct", removes_first=True),
+    Pair("S0-before", "S0-after", removes_cause=True),
+    Pair("S1-loader", "S1-direct", removes_cause=True),
     Pair("S1-loader", "S1-workers"),
     Pair("S1-workers", "S1-randperm"),
     Pair("S1-randperm", "S1-direct"),
     Pair("S3-v0", "S3-v1"),
     Pair("S3-v0", "S3-v2"),
-    Pair("S3-v0", "S3-v3", removes_first=True),
+    Pair("S3-v0", "S3-v3", removes_cause=True),
     Pair("data-0", "data-2"),
     Pair("disk-0", "disk-2"),
-    Pair("graphs-eager", "graphs-graph", removes_first=True),
-    Pair("train-churn", "train-plain", removes_first=True),
+    Pair("graphs-eager", "graphs-graph", removes_cause=True),
+    Pair("train-churn", "train-plain", removes_cause=True),
     Pair("train-plain", "train-accumulate"),
-    Pair("ranks-straggler", "ranks-even", removes_first=True),
+    Pair("ranks-straggler", "ranks-even", removes_cause=True),
     Pair("data-2", "data-2-pinned"),
-    Pair("sync-item", "sync-rarely", removes_first=True),
-    Pair("sync-print", "sync-rarely", removes_first=True),
-    Pair("sync-metrics", "sync-rarely", removes_first=True),
-    Pair("sync-synchronize", "sync-rarely", removes_first=True),
+    Pair("sync-item", "sync-rarely", removes_cause=True),
+    Pair("sync-print", "sync-rarely", removes_cause=True),
+    Pair("sync-metrics", "sync-rarely", removes_cause=True),
+    Pair("sync-synchronize", "sync-rarely", removes_cause=True),
 )

@@ -72,7 +72,7 @@ def story_row(one: Verdict) -> str:
 
 def change_row(one: Change) -> str:
     """A line of the second table."""
-    promised = one.before.answer.max_gain_ns
+    promised = one.promised_ns
     right = one.direction_right and one.ratio_right
     return _row(
         (
@@ -82,9 +82,9 @@ def change_row(one: Change) -> str:
             _times(one.clocks),
             _times(one.difference.ratio) + _mark(right),
             one.difference.unit,
-            f"{one.gain_ns / 1e6:.0f}" if one.pair.removes_first else "",
+            f"{one.gain_ns / 1e6:.0f}" if one.pair.removes_cause else "",
             (f"{promised / 1e6:.0f}" if promised is not None else "-") + _mark(one.gain_holds)
-            if one.pair.removes_first
+            if one.pair.removes_cause
             else "",
         )
     )
