@@ -283,7 +283,9 @@ def test_without_bcc_the_package_is_named_and_the_command_runs(home: Path) -> No
 def test_without_tracefs_nothing_is_missing(home: Path) -> None:
     hide = "; ".join(f"mount -t tmpfs none /sys/kernel/{name} 2>/dev/null" for name in ("tracing", "debug"))
     found = frame(home, within=mounted(hide))
-    assert (found["calls_observed"], found["problems"]) == (True, [])
+    assert found["calls_observed"]
+    # whatever else this machine runs with CUDA is told of as well
+    assert [problem for problem in found["problems"] if "ran before gputop" not in problem] == []
 
 
 def test_hidden_processes_are_spoken_of(home: Path) -> None:
