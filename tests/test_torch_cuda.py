@@ -58,6 +58,9 @@ class Machine:
         process = self.start(program, *arguments, **env)
         said, errors = process.communicate(timeout=PATIENT_S)
         if process.returncode == -signal.SIGABRT and errors == ABORTED_AT_EXIT:
+            self.log.unlink(missing_ok=True)
+            for trace in self.trace.parent.glob(f"{self.trace.name}*"):
+                trace.unlink()
             return self.run(program, *arguments, **env)
         assert process.returncode == 0, errors
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
