@@ -20,6 +20,7 @@ WITHIN = 3  # parts of a program's path within the project: stories/programs/nam
 STARVED = 0.05  # of its loop: a program whose threads had no CPU for longer may be called starved of CPU
 # who takes the CPU is the answer: the line that waits for it is not to blame
 STARVATION = ("C13", "C14", "C15", "C16")
+STRAGGLER = "C23"
 SAME = 0.05  # clocks nearer than this do not tell which is faster
 
 
@@ -83,8 +84,9 @@ class Verdict:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Those that may come first; "" for none."""
-        return (*(self.run.story.causes or ("",)), *(STARVATION if self.starved else ()))
+        """Those that may come first; "" for none. Of two ranks that wait for CPUs, one is late."""
+        late = (STRAGGLER,) if len(self.run.clocks) > 1 else ()
+        return (*(self.run.story.causes or ("",)), *((*STARVATION, *late) if self.starved else ()))
 
     @property
     def bounds_hold(self) -> bool:
@@ -183,7 +185,8 @@ class Change:
         is the finding about the story's own cause, where there is one.
         """
         said = self.before.answer
-        own = (one for one in said.findings if one["cause"] in self.before.run.story.causes)
+        causes = set(self.before.run.story.causes) - set(STARVATION)
+        own = (one for one in said.findings if one["cause"] in causes)
         promising = next(own, None) if said.first in STARVATION else None
         return said.max_gain_ns if promising is None else int(promising["max_gain_ns"])
 
