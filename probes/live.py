@@ -96,12 +96,11 @@ class LiveSource:
 
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
-        self._start_nvml()
+        self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
         try:
             self._start_probes()
         except loader.ProbeError:
-            if self._sampler is not None:
-                self._sampler.close()
+            self._sampler.close()
             raise
 
     def _start_probes(self) -> None:
@@ -135,6 +134,7 @@ class LiveSource:
         elif self._lines is not None:
             self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
             self._loading.start()
+        self._await_nvml()
         self._header = self._make_header()
         scan = threading.Thread(
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
@@ -146,10 +146,13 @@ class LiveSource:
         if self._lines is not None:
             self._lines.wait()
 
-    def _start_nvml(self) -> None:
+    def _await_nvml(self) -> None:
+        """NVML starts while the probes are loaded; one that hangs delays nothing but its own figures."""
+        assert self._sampler is not None
         try:
-            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            self._sampler.wait_opened(nvml.OPEN_S)
         except nvml.NvmlError as error:
+            self._sampler = None
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": f"no GPU figures: {error}"}))
 
     def _make_header(self) -> dict[str, Any]:
