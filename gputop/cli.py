@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
+from gputop.interrupts import Interrupted, end_at_once
 from gputop.say import say, say_where
+from gputop.shortage import shortage
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -318,8 +320,8 @@ def run(arguments: Sequence[str]) -> int:
     except CommandError as error:
         say(str(error))
         return error.status
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return interrupt.status if isinstance(interrupt, Interrupted) else 130
     except BrokenPipeError:
         _silence_output()  # the reader of our output went away
         return 128 + signal.SIGPIPE
@@ -342,6 +344,9 @@ def _unexpected(error: Exception) -> int:
     if os.environ.get("GPUTOP_TRACEBACK"):
         say_where(error)
         return FAILURE
+    if lacking := shortage(error):
+        say(lacking)
+        return FAILURE
     ours = ("gputop", "probes", "replay")
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
         # started from a checkout by a Python that nobody set up
@@ -358,6 +363,8 @@ def _unexpected(error: Exception) -> int:
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:
+    if name in ("diff", "stats") or (getattr(options, "file", None) and getattr(options, "once", True)):
+        end_at_once()  # it only reads
     # each command's imports are its own: `gputop stats` needs no screen, `gputop simgpu` no numpy
     if name == "live":
         from gputop.commands.live import live
