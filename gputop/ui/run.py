@@ -45,12 +45,13 @@ def run_app(
         return 1
     # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
     from gputop.ui.app import GputopApp
+    from gputop.ui.guard import TerminalGuard
     from gputop.ui.native_log import NativeLog
 
     log = NativeLog()
     crash: BaseException | None = None
     status: int | None = None
-    with log:
+    with TerminalGuard(), log:
         app = GputopApp(
             feed,
             rate_hz=rate_hz,
