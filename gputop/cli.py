@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.interrupts import Interrupted, end_at_once
-from gputop.say import say, say_where
-from gputop.shortage import shortage
+from gputop.say import say
+from gputop.unexpected import unexpected
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -327,39 +327,17 @@ def run(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EBADF):
-            return _unexpected(error)
+            return unexpected(error)
         _silence_output()
         say(f"the output cannot be written: {error.strerror}; nothing else was harmed")
         return FAILURE
     except Exception as error:
-        return _unexpected(error)
+        return unexpected(error)
 
 
 def _silence_output() -> None:
     """Nothing more can be said on standard output, not even what the interpreter flushes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _unexpected(error: Exception) -> int:
-    if os.environ.get("GPUTOP_TRACEBACK"):
-        say_where(error)
-        return FAILURE
-    if lacking := shortage(error):
-        say(lacking)
-        return FAILURE
-    ours = ("gputop", "probes", "replay")
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
-        # started from a checkout by a Python that nobody set up
-        say(
-            f"{sys.executable} has no package {error.name}, which gputop needs: "
-            "start it by `make run`, or `make install` it"
-        )
-        return FAILURE
-    say(
-        f"this should not have happened: {type(error).__name__}: {error} "
-        "(GPUTOP_TRACEBACK=1 shows where; please report it)"
-    )
-    return FAILURE
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:

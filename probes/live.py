@@ -30,6 +30,7 @@ from probes.schema import OffFlag
 from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
+_LOADING_S = 0.3  # waited at the end for what is still being loaded
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 _NO_INTERRUPTS = (
     "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
@@ -336,7 +337,7 @@ class LiveSource:
         if not self._detached:
             self._detached = True
             if self._loading is not None:
-                self._loading.join()  # what it attaches is to be closed
+                self._loading.join(_LOADING_S)  # what it attaches later is closed as it comes
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()
