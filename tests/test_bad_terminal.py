@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
@@ -10,8 +11,11 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
+from cli_support import GPUTOP, complete, wait_for_size
+from test_bad_signals import children, command_of
 from test_ui_run import PROGRAM, ROOT
 
 TIMEOUT_S = 60
@@ -83,3 +87,36 @@ def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
         process.wait()
         os.close(master)
         os.close(slave)
+
+
+@pytest.mark.ebpf
+def test_a_terminal_that_vanishes_ends_the_screen_its_recording_and_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    master, slave = pty.openpty()
+    words = ["--lines", "off", "--record", str(file), "--", "sleep", "62"]
+    process = subprocess.Popen(
+        [*GPUTOP, *words],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+    )
+    os.close(slave)
+    child = ""
+    try:
+        read_until(master, b"WHY")
+        wait_for_size(file, 4000)
+        (child,) = (pid for pid in children(process.pid) if command_of(pid) == "sleep 62")
+        os.close(master)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
+        assert complete(file)
+        deadline = time.monotonic() + TIMEOUT_S
+        while command_of(child) == "sleep 62":
+            assert time.monotonic() < deadline, "the command was not told"
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+        if child and command_of(child) == "sleep 62":
+            os.kill(int(child), signal.SIGKILL)
