@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> int:
     """Runs the command line; returns the exit status."""
-    from gputop.isolation import isolate
-    from gputop.standard_streams import complete
+    try:
+        from gputop.isolation import isolate
+        from gputop.standard_streams import complete
 
-    complete()
-    isolate()
-    from gputop.cli import run
+        complete()
+        isolate()
+        from gputop.cli import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # before there was anybody to heed it
+        return 130
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what Python does at its end says nothing of it
 
 
 if __name__ == "__main__":

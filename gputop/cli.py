@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from gputop.errors import FAILURE, USAGE, CommandError
-from gputop.say import say, say_where
+from gputop.interrupts import Interrupted, end_at_once
+from gputop.say import say
+from gputop.unexpected import unexpected
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -318,19 +320,19 @@ def run(arguments: Sequence[str]) -> int:
     except CommandError as error:
         say(str(error))
         return error.status
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return interrupt.status if isinstance(interrupt, Interrupted) else 130
     except BrokenPipeError:
         _silence_output()  # the reader of our output went away
         return 128 + signal.SIGPIPE
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EBADF):
-            return _unexpected(error)
+            return unexpected(error)
         _silence_output()
         say(f"the output cannot be written: {error.strerror}; nothing else was harmed")
         return FAILURE
     except Exception as error:
-        return _unexpected(error)
+        return unexpected(error)
 
 
 def _silence_output() -> None:
@@ -338,26 +340,9 @@ def _silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _unexpected(error: Exception) -> int:
-    if os.environ.get("GPUTOP_TRACEBACK"):
-        say_where(error)
-        return FAILURE
-    ours = ("gputop", "probes", "replay")
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
-        # started from a checkout by a Python that nobody set up
-        say(
-            f"{sys.executable} has no package {error.name}, which gputop needs: "
-            "start it by `make run`, or `make install` it"
-        )
-        return FAILURE
-    say(
-        f"this should not have happened: {type(error).__name__}: {error} "
-        "(GPUTOP_TRACEBACK=1 shows where; please report it)"
-    )
-    return FAILURE
-
-
 def _dispatch(name: str, options: argparse.Namespace) -> int:
+    if name in ("diff", "stats") or (getattr(options, "file", None) and getattr(options, "once", True)):
+        end_at_once()  # it only reads
     # each command's imports are its own: `gputop stats` needs no screen, `gputop simgpu` no numpy
     if name == "live":
         from gputop.commands.live import live

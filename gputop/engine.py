@@ -199,7 +199,11 @@ class Engine:
                 *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
             ),
             notes=self.facts.notes(),
-            driver=str(self._header.get("driver", "")),
+            driver=str(self._header.get("driver") or self._driver_now()),
             lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
         )
+
+    def _driver_now(self) -> str:
+        """The driver of one that answered only after the session had begun."""
+        return str(self._gpus.data.get("driver", "")) if self._gpus is not None else ""

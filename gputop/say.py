@@ -5,13 +5,18 @@ It holds names of files and of processes, which are other people's data.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
 
 def say(text: str) -> None:
     """Says a sentence."""
-    sys.stderr.write(f"gputop: {_harmless(text)}\n")
+    try:
+        sys.stderr.write(f"gputop: {_harmless(text)}\n")
+        sys.stderr.flush()
+    except OSError:  # the terminal has gone, and nobody is left to be told; that changes no exit status
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (what is left in the old one is not tried again)
 
 
 def show(text: str) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import termios
+from contextlib import suppress
 from typing import TextIO
 
 from gputop.errors import CommandError
@@ -80,5 +81,6 @@ class StatusLine:
             return False
 
     def _put(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        with suppress(OSError):  # the terminal has gone; what is told otherwise does not depend on it
+            self._stream.write(text)
+            self._stream.flush()

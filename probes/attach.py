@@ -11,13 +11,13 @@ import errno
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
 from probes.loader import ProbeError, Programs
 
 _NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
+_CLOSERS = 64  # threads that close links
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
 
 
@@ -185,8 +185,7 @@ class Attachments:
         if self._detacher is not None and not closed:
             self._detacher.close()
         if links:
-            with ThreadPoolExecutor(max_workers=len(links)) as pool:
-                list(pool.map(_close, links))
+            _close_all(links)
 
 
 def _read_pmu() -> attach_perf.Pmu:
@@ -197,6 +196,24 @@ def _read_pmu() -> attach_perf.Pmu:
     if not attach_perf.is_allowed(pmu):
         raise ProbeError(f"{_PERF_ONLY} take CAP_SYS_ADMIN on this kernel: run gputop as root")
     return pmu
+
+
+def _close_all(links: list[int]) -> None:
+    """In parallel, as far as there is memory for threads: each of them only waits for the kernel."""
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                _close(links.pop())
+
+    threads = [threading.Thread(target=work) for _ in range(min(len(links) - 1, _CLOSERS))]
+    with contextlib.suppress(RuntimeError, MemoryError):
+        for thread in threads:
+            thread.start()
+    work()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
 
 
 def _close(link: int) -> None:

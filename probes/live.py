@@ -30,6 +30,7 @@ from probes.schema import OffFlag
 from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
+_LOADING_S = 0.3  # waited at the end for what is still being loaded
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 _NO_INTERRUPTS = (
     "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
@@ -96,12 +97,11 @@ class LiveSource:
 
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
-        self._start_nvml()
+        self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
         try:
             self._start_probes()
         except loader.ProbeError:
-            if self._sampler is not None:
-                self._sampler.close()
+            self._sampler.close()
             raise
 
     def _start_probes(self) -> None:
@@ -135,6 +135,7 @@ class LiveSource:
         elif self._lines is not None:
             self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
             self._loading.start()
+        self._await_nvml()
         self._header = self._make_header()
         scan = threading.Thread(
             target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
@@ -146,10 +147,13 @@ class LiveSource:
         if self._lines is not None:
             self._lines.wait()
 
-    def _start_nvml(self) -> None:
+    def _await_nvml(self) -> None:
+        """NVML starts while the probes are loaded; one that hangs delays nothing but its own figures."""
+        assert self._sampler is not None
         try:
-            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            self._sampler.wait_opened(nvml.OPEN_S)
         except nvml.NvmlError as error:
+            self._sampler = None
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": f"no GPU figures: {error}"}))
 
     def _make_header(self) -> dict[str, Any]:
@@ -333,7 +337,7 @@ class LiveSource:
         if not self._detached:
             self._detached = True
             if self._loading is not None:
-                self._loading.join()  # what it attaches is to be closed
+                self._loading.join(_LOADING_S)  # what it attaches later is closed as it comes
             self._attachments.close()
             if self._sampler is not None:
                 self._sampler.close()

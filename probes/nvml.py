@@ -16,6 +16,8 @@ from probes.nvml_gpu import GpuReader
 from probes.nvml_mig import text_of
 from probes.source import GPUS, Sample
 
+OPEN_S = 0.3  # waited for NVML at the start of a session; it may take longer, and then comes later
+_PATIENCE_S = 1.0  # who has not answered by then does not answer
 SLOW_SHARE = 0.4  # of an interval, for questions that are not asked in each round
 
 
@@ -24,7 +26,7 @@ class NvmlError(Exception):
 
 
 class NvmlSampler:
-    """Reads all GPUs at an interval; ``latest`` never blocks.
+    """Reads all GPUs at an interval; making one and ``latest`` never block, whatever the driver does.
 
     In each round what changes quickly is asked of every GPU and told. What changes slowly, or takes the
     driver long, is asked after that, the most overdue first, while there is time: it delays no other figure.
@@ -33,33 +35,55 @@ class NvmlSampler:
         interval_s: Seconds between samples.
         library: Absolute path of the NVML library instead of the system's (the simulated one).
 
-    Raises:
-        NvmlError: No NVML library, or it does not start.
     """
 
     def __init__(self, interval_s: float, library: Path | None = None) -> None:
         self._interval_s = interval_s
+        self._library = library
+        self.driver = ""  # its version, once NVML has told it
         self._latest: Sample | None = None
+        self._refusal = ""  # why it cannot be used
         self._gpus: list[GpuReader] = []
+        self._opened = threading.Event()
         self._complete = threading.Event()
         self._stop = threading.Event()
-        try:
-            if library is not None:
-                # pynvml asks for the library by its soname; the loader then finds this one loaded.
-                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-            pynvml.nvmlInit()
-            self.driver = text_of(pynvml.nvmlSystemGetDriverVersion())
-        except pynvml.NVMLError_LibraryNotFound as error:
-            raise NvmlError("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)") from error
-        except pynvml.NVMLError as error:
-            raise NvmlError(f"NVML does not start: {error}") from error
-        except OSError as error:
-            raise NvmlError(f"the NVML library does not load: {error}") from error
+        self._began_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="gputop-nvml", daemon=True)
         self._thread.start()
 
+    def wait_opened(self, timeout_s: float) -> None:
+        """Waits until NVML has started, at most ``timeout_s``: without persistence mode it takes seconds.
+
+        Raises:
+            NvmlError: No NVML library, or it does not start.
+        """
+        self._opened.wait(timeout_s)
+        if self._refusal:
+            raise NvmlError(self._refusal)
+
+    def _open(self) -> str:
+        """Starts NVML; returns why it cannot be used."""
+        try:
+            if self._library is not None:
+                # pynvml asks for the library by its soname; the loader then finds this one loaded.
+                ctypes.CDLL(str(self._library), mode=ctypes.RTLD_GLOBAL)
+            pynvml.nvmlInit()
+            self.driver = text_of(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError_LibraryNotFound:
+            return "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
+        except pynvml.NVMLError as error:
+            return f"NVML does not start: {error}"
+        except OSError as error:
+            return f"the NVML library does not load: {error}"
+        return ""
+
     def _run(self) -> None:
         hurry()
+        self._refusal = self._open()
+        self._opened.set()
+        if self._refusal:
+            self._complete.set()
+            return
         while not self._stop.is_set():
             began = time.monotonic()
             try:
@@ -100,9 +124,23 @@ class NvmlSampler:
     def _publish(self, time_ns: int, rows: list[dict[str, Any]], error: str) -> None:
         self._latest = Sample(GPUS, time_ns, {"driver": self.driver, "gpus": rows, "error": error})
 
-    def latest(self) -> Sample | None:
-        """The newest sample, or None before the first; its ``time_ns`` tells how old it is."""
-        return self._latest
+    @property
+    def answered(self) -> bool:
+        """Whether there was a sample of GPUs."""
+        return self._latest is not None
+
+    def latest(self) -> Sample:
+        """The newest sample; its ``time_ns`` tells how old it is. Before the first: why there is none."""
+        return self._latest or self._nothing()
+
+    def _nothing(self) -> Sample:
+        waited = time.monotonic() - self._began_s
+        error = self._refusal or "NVML has not answered yet"
+        if not self._refusal and waited > _PATIENCE_S:
+            error = (
+                f"NVML does not answer, for {waited:.0f} s: the driver hangs (see dmesg); gputop waits for it"
+            )
+        return Sample(GPUS, time.monotonic_ns(), {"driver": self.driver, "gpus": [], "error": error})
 
     def wait_first(self, timeout_s: float) -> None:
         """Waits for the first sample, at most ``timeout_s``."""

@@ -113,7 +113,9 @@ class ProcfsSource:
         """Starts NVML and looks around: what the first mark is compared with, before a command runs."""
         self._started_ns = time.monotonic_ns()
         try:
-            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            sampler.wait_opened(nvml.OPEN_S)
+            self._sampler = sampler
         except nvml.NvmlError as error:
             self._problems.append(f"no GPU figures: {error}")
         self._problems += _blind_spots()

@@ -9,10 +9,13 @@ from pathlib import Path
 
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_OWNER = 64
+MOST_OF_ROOT = (
+    512  # each takes descriptors and time to attach to, also where somebody builds them by the hundred
+)
 
 
 class Quota:
-    """Counts libraries by their files' owners. Root's are not counted: root needs no tricks.
+    """Counts libraries by their files' owners. Root may have more: root needs no tricks.
 
     Args:
         tell: Takes a sentence, one for each owner who has too many.
@@ -29,12 +32,13 @@ class Quota:
             owner = os.stat(path).st_uid
         except OSError:
             return False
-        if self._taken[owner] < MOST_OF_ONE_OWNER:
+        most = MOST_OF_ONE_OWNER if owner else MOST_OF_ROOT
+        if self._taken[owner] < most:
             return True
         if owner not in self._refused:
             self._refused.add(owner)
             self._tell(
-                f"{MOST_OF_ONE_OWNER} libraries that belong to user {owner} are probed, which is as many as "
+                f"{most} libraries that belong to user {owner} are probed, which is as many as "
                 "gputop probes of one user: calls of further ones are not seen; end what is not needed and "
                 "start gputop again"
             )
@@ -42,6 +46,4 @@ class Quota:
 
     def take(self, path: Path) -> None:
         """One more is probed."""
-        owner = os.stat(path).st_uid
-        if owner:
-            self._taken[owner] += 1
+        self._taken[os.stat(path).st_uid] += 1

@@ -92,7 +92,8 @@ class SessionWriter:
 
         Raises:
             SessionError: the file could not be written (disk full, size limit); it stays readable up to
-                the last complete chunk, and every later call fails with the same sentence.
+                the last complete chunk, and every later call fails with the same sentence. Or it has been
+                removed.
         """
         self._check()
         self._chunker.write(item)
@@ -132,6 +133,12 @@ class SessionWriter:
         """
         self._check()
         self._chunker.flush()
+        if not os.fstat(self._descriptor).st_nlink:
+            self._failure = (
+                f"recording to {self.path} stopped: the file, or the folder it was in, has been removed, and "
+                "what was recorded with it: record to another place"
+            )
+            raise SessionError(self._failure)
         now = self._flushed_ns = self._clock()
         if now - self._synced_ns >= SYNC_NS:
             self._synced_ns = now

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gputop.simgpu import build
 
 _SAMPLE = """
@@ -32,6 +34,20 @@ print(json.dumps({"utilization": row.utilization_percent, "total": row.memory_to
     "power": row.power_milliwatts, "unavailable": dict(row.unavailable), "took": took,
     "error": sample.data["error"], "driver": sampler.driver, "name": row.name}))
 sampler.close()
+"""
+
+_HANGS = """
+import json, os, sys, time
+from pathlib import Path
+from probes.nvml import NvmlSampler
+began = time.monotonic()
+sampler = NvmlSampler(0.1, Path(sys.argv[1]))
+sampler.wait_opened(0.1)
+made_s = time.monotonic() - began
+while "yet" in sampler.latest().data["error"]:
+    time.sleep(0.05)
+print(json.dumps({"made_s": made_s, **sampler.latest().data}), flush=True)
+os._exit(0)
 """
 
 
@@ -87,3 +103,27 @@ def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path
     assert row["utilization"] is None
     assert "NVML has not answered for" in row["unavailable"]["utilization_percent"]
     assert row["took"] < 0.05
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"]
+)
+def test_a_first_call_that_hangs_delays_nothing_and_is_not_taken_for_no_gpu(
+    tmp_path: Path, function: str
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _HANGS, str(build.nvml_path())],
+        env={
+            **os.environ,
+            "SIMGPU_STATE": str(tmp_path / "state"),
+            "SIMGPU_NVML_FAULT": f"hang:{function}:60000",
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    told = json.loads(result.stdout)
+    assert told["made_s"] < 5
+    assert told["gpus"] == []
+    assert "NVML does not answer" in told["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_replay_support import HEADER, flat, noise, read, realistic, session, write
 
-from probes.source import Sample
+from probes.source import MARK, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from replay.writer import FLUSH_NS, SessionWriter
@@ -109,7 +110,7 @@ KILLED = """
 import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
 from test_replay_support import HEADER, realistic
-from probes.source import Sample
+from probes.source import MARK, Sample
 from replay.writer import SessionWriter
 writer, records = SessionWriter({path!r}, HEADER), realistic(3000)
 for number in range(10**6):
@@ -273,3 +274,16 @@ def test_what_is_no_plain_data_is_refused(tmp_path: Path) -> None:
     writer.write(Sample("note", 2, {}))
     writer.close()
     assert read(tmp_path / "s") == [Sample("note", 2, {})]
+
+
+def test_a_recording_that_is_removed_meanwhile_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    writer = SessionWriter(folder / "x", {})
+    writer.write(Sample(MARK, 1, {"number": 1}))
+    shutil.rmtree(folder)
+    with pytest.raises(SessionError, match="has been removed"):
+        writer.write(Sample(MARK, 2, {"number": 2}))
+    with pytest.raises(SessionError, match="has been removed"):
+        writer.flush()
+    writer.close()

@@ -49,15 +49,16 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 
 def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
     """Asks NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
+    sampler = nvml.NvmlSampler(_ROUND_S, library)
     try:
-        sampler = nvml.NvmlSampler(_ROUND_S, library)
+        sampler.wait_opened(patience_s)
     except nvml.NvmlError as error:
         return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
     sampler.wait_complete(patience_s)
     sample = sampler.latest()
     sampler.close()
     path = mapped_library("libnvidia-ml.so")
-    if sample is None:
+    if not sampler.answered:
         return Nvml(path, sampler.driver, (), f"NVML did not answer within {patience_s:g} s")
     return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
 

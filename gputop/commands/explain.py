@@ -17,6 +17,7 @@ from gputop.explain.evidence import Evidence, Gatherer
 from gputop.explain.memory import give_back, keep_freed
 from gputop.explain.output import report_to_json, report_to_text
 from gputop.explain.report import Report
+from gputop.interrupts import end_at_once
 from gputop.say import show
 from gputop.terminal import terminal_width
 
@@ -112,6 +113,7 @@ def from_now(options: argparse.Namespace) -> Report:
         if timer is not None:
             timer.cancel()
         session.source.abandon()
+    end_at_once()
     return build(assemble(gatherer), frozenset(options.pid or ()) or None)
 
 

@@ -16,12 +16,16 @@ from gputop.commands.session import Session, open_session
 from gputop.engine import Engine
 from gputop.errors import CommandError
 from gputop.frame import Frame
+from gputop.interrupts import end_at_once
 from gputop.outputfile import OutputFile
 from gputop.say import say, show
 from gputop.terminal import require_terminal, terminal_width
+from replay.format import SessionError
 
 if TYPE_CHECKING:
     from gputop.explain.window import Verdict
+    from probes.source import Item
+    from replay.writer import SessionWriter
 
 ONCE_S = 2.0
 
@@ -47,9 +51,11 @@ def _once(options: argparse.Namespace) -> int:
         output=log.descriptor if log else None,
         rate_hz=options.rate or RATE_HZ,
     )
+    recording = _Recording(session.writer)
     with session.interrupting():
         session.release()
-        frame, verdict = _observe(session, seconds)
+        frame, verdict = _observe(session, recording, seconds)
+    end_at_once()
     if options.json:
         sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
@@ -58,10 +64,36 @@ def _once(options: argparse.Namespace) -> int:
         text = render_text(frame, width=width, ascii_only=plain)
         show(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
+    if recording.failure is not None:
+        raise CommandError(str(recording.failure))
     return 0
 
 
-def _observe(session: Session, seconds: float) -> tuple[Frame, Verdict | None]:
+class _Recording:
+    """The session file beside the frame, if any: one that cannot be written any more costs nothing else."""
+
+    def __init__(self, writer: SessionWriter | None) -> None:
+        self.failure: SessionError | None = None
+        self._writer = writer
+
+    def write(self, item: Item) -> None:
+        """Takes an item, until the file cannot take any more."""
+        if self._writer is not None and self.failure is None:
+            try:
+                self._writer.write(item)
+            except SessionError as error:
+                self.failure = error
+
+    def close(self) -> None:
+        """Completes the file."""
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except SessionError as error:
+                self.failure = self.failure or error
+
+
+def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[Frame, Verdict | None]:
     """One frame over ``seconds``, or less when the command ends before, and what it is explained by."""
     from gputop.explain.window import Window
 
@@ -73,8 +105,7 @@ def _observe(session: Session, seconds: float) -> tuple[Frame, Verdict | None]:
     timer.start()
     try:
         for item in source.items():
-            if session.writer is not None:
-                session.writer.write(item)
+            recording.write(item)
             if window is not None:
                 window.feed(item)
             closed = engine.feed(item)
@@ -82,9 +113,10 @@ def _observe(session: Session, seconds: float) -> tuple[Frame, Verdict | None]:
                 source.close()
     finally:
         timer.cancel()
-        source.abandon()
-        if session.writer is not None:
-            session.writer.close()
+        try:
+            source.abandon()
+        finally:
+            recording.close()
     return engine.frame(), window.verdict() if window is not None else None
 
 

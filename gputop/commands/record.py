@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import threading
@@ -14,7 +15,9 @@ import numpy as np
 from gputop.child import Child
 from gputop.commands.session import Session, open_session
 from gputop.format import format_bytes, format_count
+from gputop.interrupts import heeded
 from gputop.say import say
+from gputop.shortage import shortage
 from gputop.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
@@ -60,7 +63,8 @@ def record(options: argparse.Namespace) -> int:
             child.pass_on(number)
         source.close()
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    ending = {signal.SIGINT, signal.SIGTERM, *heeded()}
+    previous = {number: signal.signal(number, stop) for number in ending}
     timer = threading.Timer(options.duration, source.close) if options.duration else None
     try:
         session.release()
@@ -97,8 +101,15 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     except SessionError as error:
         session.source.close()
         return error
+    except (MemoryError, OSError, RuntimeError) as error:
+        session.source.close()
+        if not (lacking := shortage(error)):
+            raise
+        return SessionError(f"recording to {writer.path} stopped: {lacking}")
     finally:
         status.close()
+        with contextlib.suppress(SessionError, MemoryError):  # told already, or the file is whole without it
+            writer.close()
     return None
 
 

@@ -22,6 +22,7 @@ from gputop.child import (
 )
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
+from gputop.interrupts import heeding
 from probes.live import LivePlan
 from probes.secrets import masked
 from probes.source import Observer
@@ -72,13 +73,14 @@ class Session:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """An interrupt of gputop meanwhile is one of the command as well, which has a session of its own."""
-        try:
+        """What ends gputop meanwhile is told the command as well, which has a session of its own."""
+        with heeding(self._end):
             yield
-        except KeyboardInterrupt:
-            if self.child is not None:
-                self.child.interrupt()
-            raise
+
+    def _end(self, number: int) -> None:
+        if self.child is not None:
+            self.child.pass_on(number)
+        self.source.close()
 
     def _start(self) -> None:
         self.source.ready()

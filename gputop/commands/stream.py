@@ -15,6 +15,7 @@ from gputop.commands.session import Session, open_session
 from gputop.engine import Engine
 from gputop.frame import Frame
 from gputop.frame_json import frame_to_json
+from gputop.interrupts import heeded
 from gputop.player import with_damage
 from gputop.say import say
 
@@ -112,7 +113,8 @@ def _present(options: argparse.Namespace) -> int:
             child.pass_on(number)
         source.close()
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    ending = {signal.SIGINT, signal.SIGTERM, *heeded()}
+    previous = {number: signal.signal(number, stop) for number in ending}
     timer = threading.Timer(options.duration, source.close) if options.duration else None
     writer = LineWriter(1)
     try:

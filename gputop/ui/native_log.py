@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from types import TracebackType
 from typing import IO
 
@@ -50,7 +51,8 @@ class NativeLog:
             os.close(saved)
         self._saved = []
         if self._terminal is not None:
-            self._terminal.close()
+            with suppress(OSError):  # the terminal has gone, and takes nothing any more
+                self._terminal.close()
 
     def count(self) -> int:
         """How many lines were held back so far."""

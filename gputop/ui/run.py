@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 
 from gputop.config import Preferences
@@ -45,12 +47,13 @@ def run_app(
         return 1
     # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
     from gputop.ui.app import GputopApp
+    from gputop.ui.guard import TerminalGuard
     from gputop.ui.native_log import NativeLog
 
     log = NativeLog()
     crash: BaseException | None = None
     status: int | None = None
-    with log:
+    with TerminalGuard(), log:
         app = GputopApp(
             feed,
             rate_hz=rate_hz,
@@ -69,7 +72,10 @@ def run_app(
         except Exception as error:
             crash = error
     crash = app.crash or crash
-    _tell(log.lines(), crash)
+    if isinstance(crash, OSError) and crash.errno == errno.EIO:
+        crash, status = None, 128 + signal.SIGHUP  # the terminal has gone before its signal came
+    if status != 128 + signal.SIGHUP:  # else nobody is there any more
+        _tell(log.lines(), crash)
     return 1 if crash else status if status is not None else (app.return_code or 0)
 
 

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -40,6 +41,8 @@ _PLACES_A_SAMPLE = 2000
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
+# of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
+_TURN_S, _LAST_TURN_S = 0.15, 0.5
 _SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
 
@@ -87,6 +90,7 @@ class Lines(Hears):
         self._swept_ns = 0
         self._gone: set[int] = set()
         self._ready = threading.Event()
+        self._unread: deque[bytes] = deque()  # what was taken from the ring, and not looked at in time
 
     def load(self, loaded: LinePrograms | None = None) -> None:
         """Loads the programs, a quarter of a second; tells why if the kernel does not take them.
@@ -308,13 +312,15 @@ class Lines(Hears):
 
     def _stacks(self, places: list[bytes], *, last: bool) -> Iterator[Stack]:
         assert self._ring is not None
-        records = list(_without_places(self._ring.read(), places))
+        if not self._unread:  # else the ring keeps what comes, and the kernel drops what it has no room for
+            self._unread.extend(_without_places(self._ring.read(), places))
         self._hear()  # what was mapped before a stack was taken is known from here on
-        yield from self._resolver.take(iter(records))
+        turn = _Turn(_LAST_TURN_S if last else _TURN_S)
+        yield from self._resolver.take(turn.of(self._unread))
         if self._resolver.waits:
             if last:
                 self._resolver.natives.wait()
-            yield from self._resolver.complete()
+            yield from self._resolver.complete(turn.lasts)
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
@@ -348,6 +354,22 @@ def _sample(stacks: list[Stack], now_ns: int) -> Sample:
         "frames": [[list(frame) for frame in stack.frames] for stack in stacks],
     }
     return Sample(FRAMES, now_ns, data)
+
+
+class _Turn:
+    """So much time of the processor, for the thread that makes it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.thread_time() + seconds
+
+    def lasts(self) -> bool:
+        """Whether some is left."""
+        return time.thread_time() < self._until
+
+    def of(self, records: deque[bytes]) -> Iterator[bytes]:
+        """The first of these records, which are taken away."""
+        while records and self.lasts():
+            yield records.popleft()
 
 
 def _without_places(records: Iterator[bytes], places: list[bytes]) -> Iterator[bytes]:

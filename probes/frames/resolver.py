@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,10 +124,13 @@ class Resolver:
         """Whether there are stacks that wait for symbols."""
         return bool(self._nameless)
 
-    def complete(self) -> Iterator[Stack]:
-        """Those of them whose symbols have been read by now."""
+    def complete(self, goes_on: Callable[[], bool]) -> Iterator[Stack]:
+        """Those of them whose symbols have been read by now; who is not reached goes first the next time."""
         waiting, self._nameless = self._nameless, []
-        for record in waiting:
+        for place, record in enumerate(waiting):
+            if not goes_on():
+                self._nameless = waiting[place:] + self._nameless
+                return
             yield from self._told(record)
 
     def _take_code(self, record: bytes) -> list[bytes]:

@@ -1,0 +1,66 @@
+"""Signals that end gputop: heeded at once, whatever code they meet.
+
+An interrupt is an exception in Python, and numpy drops those that are raised while it looks for an attribute.
+So none is relied on: what is told first ends the work, and who holds nothing ends on the spot.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended gputop.
+
+    Attributes:
+        status: The exit status, as a shell has it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+def heeded() -> list[signal.Signals]:
+    """Those of them that whoever started us does not want to be ignored (nohup, a background job)."""
+    return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextmanager
+def heeding(tell: Callable[[int], None]) -> Iterator[None]:
+    """Meanwhile such a signal is told, then raised, at the latest at the end of the block.
+
+    Args:
+        tell: Gets the first one's number; must make the block end soon.
+
+    Raises:
+        Interrupted: One came.
+    """
+    came: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:
+            tell(number)
+        raise Interrupted(number)
+
+    previous = {number: signal.signal(number, handle) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if came:
+        raise Interrupted(came[0])
+
+
+def end_at_once() -> None:
+    """From now on an interrupt ends gputop where it is: nothing is held that has to be given back."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))

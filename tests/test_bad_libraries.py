@@ -1,0 +1,67 @@
+"""Libraries that come and vanish by the hundred: what is kept is bounded, and marks come in time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pytest
+
+from probes import mmap_events
+from probes.frames import lines
+from probes.frames.mappings import Mappings
+from probes.frames.native import NotYet
+from probes.frames.resolver import Resolver, Stack
+from probes.mmap_events import Hears, MmapEvents
+
+
+def test_stacks_that_take_too_long_wait_for_the_next_mark() -> None:
+    unread = deque([b"first", b"second"])
+    assert list(lines._Turn(0).of(unread)) == []
+    assert list(lines._Turn(10).of(unread)) == [b"first", b"second"]
+    assert not unread
+
+
+def test_stacks_that_wait_for_symbols_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = Resolver([], Mappings(lambda pid: None))
+    told: list[bytes] = []
+
+    def stack(record: bytes) -> Stack:
+        told.append(record)
+        if record == b"never":
+            raise NotYet
+        return Stack(1, 1, ())
+
+    monkeypatch.setattr(resolver, "_stack", stack)
+    resolver._nameless = [b"never", b"one", b"two"]
+    turns = iter([True, False])
+    assert list(resolver.complete(lambda: next(turns))) == []
+    assert told == [b"never"]
+    assert len(list(resolver.complete(lambda: True))) == 2
+    assert told == [b"never", b"one", b"two", b"never"], "who was not reached goes first"
+    assert resolver.waits
+
+
+class Flood:
+    """A CPU's records: as many mappings as one likes."""
+
+    newest_ns = 0
+    record = (10).to_bytes(4, "little") + bytes(60) + b"/lib/libcudart.so.12\0\0\0\0" + bytes(8)
+
+    def take(self) -> list[bytes]:
+        return [self.record.ljust(104, b"\0")] * 40
+
+
+def test_mappings_that_nobody_looks_at_are_not_kept_for_ever_and_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mmap_events, "_MOST_FOUND", 100)
+    events = MmapEvents.__new__(MmapEvents)
+    events._hears, events._lock, events._found, events._lost = Hears(), threading.Lock(), [], False
+    events._rings = [Flood()]  # type: ignore[list-item]
+    for _ in range(2):
+        events.hear()
+    assert (len(events._found), events._lost) == (80, False)
+    for _ in range(20):
+        events.hear()
+    assert (len(events._found), events._lost) == (100, True), "they are found in /proc instead"

@@ -1,0 +1,136 @@
+"""Memory, descriptors or disk run out: one sentence says which, and what was recorded can be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli_support import GPUTOP, assert_one_sentence, run
+from test_bad_days import RECORDING
+from test_bad_days import run as run_after
+
+from gputop.shortage import shortage
+from probes import attach, quota
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 KiB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("Unable to allocate 16.0 MiB"), "not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
+        (RuntimeError("can't start new thread"), "not enough memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), "not enough memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (OSError(errno.ENFILE, "Too many open files in system"), "fs.file-max"),
+        (OSError(errno.EACCES, "Permission denied"), ""),
+        (RuntimeError("dictionary changed size during iteration"), ""),
+        (ImportError("no module named x"), ""),
+    ],
+)
+def test_what_has_run_out_is_told_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
+    assert said in shortage(error)
+    assert bool(said) == bool(shortage(error))
+
+
+def limited(kind: int, value: int) -> None:
+    resource.setrlimit(kind, (value, value))
+
+
+def test_with_little_memory_a_recording_is_explained_or_one_sentence_says_why_not() -> None:
+    told = []
+    for megabytes in (900, 200, 170, 130):
+        before = partial(limited, resource.RLIMIT_AS, megabytes << 20)
+        done = run_after("explain", str(RECORDING), before=before)
+        assert "should not have happened" not in done.stderr
+        assert "Traceback" not in done.stderr
+        if done.returncode == 1:
+            (sentence,) = done.stderr.splitlines()
+            # numpy's library of linear algebra ends the process by itself, with a sentence of its own
+            assert "not enough memory" in sentence or "OpenBLAS error: Memory" in sentence
+            told.append(megabytes)
+        else:
+            assert done.stdout
+    assert 900 not in told
+    assert 130 in told, "the limit was not low enough to see anything"
+
+
+@pytest.mark.ebpf
+def test_with_few_descriptors_one_sentence_says_so(tmp_path: Path) -> None:
+    before = partial(limited, resource.RLIMIT_NOFILE, 24)
+    file = tmp_path / "x"
+    done = run_after("record", "--lines", "off", "-o", str(file), "--", "true", before=before)
+    assert_one_sentence(done, 1, "ulimit -n")
+
+
+def test_links_are_closed_also_where_there_is_no_memory_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    links = [end for _ in range(5) for end in os.pipe()]
+    attach._close_all(list(links))
+    for link in links:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(link)
+
+
+def test_more_links_than_threads_are_all_closed() -> None:
+    links = [end for _ in range(attach._CLOSERS) for end in os.pipe()]
+    attach._close_all(list(links))
+    for link in links:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(link)
+
+
+def test_libraries_of_root_are_bounded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota, "MOST_OF_ROOT", 3)
+    monkeypatch.setattr(quota, "MOST_OF_ONE_OWNER", 3)
+    told: list[str] = []
+    counted = quota.Quota(told.append)
+    taken = 0
+    for number in range(5):
+        path = tmp_path / str(number)
+        path.touch()
+        if counted.admits(path):
+            counted.take(path)
+            taken += 1
+    assert taken == 3
+    (one,) = told
+    assert one.startswith("3 libraries")
+
+
+@pytest.mark.ebpf
+def test_a_full_disk_costs_the_recording_of_one_frame_and_neither_frame_nor_command(
+    small_disk: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file, ended = small_disk / "x", tmp_path_factory.mktemp("command") / "ended"
+    script = f"i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done; touch {ended}"
+    command = ["sh", "-c", script]
+    words = ["--once", "--duration", "30", "--lines", "off", "--record", str(file), "--", *command]
+    process = subprocess.Popen([*GPUTOP, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=60)  # it ends when the command has
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert output, "the frame was printed"
+    assert "the disk is full" in errors
+    assert "should not have happened" not in errors
+    assert ended.exists(), "the command went on"
+    kept = run("stats", str(file))
+    assert kept.returncode == 0, kept.stderr

@@ -1,0 +1,127 @@
+"""Signals that end gputop are heeded at once, with a status of their own, whatever code they meet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cli_support import GPUTOP, complete, wait_for_size
+
+from gputop.interrupts import ENDING, Interrupted, heeding
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_that_a_library_swallows_is_told_once_and_ends_the_block(number: signal.Signals) -> None:
+    """Numpy does so with what is raised while it looks for an attribute."""
+    told: list[int] = []
+
+    def block() -> None:
+        with heeding(told.append):
+            for _ in range(2):
+                with suppress(KeyboardInterrupt):
+                    os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted) as ended:
+        block()
+    assert told == [number]
+    assert ended.value.status == 128 + number
+
+
+def test_what_was_to_be_ignored_stays_ignored_and_handlers_are_as_before() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with heeding(lambda number: pytest.fail(f"signal {number} was heeded")):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_only_reads_ends_on_the_spot_also_where_an_exception_would_be_swallowed() -> None:
+    done = python("""
+import os, signal
+from gputop.interrupts import end_at_once
+end_at_once()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except BaseException:
+    pass
+print("went on")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_before_anything_is_read_is_no_traceback() -> None:
+    done = python("""
+import os, signal, sys
+from gputop import isolation, __main__
+isolation.isolate = lambda: os.kill(os.getpid(), signal.SIGINT)
+sys.exit(__main__.main())
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("number", ENDING)
+def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    file = tmp_path / "x"
+    words = ["--once", "--duration", "60", "--lines", "off", "--record", str(file), "--", "sleep", "61"]
+    process = subprocess.Popen(
+        [*GPUTOP, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for_size(file, 4000)
+        (child,) = (int(pid) for pid in children(process.pid) if command_of(pid) == "sleep 61")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert (process.returncode, errors) == (128 + number, "")
+    assert complete(file)
+    deadline = time.monotonic() + 20
+    while command_of(str(child)) == "sleep 61":
+        assert time.monotonic() < deadline, "the command was not told"
+        time.sleep(0.02)
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_recording_ends_in_order_also_by_these(number: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    words = ["record", "--lines", "off", "-o", str(file), "--", "sleep", "60"]
+    process = subprocess.Popen([*GPUTOP, *words], stderr=subprocess.PIPE)
+    try:
+        wait_for_size(file, 4000)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, "that of the command, which was told as well"
+    assert b"Traceback" not in errors
+    assert complete(file)
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def command_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,122 @@
+"""A crash while the screen is up gives the terminal back, whatever has crashed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from cli_support import GPUTOP, complete, wait_for_size
+from test_bad_signals import children, command_of
+from test_ui_run import PROGRAM, ROOT
+
+TIMEOUT_S = 60
+
+
+def read_until(terminal: int, text: bytes, output: bytes = b"") -> bytes:
+    """What is shown until this is."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while text not in output:
+        assert time.monotonic() < deadline, f"{text!r} is not shown: {output[-300:]!r}"
+        if select.select([terminal], [], [], 0.1)[0]:
+            output += os.read(terminal, 65_536)
+    return output
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(number: signal.Signals) -> None:
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        shown = read_until(master, b"Processes")
+        assert not termios.tcgetattr(slave)[3] & termios.ICANON
+        process.send_signal(number)
+        shown = read_until(master, b"the terminal has been given back", shown)
+        assert process.wait(TIMEOUT_S) == -number
+        assert termios.tcgetattr(slave)[:4] == before[:4]
+        screen, _, outside = shown.rpartition(b"\x1b[?1049l")
+        assert b"\x1b[?1049h" in screen
+        assert b"\x1b[?25h" in outside, "the cursor is shown"
+        assert b"gputop: something ended gputop" in outside
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    try:
+        shown = read_until(master, b"Processes")
+        os.write(master, b"q")
+        shown = read_until(master, b"\x1b[?1049l", shown)
+        assert process.wait(TIMEOUT_S) == 0
+        while select.select([master], [], [], 0)[0]:
+            shown += os.read(master, 65_536)
+        assert b"given back" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+@pytest.mark.ebpf
+def test_a_terminal_that_vanishes_ends_the_screen_its_recording_and_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    master, slave = pty.openpty()
+    words = ["--lines", "off", "--record", str(file), "--", "sleep", "62"]
+    process = subprocess.Popen(
+        [*GPUTOP, *words],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+    )
+    os.close(slave)
+    child = ""
+    try:
+        read_until(master, b"WHY")
+        wait_for_size(file, 4000)
+        (child,) = (pid for pid in children(process.pid) if command_of(pid) == "sleep 62")
+        os.close(master)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
+        assert complete(file)
+        deadline = time.monotonic() + TIMEOUT_S
+        while command_of(child) == "sleep 62":
+            assert time.monotonic() < deadline, "the command was not told"
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+        if child and command_of(child) == "sleep 62":
+            os.kill(int(child), signal.SIGKILL)
