@@ -11,10 +11,10 @@ import errno
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
+from probes.closing import close_all
 from probes.loader import ProbeError, Programs
 
 _NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
@@ -184,9 +184,7 @@ class Attachments:
             links, self._links = self._links, []
         if self._detacher is not None and not closed:
             self._detacher.close()
-        if links:
-            with ThreadPoolExecutor(max_workers=len(links)) as pool:
-                list(pool.map(_close, links))
+        close_all(links)
 
 
 def _read_pmu() -> attach_perf.Pmu:
@@ -197,11 +195,6 @@ def _read_pmu() -> attach_perf.Pmu:
     if not attach_perf.is_allowed(pmu):
         raise ProbeError(f"{_PERF_ONLY} take CAP_SYS_ADMIN on this kernel: run gputop as root")
     return pmu
-
-
-def _close(link: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(link)
 
 
 def _explain(error: OSError | elf.ElfError) -> str:
