@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from gputop.errors import FAILURE, USAGE, CommandError
-from gputop.say import say, say_where
+from gputop import failures
+from gputop.errors import FAILURE, USAGE, CommandError, OutputError
+from gputop.say import put, say, silence
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -53,6 +51,8 @@ def program_version() -> str:
         return version("gputop")
     except PackageNotFoundError:
         return "unknown (not installed)"
+    except OSError as error:
+        return f"unknown ({error.strerror})"
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -310,51 +310,27 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
 
 def run(arguments: Sequence[str]) -> int:
     """Parses and runs; turns every expected failure into one sentence and an exit status."""
+    failures.listen()
     try:
         name, options = parse(arguments)
         status = _dispatch(name, options)
-        sys.stdout.flush()
+        put("")
         return status
+    except OutputError as error:
+        silence(1)
+        say(str(error))
+        return error.status
     except CommandError as error:
         say(str(error))
         return error.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _silence_output()  # the reader of our output went away
+        silence(1)  # the reader of our output went away
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EBADF):
-            return _unexpected(error)
-        _silence_output()
-        say(f"the output cannot be written: {error.strerror}; nothing else was harmed")
-        return FAILURE
     except Exception as error:
-        return _unexpected(error)
-
-
-def _silence_output() -> None:
-    """Nothing more can be said on standard output, not even what the interpreter flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _unexpected(error: Exception) -> int:
-    if os.environ.get("GPUTOP_TRACEBACK"):
-        say_where(error)
+        failures.tell(error)
         return FAILURE
-    ours = ("gputop", "probes", "replay")
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(ours):
-        # started from a checkout by a Python that nobody set up
-        say(
-            f"{sys.executable} has no package {error.name}, which gputop needs: "
-            "start it by `make run`, or `make install` it"
-        )
-        return FAILURE
-    say(
-        f"this should not have happened: {type(error).__name__}: {error} "
-        "(GPUTOP_TRACEBACK=1 shows where; please report it)"
-    )
-    return FAILURE
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:

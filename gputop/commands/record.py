@@ -13,6 +13,7 @@ import numpy as np
 
 from gputop.child import Child
 from gputop.commands.session import Session, open_session
+from gputop.errors import CommandError
 from gputop.format import format_bytes, format_count
 from gputop.say import say
 from gputop.terminal import StatusLine
@@ -79,14 +80,14 @@ def record(options: argparse.Namespace) -> int:
         return child.wait() if child is not None and status == 0 else status
 
 
-def _write_all(session: Session, *, watched: bool) -> SessionError | None:
-    """Writes until the source ends; a file that cannot be written ends the recording, not the command."""
+def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
+    """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
     writer = session.writer
     assert writer is not None
     try:
-        for item in session.source.items():
+        for item in session.items():
             writer.write(item)
             if not isinstance(item, Sample):
                 progress.count(item)
@@ -96,6 +97,12 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
         writer.close()
     except SessionError as error:
         session.source.close()
+        return error
+    except CommandError as error:  # nothing more is to be seen: what was seen is kept
+        try:
+            writer.close()
+        except SessionError as failure:
+            return failure
         return error
     finally:
         status.close()
@@ -114,11 +121,14 @@ def _end_with(session: Session, *, watched: bool) -> None:
         session.source.close()
 
 
-def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
+def _outcome(session: Session, path: str, failure: Exception | None) -> int:
     writer = session.writer
     assert writer is not None
-    if failure is not None:
+    if isinstance(failure, CommandError):
+        say(f"{failure}; what was recorded before is safe: {path}")
+    elif failure is not None:
         say(str(failure))
+    if failure is not None:
         if session.child is not None:
             session.child.wait()
         return 1
