@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from gputop.errors import FAILURE, USAGE, CommandError
+from gputop import failures
+from gputop.errors import FAILURE, USAGE, CommandError, OutputError
 from gputop.interrupts import Interrupted, end_at_once
-from gputop.say import say
-from gputop.unexpected import unexpected
+from gputop.say import put, say, silence
 from gputop.words import bounded, pids, ring
 
 _COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
@@ -55,6 +52,8 @@ def program_version() -> str:
         return version("gputop")
     except PackageNotFoundError:
         return "unknown (not installed)"
+    except OSError as error:
+        return f"unknown ({error.strerror})"
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -312,32 +311,27 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
 
 def run(arguments: Sequence[str]) -> int:
     """Parses and runs; turns every expected failure into one sentence and an exit status."""
+    failures.listen()
     try:
         name, options = parse(arguments)
         status = _dispatch(name, options)
-        sys.stdout.flush()
+        put("")
         return status
+    except OutputError as error:
+        silence(1)
+        say(str(error))
+        return error.status
     except CommandError as error:
         say(str(error))
         return error.status
     except KeyboardInterrupt as interrupt:
         return interrupt.status if isinstance(interrupt, Interrupted) else 130
     except BrokenPipeError:
-        _silence_output()  # the reader of our output went away
+        silence(1)  # the reader of our output went away
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EBADF):
-            return unexpected(error)
-        _silence_output()
-        say(f"the output cannot be written: {error.strerror}; nothing else was harmed")
-        return FAILURE
     except Exception as error:
-        return unexpected(error)
-
-
-def _silence_output() -> None:
-    """Nothing more can be said on standard output, not even what the interpreter flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        failures.tell(error)
+        return FAILURE
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:

@@ -15,3 +15,7 @@ class CommandError(Exception):
     def __init__(self, message: str, status: int = FAILURE) -> None:
         super().__init__(message)
         self.status = status
+
+
+class OutputError(CommandError):
+    """Standard output takes no more of what the command has to show."""

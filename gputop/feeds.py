@@ -10,6 +10,7 @@ from typing import TextIO
 
 from gputop.engine import WINDOW_NS, Engine
 from gputop.explain.live import LiveExplainer
+from gputop.failures import sentence
 from gputop.frame import Frame
 from gputop.landmarks import Landmarks
 from gputop.player import explained_by
@@ -97,7 +98,7 @@ class LiveFeed:
             for item in self._source.items():
                 self._take(item)
         except Exception as error:  # whatever it was, the screen must say it
-            self._failure = f"observing stopped: {type(error).__name__}: {error}"
+            self._failure = f"observing stopped: {sentence(error)}"
         finally:
             self.recorder.finish()
             self._explainer.close()

@@ -5,23 +5,63 @@ It holds names of files and of processes, which are other people's data.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gputop.errors import OutputError
 
 
 def say(text: str) -> None:
-    """Says a sentence."""
-    try:
-        sys.stderr.write(f"gputop: {_harmless(text)}\n")
-        sys.stderr.flush()
-    except OSError:  # the terminal has gone, and nobody is left to be told; that changes no exit status
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (what is left in the old one is not tried again)
+    """Says a sentence, if somebody can hear it."""
+    _say_lines(f"gputop: {_harmless(text)}\n")
 
 
 def show(text: str) -> None:
-    """Shows lines; what is in them was escaped before, and what was forgotten there does not get out raw."""
-    sys.stdout.write("\n".join(map(_harmless, text.split("\n"))))
+    """Shows lines; what is in them was escaped before, and what was forgotten there does not get out raw.
+
+    Raises:
+        OutputError: Standard output takes no more.
+        BrokenPipeError: Nobody reads it.
+    """
+    put("\n".join(map(_harmless, text.split("\n"))))
+
+
+def put(text: str) -> None:
+    """Writes what programs read to standard output. Raises as ``show``."""
+    with writing():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """What fails meanwhile is standard output. Raises as ``show``."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"the output cannot be written: {error.strerror}; nothing else was harmed"
+        ) from error
+
+
+def silence(number: int) -> None:
+    """Nothing more goes to standard output (1) or error (2), not even what Python flushes at its end."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+    except OSError:
+        if number == 1:
+            sys.stdout = io.StringIO()
+        else:
+            sys.stderr = io.StringIO()
+        return
+    os.dup2(null, number)
+    os.close(null)
 
 
 def say_where(error: BaseException) -> None:
@@ -29,12 +69,21 @@ def say_where(error: BaseException) -> None:
     for part in traceback.format_exception(error):
         # a place has a line of its own for the code there; a message is one, whatever is in it
         lines = part.splitlines() if part.startswith("  File ") else [part.strip("\n")]
-        sys.stderr.writelines(f"{_harmless(line)}\n" for line in lines)
+        for line in lines:
+            _say_lines(f"{_harmless(line)}\n")
+
+
+def _say_lines(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        silence(2)
 
 
 def _harmless(text: str) -> str:
     try:
         from gputop.format import escape_text  # not needed by who has nothing to say
-    except ModuleNotFoundError:  # which may be what is to be said
+    except Exception:  # whatever keeps us from reading it may be what is to be said
         return ascii(text)[1:-1]
     return escape_text(text)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
+from probes.closing import close_all
 from probes.loader import ProbeError, Programs
 
 _NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
-_CLOSERS = 64  # threads that close links
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
 
 
@@ -184,8 +184,7 @@ class Attachments:
             links, self._links = self._links, []
         if self._detacher is not None and not closed:
             self._detacher.close()
-        if links:
-            _close_all(links)
+        close_all(links)
 
 
 def _read_pmu() -> attach_perf.Pmu:
@@ -196,29 +195,6 @@ def _read_pmu() -> attach_perf.Pmu:
     if not attach_perf.is_allowed(pmu):
         raise ProbeError(f"{_PERF_ONLY} take CAP_SYS_ADMIN on this kernel: run gputop as root")
     return pmu
-
-
-def _close_all(links: list[int]) -> None:
-    """In parallel, as far as there is memory for threads: each of them only waits for the kernel."""
-
-    def work() -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                _close(links.pop())
-
-    threads = [threading.Thread(target=work) for _ in range(min(len(links) - 1, _CLOSERS))]
-    with contextlib.suppress(RuntimeError, MemoryError):
-        for thread in threads:
-            thread.start()
-    work()
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join()
-
-
-def _close(link: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(link)
 
 
 def _explain(error: OSError | elf.ElfError) -> str:

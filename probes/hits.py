@@ -5,15 +5,14 @@ The records of normal tracing tell which API was called, not in which copy of a 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from probes import attach_perf, bpfcall, loader, turns
+from probes.closing import close_all
 
 SOURCE = Path(__file__).resolve().parent / "bpf" / "hits.c"
 _FEWEST = 1024
@@ -68,12 +67,5 @@ class HitCounter:
         if self._detacher is not None:
             self._detacher.close()
         links, self._links = self._links, []
-        if links:
-            with ThreadPoolExecutor(max_workers=len(links)) as pool:
-                list(pool.map(_close, links))
+        close_all(links)
         self._module.close()
-
-
-def _close(link: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(link)

@@ -100,47 +100,53 @@ class LiveSource:
         self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
         try:
             self._start_probes()
-        except loader.ProbeError:
+        except (loader.ProbeError, OSError) as error:
             self._sampler.close()
+            if isinstance(error, OSError):
+                raise loader.ProbeError(f"the probes did not start: {_said(error)}") from error
             raise
 
     def _start_probes(self) -> None:
         plan = self._plan
         options = loader.Options(plan.pids is None, plan.ring_bytes, os.getpid(), plan.lines)
-        self._programs = programs = loader.load(options)
-        early = None
-        if plan.lines != "off" and not plan.lines_later:
-            with contextlib.suppress(loader.ProbeError):  # tried again below, which tells why
-                early = line_programs.load(programs)
-        self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
-        self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
-        self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
-        self._attachments = attach.Attachments(programs)
-        if reduced := self._attachments.reduced:
-            self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
-        if not programs.tells["interrupts"]:
-            self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": _NO_INTERRUPTS}))
-        for pid in self._plan.pids or ():
-            self.watch(pid)
-        self._attachments.attach_scheduler()
-        # what they forked before; looked for after the fork tracepoint is there, so that none slips through
-        for pid in procfs.descendants(self._plan.pids or ()) - {os.getpid()}:
-            self._admit(pid)
-        # from here on records may come: with perf events seconds pass until the last library is attached
-        self._started_ns = time.monotonic_ns()
-        self._attach_libraries()
-        if self._lines is not None and early is not None:
-            self._lines.load(early)
-            self._lines.turn(libraries.all_pids)
-        elif self._lines is not None:
-            self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
-            self._loading.start()
-        self._await_nvml()
-        self._header = self._make_header()
-        scan = threading.Thread(
-            target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
-        )
-        scan.start()
+        with contextlib.ExitStack() as undo:
+            self._programs = programs = loader.load(options)
+            undo.callback(programs.module.close)
+            early = None
+            if plan.lines != "off" and not plan.lines_later:
+                with contextlib.suppress(loader.ProbeError):  # tried again below, which tells why
+                    early = line_programs.load(programs)
+            self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
+            self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
+            self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
+            self._attachments = attach.Attachments(programs)
+            undo.callback(self._attachments.close)
+            if reduced := self._attachments.reduced:
+                self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
+            if not programs.tells["interrupts"]:
+                self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": _NO_INTERRUPTS}))
+            for pid in self._plan.pids or ():
+                self.watch(pid)
+            self._attachments.attach_scheduler()
+            # what they forked before; looked for after the fork tracepoint is there: none slips through
+            for pid in procfs.descendants(self._plan.pids or ()) - {os.getpid()}:
+                self._admit(pid)
+            # from here on records may come: with perf events seconds pass until the last library is attached
+            self._started_ns = time.monotonic_ns()
+            self._attach_libraries()
+            if self._lines is not None and early is not None:
+                self._lines.load(early)
+                self._lines.turn(libraries.all_pids)
+            elif self._lines is not None:
+                self._loading = threading.Thread(target=self._lines.load, name="gputop-lines", daemon=True)
+                self._loading.start()
+            self._await_nvml()
+            self._header = self._make_header()
+            scan = threading.Thread(
+                target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
+            )
+            scan.start()
+            undo.pop_all()
 
     def ready(self) -> None:
         """Waits until what is loaded in the background is there: lines of calls are known from then on."""
@@ -232,7 +238,18 @@ class LiveSource:
         return self._roster.alive()
 
     def items(self) -> Iterator[Item]:
-        """Records and samples until ``close``; the last item is a mark."""
+        """Records and samples until ``close``; the last item is a mark.
+
+        Raises:
+            loader.ProbeError: The system refuses what it takes to go on.
+        """
+        try:
+            yield from self._items()
+        except OSError as error:
+            text = f"observing stopped: the system refused a call ({_said(error)}); see gputop check"
+            raise loader.ProbeError(text) from error
+
+    def _items(self) -> Iterator[Item]:
         in_time.hurry()
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
@@ -346,6 +363,11 @@ class LiveSource:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
         self.close()
         self._detach()
+
+
+def _said(error: OSError) -> str:
+    """What the system refused."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _cut_lists(mark_ns: int) -> Iterator[Sample]:

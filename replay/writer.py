@@ -74,6 +74,7 @@ class SessionWriter:
             self._append(data + fmt.pack_chunk(fmt.HEADER, 0, 0, 1, zlib.compress(data, 1)))
         except SessionError:
             self._closed = True
+            self._output.remove()  # it holds nothing
             self._output.close()
             raise
 
@@ -217,6 +218,8 @@ class SessionWriter:
         self._failure = (
             f"recording to {self.path} stopped: {cause}; "
             f"the {safe / 1e6:.1f} MB written before are safe and can be replayed"
+            if safe
+            else f"{self.path} cannot be written: {cause}; choose another place for the recording"
         )
         raise SessionError(self._failure) from error
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests. Without arguments all of them: first those that measure times or look at the whole machine
-# (marker "alone"), one after the other, then the rest on two processors at once. With arguments, pytest's,
-# one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
+# (marker "alone"), one after the other, then the rest on two processors at once; what takes minutes ("long")
+# is left to `make test-long`. With arguments, pytest's, one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,8 +25,8 @@ if [ $# -gt 0 ]; then
 	exit
 fi
 status=0
-run -m alone | tee "$outcome" || status=$?
-run -m "not alone" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?
+run -m "alone and not long" | tee "$outcome" || status=$?
+run -m "not alone and not long" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?
 # both of pytest's last lines as one: "2 failed, 2578 passed in 700s"
 awk -v seconds="$SECONDS" '/(passed|failed|errors?).* in [0-9.]+s( |$)/ {
 	gsub(/=/, "")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
 import subprocess
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,8 @@ from cli_support import GPUTOP, assert_one_sentence, run
 from test_bad_days import RECORDING
 from test_bad_days import run as run_after
 
-from gputop.shortage import shortage
-from probes import attach, quota
+from gputop.failures import refused
+from probes import quota
 
 
 @pytest.fixture
@@ -43,8 +41,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_what_has_run_out_is_told_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
-    assert said in shortage(error)
-    assert bool(said) == bool(shortage(error))
+    assert said in refused(error)
+    assert bool(said) == bool(refused(error))
 
 
 def limited(kind: int, value: int) -> None:
@@ -75,26 +73,6 @@ def test_with_few_descriptors_one_sentence_says_so(tmp_path: Path) -> None:
     file = tmp_path / "x"
     done = run_after("record", "--lines", "off", "-o", str(file), "--", "true", before=before)
     assert_one_sentence(done, 1, "ulimit -n")
-
-
-def test_links_are_closed_also_where_there_is_no_memory_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    links = [end for _ in range(5) for end in os.pipe()]
-    attach._close_all(list(links))
-    for link in links:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(link)
-
-
-def test_more_links_than_threads_are_all_closed() -> None:
-    links = [end for _ in range(attach._CLOSERS) for end in os.pipe()]
-    attach._close_all(list(links))
-    for link in links:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(link)
 
 
 def test_libraries_of_root_are_bounded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

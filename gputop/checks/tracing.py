@@ -80,6 +80,9 @@ def try_tracing(
             trial, libraries = _try(found, seconds, call_all=call_all)
         except loader.ProbeError as error:
             trial, libraries = Trial(True, error=str(error), log=error.log), list(found)
+        except OSError as error:
+            said = f"the kernel refused while the probes were tried: {error.strerror}"
+            trial, libraries = Trial(True, error=said), list(found)
     return replace(trial, log=(*trial.log, *log())), libraries
 
 

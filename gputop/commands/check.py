@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 from gputop.checks.report import Plan, gather, to_json, to_text
 from gputop.child import interpreter_prefixes
 from gputop.errors import CommandError
-from gputop.say import show
+from gputop.say import put, show
 from gputop.terminal import prefers_ascii
 
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
@@ -38,7 +37,7 @@ def check(options: argparse.Namespace) -> int:
         )
     )
     if options.json:
-        sys.stdout.write(json.dumps(to_json(report, program_version())) + "\n")
+        put(json.dumps(to_json(report, program_version())) + "\n")
     else:
         ascii_only = prefers_ascii()
         show(to_text(report, verbose=options.verbose, ascii_only=ascii_only))

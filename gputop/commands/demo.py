@@ -10,6 +10,7 @@ from typing import NoReturn
 from gputop.demo.stories import DEFAULT, STORIES
 from gputop.errors import USAGE, CommandError
 from gputop.isolation import isolated
+from gputop.say import put
 from gputop.simgpu import build
 
 
@@ -25,7 +26,7 @@ def _list() -> None:
     width = max(map(len, STORIES))
     for story in STORIES.values():
         default = " (default)" if story.name == DEFAULT else ""
-        sys.stdout.write(f"{story.name:<{width}}  {story.title}{default}\n")
+        put(f"{story.name:<{width}}  {story.title}{default}\n")
 
 
 def _become(options: argparse.Namespace) -> NoReturn:
@@ -40,6 +41,5 @@ def _become(options: argparse.Namespace) -> NoReturn:
     words = isolated("gputop.demo", name, *([str(options.duration)] if options.duration else []))
     if sys.stderr.isatty():  # not under gputop itself, which keeps the output
         sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")
-    sys.stdout.flush()
     # the search path of the loader is read at start: a new program image, the same process
     os.execve(words[0], words, environment)

@@ -10,7 +10,7 @@ from gputop.commands.explain import evidence_of
 from gputop.commands.replay import understood
 from gputop.explain.compare import compare
 from gputop.explain.compare_output import diff_to_json, diff_to_text
-from gputop.say import show
+from gputop.say import put, show
 from gputop.terminal import terminal_width
 
 _WIDTH = 100
@@ -22,7 +22,7 @@ def diff(options: argparse.Namespace) -> int:
     with understood(f"{options.before} or {options.after}"):
         found = compare(before, after)
     if options.json:
-        sys.stdout.write(json.dumps(diff_to_json(found)) + "\n")
+        put(json.dumps(diff_to_json(found)) + "\n")
     else:
         show(diff_to_text(found, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     return 0

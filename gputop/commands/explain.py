@@ -18,7 +18,7 @@ from gputop.explain.memory import give_back, keep_freed
 from gputop.explain.output import report_to_json, report_to_text
 from gputop.explain.report import Report
 from gputop.interrupts import end_at_once
-from gputop.say import show
+from gputop.say import put, show
 from gputop.terminal import terminal_width
 
 FOUND = 3  # exit status when something is lost
@@ -32,7 +32,7 @@ def explain(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
     report = from_file(options) if options.file else from_now(options)
     if options.json:
-        sys.stdout.write(json.dumps(report_to_json(report)) + "\n")
+        put(json.dumps(report_to_json(report)) + "\n")
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     if options.fail_over is not None:
@@ -106,7 +106,7 @@ def from_now(options: argparse.Namespace) -> Report:
             if timer is not None:
                 timer.daemon = True
                 timer.start()
-            for item in session.source.items():
+            for item in session.items():
                 if gatherer.feed(item) and _ended(session, watched=bool(options.pid)):
                     session.source.close()
     finally:

@@ -8,6 +8,8 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from gputop.errors import CommandError
 from gputop.frame import Frame
 from gputop.interrupts import end_at_once
 from gputop.outputfile import OutputFile
-from gputop.say import say, show
+from gputop.say import put, say, show
 from gputop.terminal import require_terminal, terminal_width
 from replay.format import SessionError
 
@@ -45,24 +47,25 @@ def _once(options: argparse.Namespace) -> int:
     log = OutputFile() if options.command else None
     if options.lines is None and not options.record:
         options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
-    session = open_session(
-        options,
-        record_to=options.record,
-        output=log.descriptor if log else None,
-        rate_hz=options.rate or RATE_HZ,
-    )
-    recording = _Recording(session.writer)
-    with session.interrupting():
-        session.release()
-        frame, verdict = _observe(session, recording, seconds)
-    end_at_once()
-    if options.json:
-        sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-    else:
-        width = terminal_width(sys.stdout)
-        plain = draws_ascii(options)
-        text = render_text(frame, width=width, ascii_only=plain)
-        show(verdict_text(verdict, width, ascii_only=plain) + text)
+    with _kept_if_used(log):
+        session = open_session(
+            options,
+            record_to=options.record,
+            output=log.descriptor if log else None,
+            rate_hz=options.rate or RATE_HZ,
+        )
+        recording = _Recording(session.writer)
+        with session.interrupting():
+            session.release()
+            frame, verdict = _observe(session, recording, seconds)
+        end_at_once()
+        if options.json:
+            put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+        else:
+            width = terminal_width(sys.stdout)
+            plain = draws_ascii(options)
+            text = render_text(frame, width=width, ascii_only=plain)
+            show(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
     if recording.failure is not None:
         raise CommandError(str(recording.failure))
@@ -93,6 +96,17 @@ class _Recording:
                 self.failure = self.failure or error
 
 
+@contextmanager
+def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
+    """Takes the file of the command's output away if what is to be seen fails, unless it holds something."""
+    try:
+        yield
+    except BaseException:
+        if log is not None and log.size == 0:
+            log.remove()
+        raise
+
+
 def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[Frame, Verdict | None]:
     """One frame over ``seconds``, or less when the command ends before, and what it is explained by."""
     from gputop.explain.window import Window
@@ -104,7 +118,7 @@ def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[F
     timer.daemon = True
     timer.start()
     try:
-        for item in source.items():
+        for item in session.items():
             recording.write(item)
             if window is not None:
                 window.feed(item)
@@ -131,14 +145,15 @@ def _screen(options: argparse.Namespace) -> int:
     rate_hz = options.rate or preferred.rate_hz or RATE_HZ
     output = OutputFile() if options.command else None
     log = CommandLog(output.path, output.reader()) if output else None
-    session = open_session(
-        options,
-        record_to=options.record,
-        output=output.descriptor if output else None,
-        rate_hz=rate_hz,
-        lines_later=True,
-        meanwhile=lambda: importlib.import_module("gputop.ui.app"),
-    )
+    with _kept_if_used(output):
+        session = open_session(
+            options,
+            record_to=options.record,
+            output=output.descriptor if output else None,
+            rate_hz=rate_hz,
+            lines_later=True,
+            meanwhile=lambda: importlib.import_module("gputop.ui.app"),
+        )
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
     feed = LiveFeed(session.source, log, recorder=recorder)
     refused: list[CommandError] = []

@@ -14,10 +14,11 @@ import numpy as np
 
 from gputop.child import Child
 from gputop.commands.session import Session, open_session
+from gputop.errors import CommandError
+from gputop.failures import refused
 from gputop.format import format_bytes, format_count
 from gputop.interrupts import heeded
 from gputop.say import say
-from gputop.shortage import shortage
 from gputop.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
@@ -83,14 +84,14 @@ def record(options: argparse.Namespace) -> int:
         return child.wait() if child is not None and status == 0 else status
 
 
-def _write_all(session: Session, *, watched: bool) -> SessionError | None:
-    """Writes until the source ends; a file that cannot be written ends the recording, not the command."""
+def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
+    """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
     writer = session.writer
     assert writer is not None
     try:
-        for item in session.source.items():
+        for item in session.items():
             writer.write(item)
             if not isinstance(item, Sample):
                 progress.count(item)
@@ -101,9 +102,11 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | None:
     except SessionError as error:
         session.source.close()
         return error
+    except CommandError as error:  # nothing more is to be seen: what was seen is kept
+        return error
     except (MemoryError, OSError, RuntimeError) as error:
         session.source.close()
-        if not (lacking := shortage(error)):
+        if not (lacking := refused(error)):
             raise
         return SessionError(f"recording to {writer.path} stopped: {lacking}")
     finally:
@@ -125,11 +128,14 @@ def _end_with(session: Session, *, watched: bool) -> None:
         session.source.close()
 
 
-def _outcome(session: Session, path: str, failure: SessionError | None) -> int:
+def _outcome(session: Session, path: str, failure: Exception | None) -> int:
     writer = session.writer
     assert writer is not None
-    if failure is not None:
+    if isinstance(failure, CommandError):
+        say(f"{failure}; what was recorded before is safe: {path}")
+    elif failure is not None:
         say(str(failure))
+    if failure is not None:
         if session.child is not None:
             session.child.wait()
         return 1

@@ -17,7 +17,7 @@ from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
 from gputop.frame_json import frame_to_json
 from gputop.player import ReplayFeed, frame_at, mark_at
-from gputop.say import show
+from gputop.say import put, show
 from gputop.terminal import require_terminal, terminal_width
 from gputop.text import render_text
 from replay.format import SessionError
@@ -68,7 +68,7 @@ def replay(options: argparse.Namespace) -> int:
         with understood(options.file):
             frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
         if options.json:
-            sys.stdout.write(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+            put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         else:
             width = terminal_width(sys.stdout)
             plain = draws_ascii(options)

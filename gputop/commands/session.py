@@ -24,8 +24,9 @@ from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
 from gputop.interrupts import heeding
 from probes.live import LivePlan
+from probes.loader import ProbeError
 from probes.secrets import masked
-from probes.source import Observer
+from probes.source import Item, Observer
 from replay.format import SessionError
 from replay.writer import SessionWriter
 
@@ -70,6 +71,17 @@ class Session:
         thread = threading.Thread(target=release, name="gputop-release", daemon=True)
         thread.start()
         return thread
+
+    def items(self) -> Iterator[Item]:
+        """What the source yields.
+
+        Raises:
+            CommandError: It cannot go on.
+        """
+        try:
+            yield from self.source.items()
+        except ProbeError as error:
+            raise CommandError(str(error)) from error
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:

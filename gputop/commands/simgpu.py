@@ -6,6 +6,7 @@ import sys
 
 from gputop.errors import CommandError
 from gputop.format import escape_text
+from gputop.say import put
 from gputop.simgpu import build
 
 
@@ -18,7 +19,7 @@ def simgpu() -> int:
     if sys.stdout.isatty():
         audit = directory / build.AUDIT
         words = f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM"
-        sys.stdout.write(f"{escape_text(words)}\n{escape_text(str(directory))}\n")
+        put(f"{escape_text(words)}\n{escape_text(str(directory))}\n")
         return 0
-    sys.stdout.write(f"{directory}\n")
+    put(f"{directory}\n")
     return 0

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from gputop.commands.replay import open_file, understood
-from gputop.say import show
+from gputop.say import put, show
 from gputop.stats import collect
 from gputop.stats_output import stats_to_json, stats_to_text
 from gputop.terminal import terminal_width
@@ -22,7 +22,7 @@ def stats(options: argparse.Namespace) -> int:
     totals = replace(totals, problems=(*reader.problems, *totals.problems))
     reader.close()
     if options.json:
-        sys.stdout.write(json.dumps(stats_to_json(totals)) + "\n")
+        put(json.dumps(stats_to_json(totals)) + "\n")
     else:
         show(stats_to_text(totals, width=terminal_width(sys.stdout)))
     return 0

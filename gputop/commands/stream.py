@@ -17,7 +17,7 @@ from gputop.frame import Frame
 from gputop.frame_json import frame_to_json
 from gputop.interrupts import heeded
 from gputop.player import with_damage
-from gputop.say import say
+from gputop.say import say, writing
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
@@ -60,7 +60,8 @@ class LineWriter:
         """Waits until all is written, or until the reader has had its time.
 
         Raises:
-            OSError: A line could not be written: the reader has gone, the disk is full.
+            OutputError: A line could not be written, for instance since the disk is full.
+            BrokenPipeError: The reader has gone.
         """
         try:
             self._lines.put(None, timeout=_LAST_WORDS_S)
@@ -68,7 +69,8 @@ class LineWriter:
         except queue.Full:
             pass
         if self.failure is not None:
-            raise self.failure
+            with writing():
+                raise self.failure
 
     def _run(self) -> None:
         try:
@@ -92,7 +94,8 @@ def _recorded(path: str) -> int:
         for item in reader.items_between(-1, len(reader.marks)):
             with understood(path):
                 line = line_of(with_damage(engine.frame(), reader)) if engine.feed(item) else b""
-            write_all(1, line)
+            with writing():
+                write_all(1, line)
     finally:
         reader.close()
     return 0
@@ -136,7 +139,7 @@ def _present(options: argparse.Namespace) -> int:
 def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
     """Writes frames until the source ends, or nobody reads, or there is nothing left to watch."""
     engine = Engine(session.source.header)
-    for item in session.source.items():
+    for item in session.items():
         if not engine.feed(item):
             continue
         if not writer.behind:

@@ -104,12 +104,12 @@ class Lines(Hears):
             programs.join(self._others, loaded)
             if loaded.timer is not None:
                 self._attachments.start_timers(loaded.timer, programs.TIMER_HZ, max_cpus())
+            self._ring = StackRing(loaded.maps["stacks"], programs.STACK_BYTES)
         except (ProbeError, OSError) as error:
             text = f"lines of Python are unknown: {error}"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
             self._ready.set()
             return
-        self._ring = StackRing(loaded.maps["stacks"], programs.STACK_BYTES)
         self._programs = loaded
 
     def wait(self) -> None:
@@ -125,7 +125,10 @@ class Lines(Hears):
         self._mappings.heard(found, execs, self._is_watched)
 
     def _is_watched(self, pid: int) -> bool:
-        return bpfcall.contains(self._others.maps["procs"], struct.pack("<I", pid), 4)
+        try:
+            return bpfcall.contains(self._others.maps["procs"], struct.pack("<I", pid), 4)
+        except OSError:  # the kernel does not say
+            return False
 
     def listen(self, hear: Callable[[], None]) -> None:
         """``hear`` makes sure that ``heard`` knows of all that was mapped until now."""
