@@ -17,7 +17,7 @@ run: setup
 test: dev
 	@scripts/test.sh $(ARGS)
 
-# what takes minutes: gputop with every kind of system call failing; ARGS="-k record"
+# what takes minutes: gputop with each kind of system call failing; ARGS="-k record"
 test-long: dev
 	@scripts/test.sh -m long $(ARGS)
 
