@@ -1,6 +1,6 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make test    every test, real eBPF included (root)
-# The rest: setup, lint, bench, torch, torch-cuda, fault-suite, stories, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: setup, test-long, lint, bench, torch, torch-cuda, fault-suite, stories, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,13 +9,17 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run test test-long fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
 
 test: dev
 	@scripts/test.sh $(ARGS)
+
+# minutes each: fuzzing with atheris where it can be had (GPUTOP_FUZZ_SECONDS a target), a day in accelerated time
+test-long: dev
+	@scripts/test.sh -m long $(ARGS)
 
 # injected causes against what explain says; ARGS="--seeds 1,2,3 T01 T02", R for R1 to R9
 fault-suite: dev

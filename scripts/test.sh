@@ -2,6 +2,7 @@
 # Runs the tests. Without arguments all of them: first those that measure times or look at the whole machine
 # (marker "alone"), one after the other, then the rest on two processors at once. With arguments, pytest's,
 # one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
+# Those that take minutes (marker "long") are run by -m long alone, for six hours at most.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,12 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export PYTHONDONTWRITEBYTECODE=1
 limit=${TEST_LIMIT_S:-3600}
+if [ "${1:-} ${2:-}" = "-m long" ]; then
+	limit=${TEST_LIMIT_S:-21600}
+	.venv/bin/python -c 'import atheris' 2>/dev/null ||
+		.venv/bin/python -m pip --disable-pip-version-check install --quiet 'atheris>=3' >&2 </dev/null ||
+		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
+fi
 
 outcome=$(mktemp)
 trap 'rm -f "$outcome"' EXIT
@@ -25,8 +32,8 @@ if [ $# -gt 0 ]; then
 	exit
 fi
 status=0
-run -m alone | tee "$outcome" || status=$?
-run -m "not alone" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?
+run -m "alone and not long" | tee "$outcome" || status=$?
+run -m "not alone and not long" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?
 # both of pytest's last lines as one: "2 failed, 2578 passed in 700s"
 awk -v seconds="$SECONDS" '/(passed|failed|errors?).* in [0-9.]+s( |$)/ {
 	gsub(/=/, "")
