@@ -17,7 +17,8 @@ run: setup
 test: dev
 	@scripts/test.sh $(ARGS)
 
-# what takes minutes: gputop with each kind of system call failing; ARGS="-k record"
+# minutes each: each kind of system call failing, fuzzing with atheris where it can be had (GPUTOP_FUZZ_SECONDS
+# a target), a day in accelerated time; ARGS="-k record"
 test-long: dev
 	@scripts/test.sh -m long $(ARGS)
 

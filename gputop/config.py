@@ -20,6 +20,7 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 65_536
+_MOST_SHOWN = 60  # characters of a value
 RATES_HZ = (0.5, 20.0)
 THEMES = ("dark", "light", "contrast", "terminal", "mono")
 GLYPHS = ("unicode", "ascii")
@@ -76,7 +77,7 @@ def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...
         return replace(empty, problems=(str(error),))
     except (OSError, UnicodeDecodeError) as error:
         return replace(empty, problems=(f"{path} cannot be read and is not used: {error}",))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of more digits than Python reads
         return replace(empty, problems=(f"{path} is not valid TOML and is not used: {error}",))
     return _Reading(path, known, panes).preferences(values)
 
@@ -156,7 +157,7 @@ class _Reading:
         )
         for key in values:
             if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns"):
-                self._say(f"there is no setting {key!r}")
+                self._say(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
             self._say("hide: one of the panes has to stay")
             made = replace(made, hide=())
@@ -171,43 +172,52 @@ class _Reading:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
-        self._say(f"rate = {value!r}: a number from {low:g} to {high:g} is meant")
+        self._say(f"rate = {_shown(value)}: a number from {low:g} to {high:g} is meant")
         return None
 
     def _flag(self, key: str, value: Any) -> bool:
         if value is not None and not isinstance(value, bool):
-            self._say(f"{key} = {value!r}: true or false is meant")
+            self._say(f"{key} = {_shown(value)}: true or false is meant")
         return value is True
 
     def _one_of(self, key: str, value: Any, choices: tuple[str, ...]) -> str:
         if value is None or (isinstance(value, str) and value in choices):
             return value or ""
-        self._say(f"{key} = {value!r}: it can be {', '.join(choices)}")
+        self._say(f"{key} = {_shown(value)}: it can be {', '.join(choices)}")
         return ""
 
     def _some_of(self, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self._say(f'{key} = {value!r}: a list is meant, like ["{choices[0]}"]')
+            self._say(f'{key} = {_shown(value)}: a list is meant, like ["{choices[0]}"]')
             return ()
         wrong = [item for item in value if item not in choices]
         if wrong:
-            self._say(f"{key}: {wrong[0]!r} is none of {', '.join(choices)}")
+            self._say(f"{key}: {_shown(wrong[0])} is none of {', '.join(choices)}")
         return tuple(dict.fromkeys(item for item in value if item in choices))
 
     def _columns(self, value: Any) -> dict[str, tuple[str, ...]]:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._say(f"columns = {value!r}: a table [columns] is meant")
+            self._say(f"columns = {_shown(value)}: a table [columns] is meant")
             return {}
         for key in value:
             if key not in self._known:
-                self._say(f"columns: {key!r} is none of {', '.join(self._known)}")
+                self._say(f"columns: {_shown(key)} is none of {', '.join(self._known)}")
         made = {}
         for table, keys in self._known.items():
             chosen = self._some_of(f"columns.{table}", value.get(table), keys)
             if chosen:
                 made[table] = chosen
         return made
+
+
+def _shown(value: Any) -> str:
+    """A value as the file could have it, as far as a person reads it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of more digits than Python writes
+        return "a number that is too long"
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from probes import bpf_cache, compiler
 
 SHIM = Path(__file__).resolve().parent / "shim"
 
+_Parts = tuple[tuple["Map", ...], Mapping[str, bytes]]
+
 _FORM = 1  # of what the compiler hands over
+_NUMBERS = ("type", "key", "value", "entries", "flags")
 _SCRIPT = Path(__file__).resolve().parent / "compiler.py"
 _NOT_CACHED = "this user has no home"
 
@@ -84,7 +86,7 @@ def compiled(text: str, folder: Path | None = None) -> Compiled:
             return Compiled(*found, cached=True, folder=str(folder), problem="")
     data = _compile(text)
     try:
-        made = _parts(json.loads(data))
+        made, _ = _understood(data)
     except ValueError as error:
         raise CompileError(f"bcc's answer cannot be read: {error}") from error
     if folder is not None and not problem:
@@ -103,7 +105,7 @@ def key_of(text: str) -> str:
     return hashlib.sha256(b"".join(b"%d %s" % (len(part), part) for part in parts)).hexdigest()
 
 
-def _kept(folder: Path, key: str) -> tuple[tuple[Map, ...], Mapping[str, bytes]] | None:
+def _kept(folder: Path, key: str) -> _Parts | None:
     """What is kept, unless the compiler is gone or another one since: its files are named with it.
 
     Raises:
@@ -112,17 +114,28 @@ def _kept(folder: Path, key: str) -> tuple[tuple[Map, ...], Mapping[str, bytes]]
     data = bpf_cache.read(folder, key)
     if data is None:
         return None
-    said = json.loads(data)
     try:
-        same = all(compiler.identity(file[0]) == file for file in said["files"])
-    except OSError:
+        made, files = _understood(data)
+        same = all(compiler.identity(path) == [path, *facts] for path, facts in files.items())
+    except (OSError, ValueError):
         return None
-    return _parts(said) if same else None
+    return made if same else None
 
 
-def _parts(said: Mapping[str, Any]) -> tuple[tuple[Map, ...], Mapping[str, bytes]]:
-    maps = tuple(Map(**facts) for facts in said["maps"])
-    return maps, {name: base64.b64decode(code) for name, code in said["programs"].items()}
+def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
+    """Maps and programs, and the compiler's files, from what the compiler's process said.
+
+    Raises:
+        ValueError: That process did not come to its end, or is another version's.
+    """
+    try:
+        said = json.loads(data)
+        maps = tuple(Map(str(one["name"]), *(int(one[key]) for key in _NUMBERS)) for one in said["maps"])
+        programs = {str(name): base64.b64decode(code) for name, code in said["programs"].items()}
+        files = {str(path): [int(size), int(changed)] for path, size, changed in said["files"]}
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return (maps, programs), files
 
 
 def _compile(text: str) -> bytes:
@@ -146,7 +159,7 @@ def _compile(text: str) -> bytes:
     if not done.returncode:
         return done.stdout
     log = done.stderr.decode(errors="replace").splitlines()
-    if done.returncode == compiler.NO_BCC:
+    if done.returncode == compiler.NO_BCC and log:
         raise CompileError(log[-1])
     errors = [line for line in log if "error" in line] or log or [f"exit status {done.returncode}"]
     raise CompileError(f"bcc did not compile the probes: {errors[0]}", log)

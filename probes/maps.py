@@ -43,10 +43,15 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
             _note(pid)
             return
         taken += 1
-        start, end = (int(address, 16) for address in columns[0].split("-"))
-        major, minor = (int(number, 16) for number in columns[3].split(":"))
-        file = os.makedev(major, minor), int(columns[4])
-        yield Mapped(pid, (start, end), file, paths.setdefault(path, path), int(columns[2], 16))
+        try:
+            start, end = (int(address, 16) for address in columns[0].split("-"))
+            major, minor = (int(number, 16) for number in columns[3].split(":"))
+            file = os.makedev(major, minor), int(columns[4])
+            offset = int(columns[2], 16)
+        except (ValueError, OverflowError):  # not as Linux writes it; the others may be
+            _note(pid)
+            continue
+        yield Mapped(pid, (start, end), file, paths.setdefault(path, path), offset)
 
 
 def executable(pid: int) -> list[Mapped]:

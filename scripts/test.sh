@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests. Without arguments all of them: first those that measure times or look at the whole machine
-# (marker "alone"), one after the other, then the rest on two processors at once; what takes minutes ("long")
-# is left to `make test-long`. With arguments, pytest's, one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
+# (marker "alone"), one after the other, then the rest on two processors at once. With arguments, pytest's,
+# one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
+# Those that take minutes (marker "long") are run by -m long alone, for six hours at most.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,12 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export PYTHONDONTWRITEBYTECODE=1
 limit=${TEST_LIMIT_S:-3600}
+if [ "${1:-} ${2:-}" = "-m long" ]; then
+	limit=${TEST_LIMIT_S:-21600}
+	.venv/bin/python -c 'import atheris' 2>/dev/null ||
+		.venv/bin/python -m pip --disable-pip-version-check install --quiet 'atheris>=3' >&2 </dev/null ||
+		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
+fi
 
 outcome=$(mktemp)
 trap 'rm -f "$outcome"' EXIT

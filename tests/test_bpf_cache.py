@@ -198,3 +198,16 @@ def test_a_folder_that_cannot_be_used_is_told_and_nothing_else_changes(
     assert [one.problem for one in made] == [f"{folder} is not used: it can be written by others"] * 2
     assert made[0].programs == {"probe": b"probe"}
     assert bcc.texts == ["text", "text"]
+
+
+@pytest.mark.parametrize(
+    "said", ["{}", "[" * 100_000, '{"maps": [{}], "programs": {}, "files": []}', "null", "é"]
+)
+def test_an_answer_of_the_compiler_that_is_none_is_told_and_not_kept(
+    said: str, folder: Path, bcc: FakeCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_compile", lambda _text: said.encode("latin-1"))
+    with pytest.raises(compiled.CompileError, match="bcc's answer cannot be read"):
+        compiled.compiled("text", folder)
+    monkeypatch.setattr(compiled, "_compile", bcc)
+    assert not compiled.compiled("text", folder).cached

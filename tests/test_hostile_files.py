@@ -7,16 +7,20 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from probes import elf, foreign, libraries
 from probes.attach import Attachments
+from probes.frames import demangle
 from probes.frames.demangle import demangled
+from probes.frames.layout import LAYOUTS, OWN_BYTES, fits, own_layout, row_bytes
 from probes.libraries import Runtime
 from probes.pages import SharedPages
 from tests import hostile_elf
+from tests.fuzz import children
 from tests.hostile_elf import RELA, SYMTAB
 from tests.opened_files import functions_of, interpreter_of
 
@@ -241,3 +245,21 @@ def test_one_library_that_cannot_be_read_is_told_and_the_next_is_probed(
     assert [one.target.path for one in attached] == [good]
     (refusal,) = attachments.refusals
     assert refusal.startswith(f"{bad} cannot be probed: ")
+
+
+def test_an_interpreter_whose_offsets_are_out_of_reach_is_refused(tmp_path: Path) -> None:
+    """Its own file tells them; the search for libraries ended with it for that turn."""
+    sane = own_layout(bytes(OWN_BYTES), LAYOUTS[13])
+    assert fits(sane)
+    for name in ("interpreters", "next_interpreter", "threads", "first_instruction"):
+        assert not fits(replace(sane, **{name: 1 << 32}))
+        row_bytes(replace(sane, **{name: (1 << 32) - 1}))
+
+
+def test_a_demangler_that_answers_twice_is_not_asked_again() -> None:
+    """Its second line would be told as the meaning of the next name."""
+    with children._saying(b"some::part(int)\nanother::one()\n") as process:
+        helper = demangle._Helper()
+        helper._process = process
+        assert helper.ask("_ZN4some4partEi") is None
+        assert helper._process is None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 
@@ -27,6 +28,7 @@ from probes.latecomers import Latecomers
 from probes.mmap_events import Mapped
 from probes.schema import ALIASED, Kind
 from probes.sockets import Sockets
+from tests.fuzz import interpreter_memory
 
 ME = os.getpid()
 PAGE = mmap.PAGESIZE
@@ -258,3 +260,23 @@ def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch:
     for mark in range(20):
         list(late_ones.tell(states, mark * 100_000_000))
     assert 2 <= len(looks) <= 8, "a twentieth of two seconds is five looks"
+
+
+def test_a_list_of_mappings_that_is_not_as_linux_writes_it_is_read_as_far_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = "7f00-7f01 r-xp 00001000 08:01 7 /lib/libcuda.so.1"
+    lines = [
+        good.replace(old, new)
+        for old, new in (("7f00-", ""), ("00001000", "x"), ("08:01", "8"), (" 7 ", " - "))
+    ]
+    monkeypatch.setattr(maps, "_lines", lambda _pid: iter([*lines, good]))
+    (found,) = maps.executable(ME)
+    assert (found.span, found.offset, found.file[1]) == ((0x7F00, 0x7F01), 0x1000, 7)
+    assert list(maps.cut()) == [ME]
+
+
+def test_an_interpreter_that_lies_at_no_address_is_not_found() -> None:
+    said = msgpack.unpackb(interpreter_memory.TARGET.seeds()[0])
+    said["file"]["code_type"] = (1 << 64) - 1
+    interpreter_memory.TARGET.run(msgpack.packb(said), Path("/nowhere"))

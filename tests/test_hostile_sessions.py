@@ -16,6 +16,7 @@ import pytest
 
 from gputop import calltable
 from gputop.calltable import CallTable, Totals, left_out
+from gputop.cli import run
 from probes.schema import Kind, empty
 from replay import format as fmt
 from replay.reader import SessionReader
@@ -208,3 +209,14 @@ def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pyte
     (sentence,) = left_out(totals)
     assert sentence.startswith("22 calls are not listed")
     assert left_out(Totals.zeros(0)) == ()
+
+
+@pytest.mark.parametrize("command", [("stats",), ("explain",), ("replay", "--once"), ("stream", "--jsonl")])
+@pytest.mark.parametrize("start", [{}, "", [1]])
+def test_a_header_of_another_shape_is_told_in_a_sentence(
+    start: object, command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "session"
+    path.write_bytes(msgpack.packb({**HEAD, "start_ns": start}) + mark(1, SECOND))
+    assert run([*command, str(path)]) == 1
+    assert "holds data that this gputop does not understand" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from types import CodeType
 
@@ -183,3 +184,19 @@ def test_stacks_whose_code_never_comes_are_let_go(subject: Resolver, monkeypatch
     assert told(subject, *(stack_record(number, generation=number) for number in range(30))) == []
     found = told(subject, *(code_record(generation=number) for number in range(30)))
     assert [stack.id for stack in found] == list(range(20, 30))
+
+
+def test_the_end_of_the_longest_table_is_found_in_no_time(subject: Resolver) -> None:
+    """Each entry as short as it can be, and each frame of a stack asks for the last of them."""
+    room = TABLE_BYTES * TABLE_PARTS
+    for entry in (b"\x80", b"\xf7\x42\x40\x40\x40\x40\x40\x00"):
+        table = entry * (room // len(entry))
+        begun = time.process_time()
+        assert all(line_at(table, 1, 1 << 40, 11) is None for _ in range(64))
+        assert time.process_time() - begun < 1.5, "it took more than two"
+
+
+def test_a_table_that_begins_in_the_middle_of_an_entry_is_read_as_one() -> None:
+    assert line_at(b"\x5b\x80", 7, 2, 11) == 7 + 1
+    assert line_at(b"", 7, 0, 11) is None
+    assert line_at(b"\x02", 7, 0, 10) is None

@@ -90,7 +90,8 @@ def _recorded(path: str) -> int:
     """Every frame of a recording, as fast as they are read."""
     reader = open_file(path)
     try:
-        engine = Engine(reader.header)
+        with understood(path):
+            engine = Engine(reader.header)
         for item in reader.items_between(-1, len(reader.marks)):
             with understood(path):
                 line = line_of(with_damage(engine.frame(), reader)) if engine.feed(item) else b""

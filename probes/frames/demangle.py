@@ -81,6 +81,8 @@ class _Helper:
             if not part or len(answer) > 4 * _MOST_CHARACTERS:
                 return None
             answer += part
+        if answer.find(b"\n") < len(answer) - 1:
+            return None  # two lines: from here on answers would be taken for those of other names
         return answer[:-1]
 
     def _end(self) -> None:

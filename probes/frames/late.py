@@ -86,7 +86,10 @@ def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
         if len(slots) != 1:
             raise NoSlotError
         slot, inner = slots.pop()
-        return Place(slot, bias + interpreter.code_type, inner)
+        code_type = bias + interpreter.code_type
+        if not 0 <= code_type < 1 << 64:
+            raise NoSlotError  # its file says what no address is
+        return Place(slot, code_type, inner)
     except OverflowError as error:  # no address: the memory was freed meanwhile
         raise NotYetError from error
     finally:

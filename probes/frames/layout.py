@@ -120,7 +120,10 @@ def fits(layout: Layout) -> bool:
         (192, layout.thread_id),
         (208, layout.first_line, layout.filename, layout.name, layout.table),
     )
-    return all(offset + 8 <= room for room, *offsets in within for offset in offsets)
+    reached = all(offset + 8 <= room for room, *offsets in within for offset in offsets)
+    return reached and all(
+        offset <= NO_FRAME for offset in asdict(layout).values()
+    )  # as wide as the kernel has
 
 
 INTERPRETER: tuple[Field, ...] = (

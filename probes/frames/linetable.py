@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 _NO_LINE = 128  # 3.10: -128 as a byte
 _LONG, _NO_COLUMN, _NONE = 14, 13, 15  # 3.11: codes of an entry
 _ONE_LINE = (10, 11, 12)
@@ -33,45 +36,48 @@ def whole_entries(table: bytes, minor: int) -> bytes:
 
 def _pairs(table: bytes, line: int, offset: int) -> int | None:
     """3.10: pairs of (bytes of code, signed step of the line), without a line where the step is -128."""
-    end = 0
-    for place in range(0, len(table) - 1, 2):
-        end += table[place]
-        step = table[place + 1]
-        if step != _NO_LINE:
-            line += step - 256 if step > _NO_LINE else step
-        if end > offset:
-            return None if step == _NO_LINE else line
-    return None
+    pairs = np.frombuffer(table, np.uint8, len(table) & ~1).reshape(-1, 2)
+    row = int(np.searchsorted(np.cumsum(pairs[:, 0], dtype=np.int64), offset, side="right"))
+    if row >= len(pairs) or pairs[row, 1] == _NO_LINE:
+        return None
+    steps = pairs[: row + 1, 1]
+    return line + int(steps.view(np.int8)[steps != _NO_LINE].sum(dtype=np.int64))
 
 
 def _locations(table: bytes, line: int, offset: int) -> int | None:
-    """3.11 and later: entries with a length in units of two bytes, and a code that says how lines go on."""
-    place = end = 0
-    while place < len(table):
-        head = table[place]
-        code = head >> 3 & 15
-        end += 2 * ((head & 7) + 1)
-        step = 0
-        if code in (_LONG, _NO_COLUMN):
-            step = _signed(table, place + 1)
-        elif code in _ONE_LINE:
-            step = code - _ONE_LINE[0]
-        line += step
-        if end > offset:
-            return None if code == _NONE else line
-        place += 1
-        while place < len(table) and not table[place] & 0x80:
-            place += 1
-    return None
+    """3.11 and later: entries with a length in units of two bytes, and a code that says how lines go on.
+
+    A table may have two hundred thousand entries, and a stack may ask for its end in each of its frames.
+    """
+    data = np.frombuffer(table, np.uint8)
+    begins = np.flatnonzero(data & 0x80)
+    if not len(begins) or begins[0]:
+        begins = np.concatenate(
+            [np.zeros(1 if len(data) else 0, np.int64), begins]
+        )  # whatever it begins with
+    heads = data[begins]
+    row = int(np.searchsorted(np.cumsum(2 * ((heads & 7) + 1), dtype=np.int64), offset, side="right"))
+    if row >= len(heads):
+        return None
+    codes = heads[: row + 1] >> 3 & 15
+    if codes[row] == _NONE:
+        return None
+    short = codes[(codes >= _ONE_LINE[0]) & (codes <= _ONE_LINE[-1])]
+    long = begins[: row + 1][(codes == _LONG) | (codes == _NO_COLUMN)]
+    steps = int(short.sum(dtype=np.int64)) - len(short) * _ONE_LINE[0]
+    return line + steps + _signed_sum(data, long + 1)
 
 
-def _signed(table: bytes, place: int) -> int:
-    value = shift = 0
-    while place < len(table):
-        byte = table[place]
-        value |= (byte & 63) << shift
+def _signed_sum(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> int:
+    """The sum of the steps that begin at these places: six bits a byte, the lowest first, then the sign's."""
+    values, shift = np.zeros(len(places), np.int64), 0
+    going = np.arange(len(places))
+    while len(going) and shift < _MOST_BITS:
+        going = going[places[going] < len(data)]
+        parts = data[places[going]]
+        values[going] |= (parts & 63).astype(np.int64) << shift
+        going = going[parts & 64 != 0]
+        places = places + 1
         shift += 6
-        place += 1
-        if not byte & 64 or shift >= _MOST_BITS:
-            break
-    return -(value >> 1) if value & 1 else value >> 1
+    halves = values >> 1
+    return int(np.where(values & 1, -halves, halves).sum())

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gputop.frame import ProcessRow, ThreadRow
+from gputop.patience import TooLongError, within
 
+SLOW = "this expression takes too long: repeat no (...)+ or .* inside of a repetition"
 HINT = "text, !regex, gpu:0 user:x call:Memcpy state:blocked"
 STATES = ("running", "runnable", "blocked", "exited", "storm")
+_PATIENCE_S = 0.1  # of a CPU, for one process: a usual expression takes microseconds
 Test = Callable[[ProcessRow, Collection[int]], bool]
 
 
 class FilterError(ValueError):
     """What was typed makes no filter; the text says why."""
+
+
+class Search:
+    """A regular expression over what of a process can be searched.
+
+    One can be written that takes longer than the universe is old for a command line that somebody else
+    chooses. What takes too long once is not tried again.
+
+    Attributes:
+        slow: It took too long.
+    """
+
+    def __init__(self, compiled: re.Pattern[str]) -> None:
+        self.slow = False
+        self._compiled = compiled
+
+    def __call__(self, row: ProcessRow, _storms: Collection[int]) -> bool:
+        """Whether it is found in a process."""
+        if self.slow:
+            return False
+        try:
+            with within(_PATIENCE_S):
+                return self._compiled.search(words_of(row)) is not None
+        except TooLongError:
+            self.slow = True
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +54,17 @@ class Filter:
     Attributes:
         text: As it was typed, "" lets everything pass.
         tests: All of them must hold.
+        search: The one of them that is a regular expression, if any is.
     """
 
     text: str = ""
     tests: tuple[Test, ...] = ()
+    search: Search | None = None
+
+    @property
+    def slow(self) -> bool:
+        """Whether it was let go, since it took too long: nothing passes any more."""
+        return self.search is not None and self.search.slow
 
     def passes(self, row: ProcessRow, storms: Collection[int]) -> bool:
         """Whether a process is listed.
@@ -50,7 +87,8 @@ def parse_filter(text: str) -> Filter:
     """
     text = text.strip()
     if text.startswith("!"):
-        return Filter(text, (_regex(text[1:]),))
+        search = _regex(text[1:])
+        return Filter(text, (search,), search)
     return Filter(text, tuple(_word(word) for word in text.split()))
 
 
@@ -59,12 +97,13 @@ def words_of(row: ProcessRow) -> str:
     return f"{row.pid} {row.name} {row.user} {row.command}"
 
 
-def _regex(pattern: str) -> Test:
+def _regex(pattern: str) -> Search:
     try:
-        compiled = re.compile(pattern, re.IGNORECASE)
+        with warnings.catch_warnings():  # they would be written over the screen
+            warnings.simplefilter("ignore")
+            return Search(re.compile(pattern, re.IGNORECASE))
     except (re.error, RecursionError, OverflowError) as error:
         raise FilterError(f"no regular expression: {error}") from None
-    return lambda row, _: compiled.search(words_of(row)) is not None
 
 
 def _word(word: str) -> Test:

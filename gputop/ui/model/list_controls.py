@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.config import Preferences
 from gputop.format import escape_text
-from gputop.ui.model.filter import HINT, FilterError, parse_filter
+from gputop.ui.model.filter import HINT, SLOW, FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.model.lanecontrols import LaneControls
 from gputop.ui.model.layout import DETAILS
@@ -66,7 +66,7 @@ class ListControls(LaneControls):
             except FilterError as error:
                 return str(error)
             self._relist()
-            return ""
+            return SLOW if self.panes.listing.filter.slow else ""
 
         def cancelled() -> None:
             self.panes.listing.filter = before

@@ -132,7 +132,9 @@ class Listing:
         if self.gpu is not None:
             spans.append((f"  GPU {self.gpu} [g]", "chrome"))
         if self.filter.text:
-            spans.append((f"  filter {escape_text(self.filter.text, ascii_only=glyphs.ascii)} [/]", "chrome"))
+            slow = " takes too long" if self.filter.slow else ""
+            shown = escape_text(self.filter.text, ascii_only=glyphs.ascii)
+            spans.append((f"  filter {shown}{slow} [/]", "chrome"))
         if self.followed is not None:
             spans.append((f"  following {self.followed.pid} [f]", "chrome"))
         return spans

@@ -1,0 +1,138 @@
+"""Runs fuzz targets: ``python -m tests.fuzz [TARGET …] --seconds 600``.
+
+Each has a process of its own. What breaks something is written to the folder that is named at the end, with
+the error beside it; ``--input FILE TARGET`` runs such a file again. Exit status 1: something was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.child import input_at_work
+from tests.fuzz.target import NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+_STUCK_S = 120.0  # with one input: it waits, or is where Python handles no signals
+_MARGIN_S = 180.0  # beyond its time: to start, and to end the last input
+_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a target.
+
+    Attributes:
+        found: Inputs that broke something, each beside a text that says what.
+        inputs: How many it was given.
+        error: Why the target itself did not come to its end, or "".
+    """
+
+    found: tuple[Path, ...]
+    inputs: int
+    error: str
+
+    @property
+    def text(self) -> str:
+        """What was found, for a person."""
+        said = [f"{path}: {path.with_suffix('.txt').read_text()}" for path in self.found]
+        return "\n".join([*said, self.error]).strip()
+
+
+def run(name: str, out: Path, *words: str, seconds: float) -> Outcome:
+    """Runs a target.
+
+    Args:
+        name: One of ``NAMES``.
+        out: Folder for what it finds.
+        words: More for its command line.
+        seconds: For how long.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / "log"
+    command = [sys.executable, "-m", "tests.fuzz.child", name, str(out), "--seconds", str(seconds), *words]
+    # root's preferences are read from where root alone can write: /tmp is none
+    with log.open("wb") as said:
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            error = _watched(child, out / "current", seconds)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    number, data = input_at_work(out / "current") if (out / "current").exists() else (0, b"")
+    if not error and child.returncode:
+        error = f"{name} ended with status {child.returncode}: {_end(log)}"
+    if error:
+        (out / "last").write_bytes(data)
+        error = f"{error}; the last input: {out / 'last'}"
+    found = tuple(sorted(path for path in out.glob("input-*") if path.suffix != ".txt"))
+    return Outcome(found, number, error)
+
+
+def _watched(child: subprocess.Popen[bytes], current: Path, seconds: float) -> str:
+    """Waits for the end of a target; why it did not come, or ""."""
+    deadline = time.monotonic() + seconds + _MARGIN_S
+    before, since = 0, time.monotonic()
+    while True:
+        try:
+            child.wait(_LOOK_S)
+            return ""
+        except subprocess.TimeoutExpired:
+            pass
+        number = input_at_work(current)[0] if current.exists() else 0
+        if number != before:
+            before, since = number, time.monotonic()
+        if time.monotonic() - since > _STUCK_S:
+            return f"an input took more than {_STUCK_S:g} s"
+        if time.monotonic() > deadline:
+            return f"it did not end {_MARGIN_S:g} s after its time"
+
+
+def _end(log: Path) -> str:
+    return log.read_text(errors="replace")[-1500:]
+
+
+def main() -> int:
+    """Runs the targets of the command line, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
+    parser.add_argument("--seconds", type=float, default=600, help="for each")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--plain", action="store_true", help="without atheris")
+    parser.add_argument("--input", type=Path, help="run this input alone")
+    options = parser.parse_args()
+    wrong = [name for name in options.targets if name not in NAMES]
+    if wrong:
+        parser.error(f"there is no target {wrong[0]}: {', '.join(NAMES)}")
+    base = Path.home() if os.geteuid() == 0 else Path(tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp(prefix="gputop-fuzz-", dir=base))
+    words = ["--seed", options.seed, *(["--plain"] if options.plain else [])]
+    words += ["--input", str(options.input.resolve())] if options.input else []
+    broken = False
+    for name in options.targets or NAMES:
+        outcome = run(name, folder / name, *words, seconds=options.seconds)
+        broken |= bool(outcome.text)
+        print(
+            f"{name}: {outcome.inputs} inputs, {len(outcome.found)} findings\n{outcome.text}".strip(),
+            flush=True,
+        )
+    if broken:
+        print(folder)
+    else:
+        shutil.rmtree(folder)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Runs the live path over hours of the machine's time, and prints what it took as JSON.
+
+``python -m tests.soak HOURS``: the reader, the engine, the history, the live explanation, lines of Python and
+the frames as they are; only the kernel, NVML, the clock and the terminal are made (tests/soak/machine.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gputop.explain import live as explain_live
+from gputop.feeds import LiveFeed
+from gputop.recorder import Recorder
+from gputop.ui.model.presenter import Presenter
+from probes import live
+from probes.frames.interpreter import Interpreter
+from probes.frames.layout import LAYOUTS
+from probes.frames.lines import Lines
+from probes.ring import Ring
+from replay.history import History
+from tests.soak.machine import RING_BYTES, SECOND, Machine
+
+SAMPLES = 100  # over the whole time
+_WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
+_SHOWN_NS = 5 * SECOND  # between two looks at the screen
+_LEAST_S = 0.001  # a clock whose steps are smaller stands still
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Source(live.LiveSource):
+    """The live source over the machine; ``items`` is gputop's own."""
+
+    def __init__(self, machine: Machine, stop: Stop) -> None:
+        super().__init__(live.LivePlan(pids=(machine.pid,), lines="costly"))
+        nothing = SimpleNamespace(close=lambda: None)
+        self._stop = stop  # type: ignore[assignment]
+        self._ring = Ring(machine.ring.descriptor, RING_BYTES)
+        self._threads = SimpleNamespace(read=machine.threads)  # type: ignore[assignment]
+        self._cpus = SimpleNamespace(read=machine.cpus)  # type: ignore[assignment]
+        self._attachments = nothing  # type: ignore[assignment]
+        self._sampler = SimpleNamespace(  # type: ignore[assignment]
+            latest=machine.gpus, wait_first=lambda _: None, close=lambda: None, driver="1.2.3"
+        )
+        self._lines = _lines(machine, self._pending.append)
+        self._roster.add(machine.pid)
+        clock = {"monotonic_ns": self._started_ns, "realtime_ns": machine.clock.time_ns(), "utc_offset_s": 0}
+        self._header = {
+            "start_ns": self._started_ns,
+            "rate_hz": 4.0,
+            "clock": clock,
+            "own_pid": 1,
+            "pids": [machine.pid],
+            "driver": "1.2.3",
+            "lines": "costly",
+        }
+
+
+def _lines(machine: Machine, tell: Any) -> Lines:
+    lines = Lines(SimpleNamespace(), SimpleNamespace(), lambda _pid: True, tell, ())  # type: ignore[arg-type]
+    lines._ring = SimpleNamespace(read=machine.stacks, close=lambda: None)  # type: ignore[assignment]
+    lines._programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
+    lines._rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
+    return lines
+
+
+class Stop(threading.Event):
+    """What the reader waits on: meanwhile the machine's time goes by, and the screen is looked at."""
+
+    def __init__(self, machine: Machine, hours: float) -> None:
+        super().__init__()
+        self.feed: LiveFeed | None = None
+        self.samples: list[dict[str, float]] = []
+        self._machine = machine
+        self._begun_ns = machine.clock.now_ns
+        self._length_ns = int(hours * 3600 * SECOND)
+        self._screen = Presenter("live", ascii_only=False)
+        self._shown_ns = self.frames = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Lets so much time go by at once; True when all of it is over."""
+        assert self.feed is not None
+        while len(self.feed._explainer._items) > _WAITING and not self.feed._explainer.failure:
+            time.sleep(0.001)
+        self._machine.advance(max(timeout or 0, _LEAST_S))
+        now = self._machine.clock.now_ns
+        if now >= self._shown_ns + _SHOWN_NS:
+            self._shown_ns = now
+            self._look()
+        gone = now - self._begun_ns
+        if gone >= self._length_ns * (len(self.samples) + 1) // SAMPLES:
+            self.samples.append({"hours": gone / SECOND / 3600, **_use(self.feed)})
+        if gone >= self._length_ns or self.feed._explainer.failure:
+            self.set()
+        return self.is_set()
+
+    def _look(self) -> None:
+        assert self.feed is not None
+        frame = self.feed.latest()
+        if frame is not None:
+            self.frames += 1
+            self._screen.explain(self.feed.explained())
+            self._screen.show(frame)
+            self._screen.paint(160, 50)
+
+
+def _use(feed: LiveFeed) -> dict[str, float]:
+    """What this process holds, and the CPU seconds that its threads have taken."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free is not held
+    return {
+        "memory": int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+        "threads": len(os.listdir("/proc/self/task")),
+        "why_s": _cpu_s(feed._explainer._thread),
+        "reader_s": _cpu_s(feed._thread),
+    }
+
+
+def _cpu_s(thread: threading.Thread) -> float:
+    """CPU seconds that a thread has taken."""
+    stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / _TICKS
+
+
+def main(hours: float) -> None:
+    """Runs it and prints the outcome."""
+    machine = Machine()
+    live.time = explain_live.time = machine.clock  # type: ignore[assignment, attr-defined]
+    stop = Stop(machine, hours)
+    source = Source(machine, stop)
+    history = History(source.header, clock=machine.clock.monotonic_ns)
+    feed = stop.feed = LiveFeed(source, recorder=Recorder(history))
+    begun = time.monotonic()
+    feed.start()
+    feed._thread.join()
+    failure, frame = feed.failure() or feed._explainer.failure, feed.latest()
+    feed.close()
+    report = (
+        feed._explainer._window.verdict().report
+    )  # of all that it has taken in, whenever the last one was made
+    outcome = {
+        "samples": stop.samples,
+        "forked": machine.forked,
+        "records": machine.written,
+        "frames": stop.frames,
+        "lost": frame.lost.events if frame else -1,
+        "failure": failure,
+        "verdict": report.verdict,
+        "real_s": time.monotonic() - begun,
+    }
+    print(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

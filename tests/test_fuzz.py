@@ -1,0 +1,92 @@
+"""Readers of what others write, under inputs that nobody has thought of: a few each time, many at length.
+
+At length: ``make test-long``, ten minutes a target, or GPUTOP_FUZZ_SECONDS; guided by coverage where there
+is atheris.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
+
+import pytest
+
+from tests.fuzz import child
+from tests.fuzz.__main__ import run
+from tests.fuzz.target import NAMES, Target, target
+
+_SECONDS = float(os.environ.get("GPUTOP_FUZZ_SECONDS", "600"))
+_STARTS_S = 600  # to start and to end, on a busy machine
+_FEW = {"sessions": 12, "line_tables": 40}
+_USUAL = 80
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that root trusts: preferences are read from no other."""
+    base = Path.home() if os.geteuid() == 0 else None
+    with TemporaryDirectory(prefix=".gputop-test-", dir=base) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_takes_what_our_writers_make_and_what_comes_of_it(name: str, folder: Path) -> None:
+    subject = target(name)
+    seeds = subject.seeds()
+    for data in seeds:
+        subject.run(data, folder)
+    for number in range(_FEW.get(name, _USUAL)):
+        random = Random(f"{name} {number}")
+        data = subject.mutate(random.choice(seeds), random)
+        subject.run(subject.mutate(data, random), folder)
+
+
+def test_what_breaks_a_reader_is_kept_once_with_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody expects, too much memory, too much time."""
+
+    def broken(data: bytes, _folder: Path) -> None:
+        if data == b"error":
+            raise ZeroDivisionError
+        room = bytearray((child.MEMORY_BYTES if data == b"memory" else 0) + 1)
+        while data == b"time":
+            room[0] ^= 1
+
+    subject = Target(lambda: [b""], lambda data, _random: data, broken)
+    monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
+    monkeypatch.setattr(child, "CPU_S", 0.2)
+    runner = child.Runner("any", tmp_path)
+    for data in (b"", b"error", b"memory", b"time", b"error", b""):
+        runner(data)
+    kept = {
+        path.read_bytes(): path.with_suffix(".txt") for path in tmp_path.glob("input-*") if not path.suffix
+    }
+    assert set(kept) == {b"error", b"memory", b"time"}
+    assert kept[b"error"].read_text().startswith("ZeroDivisionError at ")
+    assert kept[b"time"].read_text().startswith("TooSlowError at ")
+    assert child.input_at_work(tmp_path / "current") == (6, b"")
+
+
+def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:
+    given = folder / "given"
+    given.write_bytes(b"")
+    outcome = run("interpreter_memory", folder / "out", "--input", str(given), seconds=1)
+    assert (outcome.inputs, outcome.text) == (1, "")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(_SECONDS + _STARTS_S)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_takes_whatever_comes_for_minutes(name: str) -> None:
+    base = Path.home() if os.geteuid() == 0 else None
+    kept = Path(mkdtemp(prefix="gputop-fuzz-", dir=base))
+    outcome = run(name, kept, seconds=_SECONDS)
+    print(f"{name}: {outcome.inputs} inputs")
+    assert not outcome.text, outcome.text  # and it stays where it is, to be looked at
+    rmtree(kept)
+    assert outcome.inputs > 10

@@ -1,0 +1,74 @@
+"""A day of calls, switches and forks, through all of the live path: it takes no more at its end than before.
+
+``make test-long``; GPUTOP_SOAK_HOURS for another length, of the clock that runs in it: an hour takes a minute
+or two. Less than two are too few: the history and the checkpoints of the explanation fill up in the first
+tenth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.explain.live import FIRST_SHARE
+from tests.soak.machine import FORKS, TICK_NS
+
+HOURS = float(os.environ.get("GPUTOP_SOAK_HOURS", "24"))
+_PATIENCE_S = 900 + 900 * HOURS  # on a machine that is busy with other things
+_MEMORY_BYTES = 8 << 20  # that it may grow by
+_TAKING_IN = 0.01  # of a core: beside explaining, its thread takes the records in
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def soaked(hours: float) -> dict[str, Any]:
+    """What came of so many hours, run in a process of its own."""
+    command = [sys.executable, "-m", "tests.soak", str(hours)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
+
+
+def test_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
+    outcome = soaked(1 / 60)
+    assert outcome["failure"] == ""
+    assert outcome["lost"] == 0
+    assert outcome["forked"] == pytest.approx(60e9 / TICK_NS * FORKS, rel=0.05)
+    assert outcome["verdict"].startswith("Input-bound")
+    assert outcome["frames"] >= 10
+    assert len(outcome["samples"]) >= 90
+
+
+@pytest.mark.long
+@pytest.mark.timeout(_PATIENCE_S + 60)
+def test_a_day_takes_no_more_at_its_end_than_after_its_first_tenth() -> None:
+    outcome = soaked(HOURS)
+    samples = outcome.pop("samples")
+    early, late = samples[10:30], samples[80:]
+    for name in ("memory", "descriptors", "mappings", "threads"):
+        print(name, [max(one[name] for one in part) for part in (early, late)])
+    share = {name: samples[-1][name] / samples[-1]["hours"] / 3600 for name in ("why_s", "reader_s")}
+    print(share, outcome)
+    assert outcome["failure"] == ""
+    assert outcome["lost"] == 0
+    for name, room in (("memory", _MEMORY_BYTES), ("descriptors", 2), ("mappings", 16), ("threads", 0)):
+        grown = max(one[name] for one in late) - max(one[name] for one in early)
+        assert grown <= room, f"{name} grew by {grown}"
+    assert share["why_s"] <= FIRST_SHARE + _TAKING_IN
+    for name in ("why_s", "reader_s"):
+        before, after = (part[-1][name] - part[0][name] for part in (samples[10:30], samples[-20:]))
+        assert after <= 1.5 * before + 1, f"{name}: an hour costs more and more"
