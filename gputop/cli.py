@@ -315,7 +315,12 @@ def run(arguments: Sequence[str]) -> int:
     try:
         name, options = parse(arguments)
         status = _dispatch(name, options)
-        put("")
+        try:
+            put("")  # what is not written yet
+        except OutputError:
+            if status == 0:
+                raise
+            silence(1)  # the terminal has gone, say: why the command ended is told already
         return status
     except OutputError as error:
         silence(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import struct
@@ -367,7 +368,8 @@ class LiveSource:
 
 def _said(error: OSError) -> str:
     """What the system refused."""
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what
 
 
 def _cut_lists(mark_ns: int) -> Iterator[Sample]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_support import GPUTOP, assert_one_sentence, run
+from cli_support import GPUTOP, complete, run
 from test_bad_days import RECORDING
 from test_bad_days import run as run_after
 
@@ -56,10 +56,9 @@ def test_with_little_memory_a_recording_is_explained_or_one_sentence_says_why_no
         done = run_after("explain", str(RECORDING), before=before)
         assert "should not have happened" not in done.stderr
         assert "Traceback" not in done.stderr
-        if done.returncode == 1:
-            (sentence,) = done.stderr.splitlines()
-            # numpy's library of linear algebra ends the process by itself, with a sentence of its own
-            assert "not enough memory" in sentence or "OpenBLAS error: Memory" in sentence
+        if done.returncode:
+            # numpy's library of linear algebra ends the process by itself, with sentences of its own
+            assert "not enough memory" in done.stderr or "OpenBLAS" in done.stderr
             told.append(megabytes)
         else:
             assert done.stdout
@@ -72,7 +71,9 @@ def test_with_few_descriptors_one_sentence_says_so(tmp_path: Path) -> None:
     before = partial(limited, resource.RLIMIT_NOFILE, 24)
     file = tmp_path / "x"
     done = run_after("record", "--lines", "off", "-o", str(file), "--", "true", before=before)
-    assert_one_sentence(done, 1, "ulimit -n")
+    assert "Too many open files: allow more with ulimit -n; until then" in done.stderr
+    assert done.returncode == 0, "the command's own"
+    assert complete(file)
 
 
 def test_libraries_of_root_are_bounded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
