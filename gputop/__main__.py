@@ -14,7 +14,7 @@ def main() -> int:
     isolate()
     from gputop.cli import run
 
-    return run(sys.argv[1:])
+    return run(sys.argv[1:], own_process=True)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
+from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, privileges, timers, turns
 from probes.loader import ProbeError, Programs
+from probes.privileges import Capability
 
 _NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
@@ -73,6 +74,16 @@ class Attachments:
             "without multi-uprobe links (Linux 6.6) only the functions that totals and proofs of idleness "
             "need are traced"
         )
+
+    def beyond(self, capabilities: Collection[int]) -> frozenset[Capability]:
+        """What attaching takes here beyond these capabilities, as trying tells. Raises OSError."""
+        if not {Capability.BPF, Capability.PERFMON} <= privileges.held():
+            return frozenset({Capability.SYS_ADMIN})  # it stands for both
+        if self._pmu is None:
+            return frozenset()
+        with privileges.only(capabilities):
+            enough = attach_perf.is_allowed(self._pmu)
+        return frozenset() if enough else frozenset({Capability.SYS_ADMIN})
 
     def attach_scheduler(self) -> None:
         """Attaches the raw tracepoints.

@@ -9,20 +9,33 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from probes import api, attach, attach_perf, bpfcall, in_time, libraries, loader, maps, nvml, procfs, schema
+from probes import (
+    api,
+    attach,
+    attach_perf,
+    bpfcall,
+    in_time,
+    libraries,
+    loader,
+    maps,
+    nvml,
+    privileges,
+    procfs,
+    schema,
+)
 from probes.frames import interpreter
 from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
 from probes.gpu_clients import GpuClients
 from probes.open_files import OpenFiles
+from probes.pages import SharedPages
+from probes.plan import LivePlan
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
@@ -36,35 +49,6 @@ _NO_INTERRUPTS = (
     "thread names that thread as the waker"
 )
 FIRST_MARK_S = 0.1  # so that there is something to see soon
-
-
-@dataclass(frozen=True, slots=True)
-class LivePlan:
-    """What to observe.
-
-    Attributes:
-        pids: Processes to watch with their descendants; None for every process that calls CUDA.
-        rate_hz: Marks per second.
-        ring_bytes: Size of the ring buffer, a power of two.
-        environment: Environment of the command to come, for its library search path.
-        interpreters: Prefixes of Python installations whose wheels may be used.
-        program: File of the command to come, which may have the CUDA runtime inside.
-        nvml_library: NVML library to load instead of the system's.
-        lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
-        lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
-        problems: What cannot be observed, as far as it is known before: sentences.
-    """
-
-    pids: tuple[int, ...] | None = None
-    rate_hz: float = 4.0
-    ring_bytes: int = 16 << 20
-    environment: Mapping[str, str] = field(default_factory=dict)
-    interpreters: tuple[Path, ...] = ()
-    program: Path | None = None
-    nvml_library: Path | None = None
-    problems: tuple[str, ...] = ()
-    lines: str = "costly"
-    lines_later: bool = False
 
 
 class LiveSource:
@@ -116,6 +100,11 @@ class LiveSource:
         self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self._attachments = attach.Attachments(programs)
+        pages = SharedPages()
+        if plan.also_needs is not None:  # before any file or memory of others' is looked at
+            needed = privileges.OBSERVING | plan.also_needs
+            if kept := privileges.confine_process(needed | self._attachments.beyond(needed)):
+                self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": kept}))
         if reduced := self._attachments.reduced:
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
         if not programs.tells["interrupts"]:
@@ -128,7 +117,7 @@ class LiveSource:
             self._admit(pid)
         # from here on records may come: with perf events seconds pass until the last library is attached
         self._started_ns = time.monotonic_ns()
-        self._attach_libraries()
+        self._attach_libraries(pages)
         if self._lines is not None and early is not None:
             self._lines.load(early)
             self._lines.turn(libraries.all_pids)
@@ -148,7 +137,8 @@ class LiveSource:
 
     def _start_nvml(self) -> None:
         try:
-            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            own = self._plan.also_needs is not None
+            self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library, confined=own)
         except nvml.NvmlError as error:
             self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": f"no GPU figures: {error}"}))
 
@@ -202,7 +192,7 @@ class LiveSource:
         except OSError:
             return False
 
-    def _attach_libraries(self) -> None:
+    def _attach_libraries(self, pages: SharedPages) -> None:
         plan, tell = self._plan, self._pending.append
         if plan.lines != "off":
             pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
@@ -214,6 +204,7 @@ class LiveSource:
             self._roster.alive,
             tell,
             everyone=plan.pids is None,
+            pages=pages,
         )
         installed = libraries.installed(plan.environment, plan.interpreters)
         if not self._programs.multi:

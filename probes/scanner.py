@@ -36,6 +36,7 @@ class Scanner:
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
         tell: Takes what is to be told, from whichever thread.
+        pages: Knows files again; one that was made before rights were given up.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Scanner:
         tell: Callable[[Sample], None],
         *,
         everyone: bool,
+        pages: SharedPages | None = None,
     ) -> None:
         self._attachments = attachments
         self._lines = lines
@@ -56,7 +58,7 @@ class Scanner:
         self._tell = tell
         self._events: MmapEvents | None = None
         self._identities: set[tuple[int, int]] = set()
-        self._pages = SharedPages()
+        self._pages = pages or SharedPages()
         self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._blind: set[int] = set()
