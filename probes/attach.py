@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, privileges, timers, turns
+from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, parsing, privileges, timers, turns
 from probes.loader import ProbeError, Programs
 from probes.privileges import Capability
 
@@ -130,7 +130,7 @@ class Attachments:
     def _attach(self, target: libraries.Target) -> Attached:
         # read and probed by one descriptor: what a path leads to can be another file the next time
         with foreign.opened(target.path, target.identity) as file:
-            probes, image = libraries.probes_of(target, file)
+            probes, build_id = parsing.probes_of(target, file)
             if self._pmu is not None:
                 probes = minimal.selection(probes)
             if probes:
@@ -144,7 +144,7 @@ class Attachments:
                         [probe.cookie for probe in probes],
                         on_return=on_return,
                     )
-        return Attached(target, image.build_id, len(probes))
+        return Attached(target, build_id, len(probes))
 
     def attach_one(self, program: int, file: foreign.File, offset: int, cookie: int) -> None:
         """Attaches a program, by file descriptor, at a place of any file that is open.

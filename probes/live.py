@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ from probes import (
     loader,
     maps,
     nvml,
+    parsing,
     privileges,
     procfs,
+    reader,
     schema,
 )
 from probes.frames import interpreter
@@ -74,16 +76,20 @@ class LiveSource:
         self._files = OpenFiles(platform.machine())
         self._detached = False
         self._lines: Lines | None = None
+        self._reader = reader.current()
         self._loading: threading.Thread | None = None
 
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
+        self._installed = list(libraries.installed(self._plan.environment, self._plan.interpreters))
+        self._ahead = parsing.look_ahead(self._installed)
         self._start_nvml()
         try:
             self._start_probes()
         except loader.ProbeError:
+            reader.stop()
             if self._sampler is not None:
                 self._sampler.close()
             raise
@@ -206,7 +212,8 @@ class LiveSource:
             everyone=plan.pids is None,
             pages=pages,
         )
-        installed = libraries.installed(plan.environment, plan.interpreters)
+        self._ahead.join()  # each file in it has its time
+        installed: Iterable[libraries.Target] = self._installed
         if not self._programs.multi:
             installed = attach_perf.first_of_each(installed)
         self._scanner.begin(loader.max_cpus(), installed, plan.program)
@@ -286,6 +293,8 @@ class LiveSource:
         if self._lines is not None:
             yield from self._lines.drain(mark_ns, last=last)
         yield from _cut_lists(mark_ns)
+        while self._reader is not None and self._reader.problems:
+            yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
@@ -326,6 +335,8 @@ class LiveSource:
             if self._loading is not None:
                 self._loading.join()  # what it attaches is to be closed
             self._attachments.close()
+            if self._reader is not None:
+                self._reader.close()
             if self._sampler is not None:
                 self._sampler.close()
 

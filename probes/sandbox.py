@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -203,14 +204,21 @@ def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> N
     Raises:
         OSError: The kernel has no filters, or this is neither x86-64 nor arm64.
     """
+    content = prepared(frozenset(allowed), refused)
+    code = ctypes.create_string_buffer(content)
+    program = ctypes.create_string_buffer(struct.pack("HP", len(content) // 8, ctypes.addressof(code)))
+    forbid_new_rights()  # without it only root could install a filter
+    prctl(_SECCOMP, _FILTER, ctypes.addressof(program))
+
+
+@cache
+def prepared(allowed: frozenset[str], refused: Refused) -> bytes:
+    """The filter of ``allow_only`` as the kernel takes it; made once, also for children. Raises OSError."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
     rules = filter_of(numbers(allowed, machine), machine, refused)
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-    program = ctypes.create_string_buffer(struct.pack("HP", len(rules), ctypes.addressof(code)))
-    forbid_new_rights()  # without it only root could install a filter
-    prctl(_SECCOMP, _FILTER, ctypes.addressof(program))
+    return b"".join(struct.pack("HBBI", *rule) for rule in rules)
 
 
 def filter_of(allowed: Collection[int], machine: str, refused: Refused) -> list[tuple[int, int, int, int]]:
@@ -303,6 +311,7 @@ def _end_children() -> None:
             os.waitpid(-1, 0)
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 

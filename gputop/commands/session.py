@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gputop.child import (
 )
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
-from probes import privileges
+from probes import privileges, reader
 from probes.plan import LivePlan
 from probes.secrets import masked
 from probes.source import Observer
@@ -157,6 +157,9 @@ def open_session(
     if options.command:
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
+    if options.own_process:  # while there is one thread
+        with suppress(OSError):
+            reader.start()
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
     also_needs = privileges.SIGNALS if child is not None or chooses else frozenset()
     if record_to or chooses:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from recording import PROGRAMS, Workshop, library, wait_until
+from recording import Workshop, library, wait_until
 
 from gputop.simgpu import environment
 from probes import in_time
@@ -37,6 +36,15 @@ os.unlink(path)
 def call():
     cuda.cudaDeviceSynchronize()
 while not os.path.exists(end):
+    call()
+    time.sleep(0.001)
+"""
+CALLS = """
+import ctypes, os, sys, time
+cuda = ctypes.CDLL("libcudart.so.12")
+def call():
+    cuda.cudaDeviceSynchronize()
+while not os.path.exists(sys.argv[1]):
     call()
     time.sleep(0.001)
 """
@@ -115,15 +123,16 @@ def stranger(folder: Path) -> Iterator[tuple[int, Path, Path, Path]]:
 
 def test_every_thread_has_what_observing_takes_and_no_more_and_the_command_has_all(tmp_path: Path) -> None:
     workshop, said = Workshop(tmp_path, lines="costly"), tmp_path / "status"
-    words = [sys.executable, str(PROGRAMS / "python_lines.py"), "1", "endless"]
+    end = tmp_path / "end"
+    words = [sys.executable, "-c", CALLS, str(end)]
     script = f'cat /proc/self/status > {said}; exec "$@"'
     recorder = workshop.start(["--", "sh", "-c", script, "sh", *words])
     try:
-        wait_until(lambda: has(workshop.file, FRAMES, "python_lines.py"), "a line of the program")
+        wait_until(lambda: has(workshop.file, FRAMES, "'call'"), "a line of the program")
         found = threads(recorder.pid)
     finally:
-        os.kill(recorder.pid, signal.SIGINT)
-        workshop.finish(recorder, status=130)
+        end.touch()
+        workshop.finish(recorder)
     kept = confined(OBSERVING | SIGNALS | FILES)
     assert found.pop(recorder.pid) == kept
     assert sorted(set(found.values())) == sorted({kept, confined(DRIVER)})
