@@ -107,7 +107,7 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
     if asked is not None and str(path).startswith(_OURS):
         return File(os.dup(int(str(path)[len(_OURS) :])))  # open already, and its place is all that is used
     if asked is not None and identity is not None:
-        _answer, descriptor = asked.ask("open", [str(path), list(identity)], identity, str(path))
+        _answer, descriptor = asked.ask("open ", [str(path), list(identity), None], identity, str(path))
         if descriptor < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(path))
         return File(descriptor)

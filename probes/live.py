@@ -84,7 +84,7 @@ class LiveSource:
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
         self._installed = list(libraries.installed(self._plan.environment, self._plan.interpreters))
-        self._ahead = parsing.look_ahead(self._installed)
+        self._ahead = parsing.look_ahead(self._installed, self._plan.program)
         self._start_nvml()
         try:
             self._start_probes()

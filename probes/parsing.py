@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from probes import api, elf, foreign, libraries, reader
@@ -40,23 +41,35 @@ def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
         raise elf.ElfError(_NONSENSE) from error
 
 
-def look_ahead(targets: Iterable[Target]) -> threading.Thread:
-    """Has libraries read that will be attached to, while something else goes on: a thread, begun."""
+def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Thread:
+    """Has files read while something else goes on, in a thread that is begun.
 
+    Args:
+        found: Libraries that will be attached to.
+        program: That of the command to come, which will be looked into.
+    """
     asked = reader.current()
-    files: dict[tuple[int, int], Target] = {}
-    for target in targets:  # some have several names: the first is asked for
-        files.setdefault(target.identity, target)
+    questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
+    if program is not None and (target := libraries.program(program)) is not None:
+        questions[target.identity] = "runtime", target, []
+    for target in found:  # some have several names: the first is asked for
+        questions.setdefault(target.identity, ("probes", target, [target.layer, target.major, target.static]))
 
     def look() -> None:
-        for target in files.values() if asked is not None else ():
+        for job, target, what in questions.values() if asked is not None else ():
             assert asked is not None
-            what = [target.layer, target.major, target.static]
-            asked.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
+            asked.look_ahead(str(target.path), job, what, target.identity, target.shown)
 
     thread = threading.Thread(target=look, name="gputop-ahead", daemon=True)
     thread.start()
     return thread
+
+
+def look_ahead_at(target: Target) -> None:
+    """Has a library opened and read at once, which is sooner than one after the other."""
+    if (asked := reader.current()) is not None:
+        what = [target.layer, target.major, target.static]
+        asked.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
 
 
 def linked_runtime(target: Target) -> Runtime:

@@ -30,6 +30,8 @@ BUDGET_S = 2.0  # of one question, by the wall's clock
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_BYTES = 4 << 20  # of an answer; the probes of a library take 20 KB
 _MOST_KEPT = 4096
+_MOST_AHEAD = 256  # answers that nobody has asked for yet
+_LONGEST = 200  # characters of a reason
 _ENOUGH_OF_A_DEVICE = 3  # files that kept somebody waiting: from then on none of its files is touched
 _PACKAGES = Path(__file__).resolve().parent.parent
 
@@ -115,7 +117,7 @@ class Reader:
         """The answer to a question, and a descriptor that came with it, or -1.
 
         Args:
-            job: One of those in ``probes/reader_child.py``.
+            job: One of those in ``probes/reader_child.py``, behind ``open `` where the file is to be opened.
             what: Plain data that belong to it.
             key: The file that it is about.
             shown: The file's path, for sentences.
@@ -150,21 +152,24 @@ class Reader:
                 _close(found)
                 self._give_up(key, shown, "the process that read it did not come to an end")
                 raise OSError(errno.ETIMEDOUT, self._given_up[key], shown) from None
-        if kind == "elf":
-            raise UnreadableError(str(value))
-        if kind == "error" and isinstance(value, list) and len(value) == 2:
+        if kind != "found":
             _close(found)
-            raise OSError(int(value[0]), str(value[1]), shown)
+        if kind == "error" and isinstance(value, list) and len(value) == 2 and isinstance(value[0], int):
+            raise OSError(value[0], str(value[1])[:_LONGEST], shown)
+        if kind != "found":
+            raise UnreadableError(str(value)[:_LONGEST])
         return value, found
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
-        """Opens a file and asks about it; who asks the same next has the answers at once."""
+        """Opens a file and asks about it at once: who asks the same next has the answers."""
+        if ("open ", key, path) in self._ahead:
+            return
+        if len(self._ahead) >= _MOST_AHEAD:
+            self._forget_ahead()
         with suppress(OSError, UnreadableError):  # told to who asks next
-            opened, descriptor = self.ask("open", [path, list(key)], key, path)
-            try:
-                self._ahead[job, key, shown] = self.ask(job, what, key, shown, descriptor)
-            finally:
-                self._ahead["open", key, path] = opened, descriptor
+            answer, descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            self._ahead["open ", key, path] = None, descriptor
+            self._ahead[job, key, shown] = answer, -1
 
     def _send(self, data: bytes, descriptors: list[int]) -> float:
         """Hands a question over; returns the seconds that the child's own start took."""
@@ -218,9 +223,12 @@ class Reader:
         with self._lock:
             self._closed = True
             self._end()
-        for _answer, descriptor in self._ahead.values():
+        self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        for question in list(self._ahead):
+            _answer, descriptor = self._ahead.pop(question, (None, -1))
             _close(descriptor)
-        self._ahead.clear()
 
 
 _reader: Reader | None = None
@@ -268,7 +276,7 @@ def _received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
                     found = array.array("i", content[:4])[0]
                     os.set_inheritable(found, False)
             if not data:
-                return b"".join(parts), found
+                return b"".join(parts)[found >= 0 :], found
             parts.append(data)
             size += len(data)
             if size > _MOST_BYTES:

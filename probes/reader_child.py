@@ -1,7 +1,8 @@
 """A process of its own: answers questions about files of others, each in one that ends with the answer.
 
-A question comes as ``[job, what]`` with the socket for its answer, and for some with the open file. Opening
-takes rights: such a process does nothing else. Reading takes none: such a process has given up all of them.
+A question comes as ``[job, what]`` with the socket for its answer, with the file if that is open.
+``open JOB`` opens it first, and hands it over before the answer. Finding and opening a file takes rights; who
+reads it has given up all of them.
 """
 
 from __future__ import annotations
@@ -91,30 +92,33 @@ def _mapped_bytes() -> int:
 def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], budget_s: float) -> None:
     from probes import elf, foreign
 
-    sent = []
     try:
-        if job == "open":
-            sent = [foreign.opened(what[0], tuple(what[1]) if what[1] else None).descriptor]
-            value: Any = None
-        elif job in LOOKING:
+        if job in LOOKING:
             value = LOOKING[job](what)
         else:
-            file = foreign.File(files[0])  # before: a user's own mount tells nobody else how long it is
-            limits = sandbox.Limits(_mapped_bytes() + _MEMORY_BYTES, max(int(budget_s) + 1, 1), files=16)
-            with suppress(OSError):  # where the kernel has no filters it is a process of its own all the same
-                sandbox.confine(limits, _ALLOWED)
-            value = PARSING[job](file, what)
+            opens, _, job = job.rpartition(" ")
+            if opens:  # first: who has given up his rights can send no descriptor either
+                path, identity, what = what
+                file = foreign.opened(path, tuple(identity))
+                socket.send_fds(answer, [b"+"], [file.descriptor])
+            else:
+                file = foreign.File(files[0])  # a user's own mount tells nobody else how long it is
+            value = _parsed(job, file, what, budget_s) if job else None
         said = ["found", value]
     except elf.ElfError as error:
         said = ["elf", str(error)[:200]]
     except OSError as error:
         said = ["error", [error.errno or 0, (error.strerror or str(error))[:200]]]
     data = msgpack.packb(said)
-    if sent:
-        socket.send_fds(answer, [data[:1]], sent)
-        data = data[1:]
     while data:  # by write(2): who is confined has no other way
         data = data[os.write(answer.fileno(), data) :]
+
+
+def _parsed(job: str, file: Any, what: list[Any], budget_s: float) -> Any:
+    limits = sandbox.Limits(_mapped_bytes() + _MEMORY_BYTES, max(int(budget_s) + 1, 1), files=16)
+    with suppress(OSError):  # where the kernel has no filters it is a process of its own all the same
+        sandbox.confine(limits, _ALLOWED)
+    return PARSING[job](file, what)
 
 
 def detach(channel: int) -> None:

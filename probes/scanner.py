@@ -215,6 +215,7 @@ class Scanner:
         for target in targets:
             if target.identity in self._identities:
                 continue
+            parsing.look_ahead_at(target)
             try:
                 file = foreign.opened(target.path, target.identity)
             except OSError as error:
