@@ -16,7 +16,7 @@ def main() -> int:
         isolate()
         from gputop.cli import run
 
-        return run(sys.argv[1:])
+        return run(sys.argv[1:], own_process=True)
     except KeyboardInterrupt:  # before there was anybody to heed it
         return 130
     finally:

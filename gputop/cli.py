@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
@@ -309,11 +310,17 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     return name, options
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Parses and runs; turns every expected failure into one sentence and an exit status."""
+def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
+    """Parses and runs; turns every expected failure into one sentence and an exit status.
+
+    Args:
+        arguments: The words behind the program's name.
+        own_process: The process is there for this command alone, which may give up its rights for ever.
+    """
     failures.listen()
     try:
         name, options = parse(arguments)
+        options.own_process = own_process
         status = _dispatch(name, options)
         try:
             put("")  # what is not written yet
@@ -343,42 +350,5 @@ def _dispatch(name: str, options: argparse.Namespace) -> int:
     if name in ("diff", "stats") or (getattr(options, "file", None) and getattr(options, "once", True)):
         end_at_once()  # it only reads
     # each command's imports are its own: `gputop stats` needs no screen, `gputop simgpu` no numpy
-    if name == "live":
-        from gputop.commands.live import live
-
-        return live(options)
-    if name == "explain":
-        from gputop.commands.explain import explain
-
-        return explain(options)
-    if name == "diff":
-        from gputop.commands.diff import diff
-
-        return diff(options)
-    if name == "record":
-        from gputop.commands.record import record
-
-        return record(options)
-    if name == "replay":
-        from gputop.commands.replay import replay
-
-        return replay(options)
-    if name == "stats":
-        from gputop.commands.stats import stats
-
-        return stats(options)
-    if name == "stream":
-        from gputop.commands.stream import stream
-
-        return stream(options)
-    if name == "check":
-        from gputop.commands.check import check
-
-        return check(options)
-    if name == "demo":
-        from gputop.commands.demo import demo
-
-        return demo(options)
-    from gputop.commands.simgpu import simgpu
-
-    return simgpu()
+    status: int = getattr(import_module(f"gputop.commands.{name}"), name)(options)
+    return status

@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from probes.privileges import SIGNALS, confine_thread
 from probes.procfs import process_state
 
 _CHUNK = 1 << 16
@@ -37,6 +38,7 @@ def run(gputop: int, inner: int, shown: int, *, reads: bool, ended: int, done: i
         ended: Is closed at the other end when gputop waits for the last words, or has gone.
         done: Is closed when our terminal has been given back.
     """
+    confine_thread(SIGNALS)  # what is relayed is the command's, and this process may be root's
     relay = _Relay(gputop, inner, shown, reads=reads, ended=ended, done=done)
     try:
         for number in _IGNORED:  # they mean gputop and the command; without these the relay ends

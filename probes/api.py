@@ -305,6 +305,9 @@ TABLE: tuple[Api, ...] = _table()
 NAMES: tuple[str, ...] = tuple(dict.fromkeys(api.name for api in TABLE))
 OP_OF: dict[str, int] = {name: op for op, name in enumerate(NAMES)}
 BY_OP: tuple[Api, ...] = tuple(next(api for api in TABLE if api.name == name) for name in NAMES)
+_BY_NAME: dict[str, list[Api]] = {}
+for _row in TABLE:
+    _BY_NAME.setdefault(_row.name, []).append(_row)
 assert len(NAMES) <= MAX_ROWS
 
 
@@ -320,7 +323,7 @@ def find(symbol: str, layer: str, major: int) -> Api | None:
     A major version that the table does not know (0, or newer) takes the row of the newest one.
     """
     name = base_name(symbol)
-    rows = [api for api in TABLE if api.name == name and api.layer == layer]
+    rows = [api for api in _BY_NAME.get(name, ()) if api.layer == layer]
     rows = [api for api in rows if api.variant and symbol.endswith(api.variant)] or [
         api for api in rows if not api.variant
     ]

@@ -10,12 +10,13 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, timers, turns
+from probes import attach_perf, bpfcall, elf, foreign, libraries, minimal, parsing, privileges, timers, turns
 from probes.closing import close_all
 from probes.loader import ProbeError, Programs
+from probes.privileges import Capability
 
 _NO_DESCRIPTORS = "too few open files are allowed: start gputop again with a higher limit (ulimit -n)"
 _PERF_ONLY = "there are no multi-uprobe links (Linux 6.6, or GPUTOP_ATTACH=perf), and perf's uprobes"
@@ -74,6 +75,16 @@ class Attachments:
             "need are traced"
         )
 
+    def beyond(self, capabilities: Collection[int]) -> frozenset[Capability]:
+        """What attaching takes here beyond these capabilities, as trying tells. Raises OSError."""
+        if not {Capability.BPF, Capability.PERFMON} <= privileges.held():
+            return frozenset({Capability.SYS_ADMIN})  # it stands for both
+        if self._pmu is None:
+            return frozenset()
+        with privileges.only(capabilities):
+            enough = attach_perf.is_allowed(self._pmu)
+        return frozenset() if enough else frozenset({Capability.SYS_ADMIN})
+
     def attach_scheduler(self) -> None:
         """Attaches the raw tracepoints.
 
@@ -119,7 +130,7 @@ class Attachments:
     def _attach(self, target: libraries.Target) -> Attached:
         # read and probed by one descriptor: what a path leads to can be another file the next time
         with foreign.opened(target.path, target.identity) as file:
-            probes, image = libraries.probes_of(target, file)
+            probes, build_id = parsing.probes_of(target, file)
             if self._pmu is not None:
                 probes = minimal.selection(probes)
             if probes:
@@ -133,7 +144,7 @@ class Attachments:
                         [probe.cookie for probe in probes],
                         on_return=on_return,
                     )
-        return Attached(target, image.build_id, len(probes))
+        return Attached(target, build_id, len(probes))
 
     def attach_one(self, program: int, file: foreign.File, offset: int, cookie: int) -> None:
         """Attaches a program, by file descriptor, at a place of any file that is open.

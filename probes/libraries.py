@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from probes import api, cookies, elf, maps, sites
-from probes.foreign import File, opened
+from probes import api, cookies, elf, maps, reader, sites
+from probes.foreign import File
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
@@ -176,7 +176,30 @@ def reach(mapping: Mapped) -> Target | None:
 
 
 def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
-    """A path to any file that a process has mapped, with its device and inode; None as for ``reach``."""
+    """A path to any file that a process has mapped, with its device and inode; None as for ``reach``.
+
+    None, too, where its file system does not answer: the reader tells that.
+    """
+    asked = reader.current()
+    if asked is None:
+        return reached(mapping)
+    if mapping.file in asked.places:
+        return asked.places[mapping.file]
+    what = [mapping.pid, list(mapping.span), list(mapping.file), mapping.path, mapping.offset]
+    try:
+        found, _ = asked.ask("file_of", what, mapping.file, mapping.path)
+        if found is None:
+            return None
+        place = Path(found[0]), (int(found[1][0]), int(found[1][1]))
+    except (OSError, reader.UnreadableError, TypeError, ValueError, IndexError):
+        return None
+    if not found[0].startswith("/proc/"):  # that ends with the process
+        asked.places[mapping.file] = place
+    return place
+
+
+def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
+    """The same, in this process."""
     itself = Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span))
     shown = mapping.path.removesuffix(_GONE)
     behind = None
@@ -196,6 +219,22 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 def executable(pid: int) -> Target | None:
     """The program that a process runs, as if the CUDA runtime were linked into it."""
+    asked = reader.current()
+    if asked is None:
+        return executable_of(pid)
+    try:
+        shown = os.readlink(f"/proc/{pid}/exe")
+        found, _ = asked.ask("executable", [pid], (-pid, 0), shown)
+        if found is None:
+            return None
+        path, shown, (device, inode) = found
+        return Target(Path(path), str(shown), (int(device), int(inode)), api.RUNTIME, 0, static=True)
+    except (OSError, reader.UnreadableError, TypeError, ValueError):
+        return None
+
+
+def executable_of(pid: int) -> Target | None:
+    """The same, in this process."""
     link = Path(f"/proc/{pid}/exe")
     try:
         shown, status = os.readlink(link), link.stat()
@@ -231,16 +270,12 @@ class Runtime(Enum):
     STRIPPED = "stripped"  # it is there, its symbols are not
 
 
-def linked_runtime(target: Target) -> Runtime:
-    """Whether the CUDA runtime is linked into a program, and whether it can be probed there."""
-    try:
-        with opened(target.path, target.identity) as file:
-            image = elf.read_defined(file, _STATIC_PREFIX)
-            if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
-                return Runtime.VISIBLE
-            return Runtime.STRIPPED if elf.contains(file, _RUNTIME_TEXT) else Runtime.ABSENT
-    except (OSError, elf.ElfError):
-        return Runtime.ABSENT
+def runtime_in(file: File) -> Runtime:
+    """Whether the CUDA runtime is linked into a program, and seen there. Raises OSError, elf.ElfError."""
+    image = elf.read_defined(file, _STATIC_PREFIX)
+    if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
+        return Runtime.VISIBLE
+    return Runtime.STRIPPED if elf.contains(file, _RUNTIME_TEXT) else Runtime.ABSENT
 
 
 def all_pids() -> list[int]:

@@ -10,25 +10,36 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from probes import api, attach, attach_perf, bpfcall, in_time, libraries, loader, maps, nvml, procfs, schema
+from probes import (
+    api,
+    attach,
+    attach_perf,
+    bpfcall,
+    in_time,
+    libraries,
+    loader,
+    nvml,
+    parsing,
+    privileges,
+    procfs,
+    reader,
+    schema,
+)
+from probes.at_mark import cut_lists, open_sample
 from probes.frames import interpreter
 from probes.frames import programs as line_programs
 from probes.frames.lines import Lines
 from probes.gpu_clients import GpuClients
 from probes.open_files import OpenFiles
+from probes.pages import SharedPages
+from probes.plan import LivePlan
 from probes.ring import Ring
 from probes.roster import Roster
 from probes.scanner import Scanner
-from probes.schema import OffFlag
-from probes.source import APIS, GPUS, MARK, NOTE, OPEN, PROBLEM, Item, Sample
+from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LOADING_S = 0.3  # waited at the end for what is still being loaded
@@ -38,35 +49,6 @@ _NO_INTERRUPTS = (
     "thread names that thread as the waker"
 )
 FIRST_MARK_S = 0.1  # so that there is something to see soon
-
-
-@dataclass(frozen=True, slots=True)
-class LivePlan:
-    """What to observe.
-
-    Attributes:
-        pids: Processes to watch with their descendants; None for every process that calls CUDA.
-        rate_hz: Marks per second.
-        ring_bytes: Size of the ring buffer, a power of two.
-        environment: Environment of the command to come, for its library search path.
-        interpreters: Prefixes of Python installations whose wheels may be used.
-        program: File of the command to come, which may have the CUDA runtime inside.
-        nvml_library: NVML library to load instead of the system's.
-        lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
-        lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
-        problems: What cannot be observed, as far as it is known before: sentences.
-    """
-
-    pids: tuple[int, ...] | None = None
-    rate_hz: float = 4.0
-    ring_bytes: int = 16 << 20
-    environment: Mapping[str, str] = field(default_factory=dict)
-    interpreters: tuple[Path, ...] = ()
-    program: Path | None = None
-    nvml_library: Path | None = None
-    problems: tuple[str, ...] = ()
-    lines: str = "costly"
-    lines_later: bool = False
 
 
 class LiveSource:
@@ -92,16 +74,21 @@ class LiveSource:
         self._files = OpenFiles(platform.machine())
         self._detached = False
         self._lines: Lines | None = None
+        self._reader = reader.current()
         self._loading: threading.Thread | None = None
 
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
-        self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+        self._installed = list(libraries.installed(self._plan.environment, self._plan.interpreters))
+        self._ahead = parsing.look_ahead(self._installed, self._plan.program)
+        own = self._plan.also_needs is not None
+        self._sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library, confined=own)
         try:
             self._start_probes()
         except (loader.ProbeError, OSError) as error:
+            reader.stop()
             self._sampler.close()
             if isinstance(error, OSError):
                 raise loader.ProbeError(f"the probes did not start: {_said(error)}") from error
@@ -122,6 +109,11 @@ class LiveSource:
             self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
             self._attachments = attach.Attachments(programs)
             undo.callback(self._attachments.close)
+            pages = SharedPages()
+            if plan.also_needs is not None:  # before any file or memory of others' is looked at
+                needed = privileges.OBSERVING | plan.also_needs
+                if kept := privileges.confine_process(needed | self._attachments.beyond(needed)):
+                    self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": kept}))
             if reduced := self._attachments.reduced:
                 self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
             if not programs.tells["interrupts"]:
@@ -134,7 +126,7 @@ class LiveSource:
                 self._admit(pid)
             # from here on records may come: with perf events seconds pass until the last library is attached
             self._started_ns = time.monotonic_ns()
-            self._attach_libraries()
+            self._attach_libraries(pages)
             if self._lines is not None and early is not None:
                 self._lines.load(early)
                 self._lines.turn(libraries.all_pids)
@@ -213,7 +205,7 @@ class LiveSource:
         except OSError:
             return False
 
-    def _attach_libraries(self) -> None:
+    def _attach_libraries(self, pages: SharedPages) -> None:
         plan, tell = self._plan, self._pending.append
         if plan.lines != "off":
             pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
@@ -225,8 +217,10 @@ class LiveSource:
             self._roster.alive,
             tell,
             everyone=plan.pids is None,
+            pages=pages,
         )
-        installed = libraries.installed(plan.environment, plan.interpreters)
+        self._ahead.join()  # each file in it has its time
+        installed: Iterable[libraries.Target] = self._installed
         if not self._programs.multi:
             installed = attach_perf.first_of_each(installed)
         self._scanner.begin(loader.max_cpus(), installed, plan.program)
@@ -316,14 +310,16 @@ class LiveSource:
         yield from self._files.tell(states, mark_ns)
         if self._lines is not None:
             yield from self._lines.drain(mark_ns, last=last)
-        yield from _cut_lists(mark_ns)
+        yield from cut_lists(mark_ns)
+        while self._reader is not None and self._reader.problems:
+            yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})
         while self._pending:
             yield self._pending.popleft()
         gpus = self._sampler.latest() if self._sampler else None
         if gpus is not None:
             yield from self._clients.tell(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
-        yield _open_sample(states, mark_ns)
+        yield open_sample(states, mark_ns)
         yield Sample(MARK, mark_ns, self._mark_data(mark_ns))
         if not last:
             yield from later
@@ -357,6 +353,8 @@ class LiveSource:
             if self._loading is not None:
                 self._loading.join(_LOADING_S)  # what it attaches later is closed as it comes
             self._attachments.close()
+            if self._reader is not None:
+                self._reader.close()
             if self._sampler is not None:
                 self._sampler.close()
 
@@ -370,33 +368,3 @@ def _said(error: OSError) -> str:
     """What the system refused."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what
-
-
-def _cut_lists(mark_ns: int) -> Iterator[Sample]:
-    for pid in maps.cut():
-        text = (
-            f"process {pid} has mapped so many files, or files with so long paths, that its list was read in "
-            "part: libraries and functions of it may be unknown"
-        )
-        yield Sample(NOTE, mark_ns, {"text": text})
-
-
-def _open_sample(states: npt.NDArray[np.void], mark_ns: int) -> Sample:
-    """All watched threads at the mark: since when they are off their CPU, which calls are open."""
-    outer = states["calls"][:, 0]
-    in_call = states["depth"] > 0
-    throttled = states["off_flags"] & OffFlag.THROTTLED != 0
-    off = states["off_since"] > 0
-    data = {
-        "pid": states["pid"].tolist(),
-        "tid": states["tid"].tolist(),
-        "off_since": states["off_since"].tolist(),
-        "queued_since": np.where(throttled, 0, states["queued_since"]).tolist(),
-        "queue_cpu": states["queue_cpu"].tolist(),
-        "syscall": np.where(off, states["syscall"], schema.NO_SYSCALL).tolist(),
-        "argument": np.where(off, states["argument"], 0).tolist(),
-        "flags": np.where(off, states["off_flags"] | states["waker_flags"], 0).tolist(),
-        "op": np.where(in_call, outer["op"].astype(np.int64), -1).tolist(),
-        "call_since": np.where(in_call, outer["start"], 0).tolist(),
-    }
-    return Sample(OPEN, mark_ns, data)

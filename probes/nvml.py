@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from probes import privileges
 from probes.in_time import hurry
 from probes.nvml_errors import reason_of
 from probes.nvml_gpu import GpuReader
@@ -34,12 +35,15 @@ class NvmlSampler:
     Args:
         interval_s: Seconds between samples.
         library: Absolute path of the NVML library instead of the system's (the simulated one).
+        confined: Its thread gives up the rights that NVML does not need. Its start needs them: it may have
+            the driver loaded.
 
     """
 
-    def __init__(self, interval_s: float, library: Path | None = None) -> None:
+    def __init__(self, interval_s: float, library: Path | None = None, *, confined: bool = False) -> None:
         self._interval_s = interval_s
         self._library = library
+        self._confined = confined
         self.driver = ""  # its version, once NVML has told it
         self._latest: Sample | None = None
         self._refusal = ""  # why it cannot be used
@@ -84,6 +88,8 @@ class NvmlSampler:
         if self._refusal:
             self._complete.set()
             return
+        if self._confined:
+            privileges.confine_thread(privileges.DRIVER)
         while not self._stop.is_set():
             began = time.monotonic()
             try:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from probes import libraries, nvml, procfs, rights
+from probes import libraries, nvml, privileges, procfs, rights
 from probes.gpu_clients import GpuClients
-from probes.live import FIRST_MARK_S, LivePlan
+from probes.live import FIRST_MARK_S
+from probes.plan import LivePlan
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
 
@@ -113,11 +114,15 @@ class ProcfsSource:
         """Starts NVML and looks around: what the first mark is compared with, before a command runs."""
         self._started_ns = time.monotonic_ns()
         try:
-            sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library)
+            own = self._plan.also_needs is not None
+            sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library, confined=own)
             sampler.wait_opened(nvml.OPEN_S)
             self._sampler = sampler
         except nvml.NvmlError as error:
             self._problems.append(f"no GPU figures: {error}")
+        if self._plan.also_needs is not None:
+            kept = privileges.confine_process(privileges.OBSERVING | self._plan.also_needs)
+            self._problems += [kept] if kept else []
         self._problems += _blind_spots()
         self._header = {
             "machine": procfs.machine_facts(),

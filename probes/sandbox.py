@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,7 +28,7 @@ FAILED = 125  # status of ``run`` where the work raised, or could not be confine
 TIMED_OUT = 124
 
 # linux/prctl.h
-_DUMPABLE, _SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_PRIVS = 4, 22, 24, 36, 38
+_DUMPABLE, _SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_PRIVS, _HAS_NO_NEW_PRIVS = 4, 22, 24, 36, 38, 39
 # linux/sched.h: mounts, names of the machine, IPC, processes, network
 _NAMESPACES = 0x20000 | 0x4000000 | 0x8000000 | 0x20000000 | 0x40000000
 _REC, _PRIVATE = 0x4000, 0x40000  # linux/mount.h
@@ -119,13 +120,24 @@ def limit(limits: Limits) -> None:
 
 def drop_capabilities_for_good() -> None:
     """Empties the bounding set: no program that is executed later has a capability. Needs CAP_SETPCAP."""
+    keep_within(0)
+
+
+def keep_within(capabilities: int) -> None:
+    """Limits the bounding set to a mask: no program that is executed later has any other capability.
+
+    Raises:
+        OSError: Root may not do this, and may still get new rights by a program.
+    """
     for capability in range(_MOST_CAPABILITIES):
+        if capabilities >> capability & 1:
+            continue
         try:
-            _prctl(_CAPBSET_DROP, capability)
+            prctl(_CAPBSET_DROP, capability)
         except OSError as error:
             if error.errno == errno.EINVAL:  # the kernel has no more of them
                 return
-            if os.geteuid() == 0:
+            if os.geteuid() == 0 and not gets_no_new_rights():
                 raise
             return  # who may not do this has no new rights to expect after forbid_new_rights
 
@@ -145,12 +157,17 @@ def drop_capabilities() -> None:
 
 def forbid_new_rights() -> None:
     """From now on no program that is executed has more rights than this process."""
-    _prctl(_NO_NEW_PRIVS, 1)
+    prctl(_NO_NEW_PRIVS, 1)
+
+
+def gets_no_new_rights() -> bool:
+    """Whether ``forbid_new_rights`` holds for this thread already."""
+    return bool(_libc().prctl(ctypes.c_int(_HAS_NO_NEW_PRIVS), *map(ctypes.c_ulong, (0, 0, 0, 0))) == 1)
 
 
 def hide_memory() -> None:
     """Other processes of the same user may not look into this one, nor trace it."""
-    _prctl(_DUMPABLE, 0)
+    prctl(_DUMPABLE, 0)
 
 
 def leave_namespaces() -> None:
@@ -187,14 +204,21 @@ def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> N
     Raises:
         OSError: The kernel has no filters, or this is neither x86-64 nor arm64.
     """
+    content = prepared(frozenset(allowed), refused)
+    code = ctypes.create_string_buffer(content)
+    program = ctypes.create_string_buffer(struct.pack("HP", len(content) // 8, ctypes.addressof(code)))
+    forbid_new_rights()  # without it only root could install a filter
+    prctl(_SECCOMP, _FILTER, ctypes.addressof(program))
+
+
+@cache
+def prepared(allowed: frozenset[str], refused: Refused) -> bytes:
+    """The filter of ``allow_only`` as the kernel takes it; made once, also for children. Raises OSError."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
     rules = filter_of(numbers(allowed, machine), machine, refused)
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-    program = ctypes.create_string_buffer(struct.pack("HP", len(rules), ctypes.addressof(code)))
-    forbid_new_rights()  # without it only root could install a filter
-    _prctl(_SECCOMP, _FILTER, ctypes.addressof(program))
+    return b"".join(struct.pack("HBBI", *rule) for rule in rules)
 
 
 def filter_of(allowed: Collection[int], machine: str, refused: Refused) -> list[tuple[int, int, int, int]]:
@@ -245,7 +269,7 @@ def run(
     Raises:
         OSError: There is no confining here; the work was not done.
     """
-    _prctl(_SUBREAPER, 1)  # what the child leaves behind becomes ours, where it has no namespace to die with
+    prctl(_SUBREAPER, 1)  # what the child leaves behind becomes ours, where it has no namespace to die with
     if os.geteuid() == 0:
         with suppress(PermissionError):  # root of a container, which may not: all else still holds
             leave_namespaces()
@@ -287,6 +311,7 @@ def _end_children() -> None:
             os.waitpid(-1, 0)
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
@@ -297,5 +322,6 @@ def _checked(result: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _prctl(option: int, argument: int, more: int = 0) -> None:
+def prctl(option: int, argument: int, more: int = 0) -> None:
+    """prctl(2), for what answers with nothing but success. Raises OSError."""
     _checked(_libc().prctl(ctypes.c_int(option), *map(ctypes.c_ulong, (argument, more, 0, 0))))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from probes import api, foreign, in_time, libraries, procfs
+from probes import api, foreign, in_time, libraries, parsing, procfs
 from probes.attach import Attachments
 from probes.frames.lines import Lines
 from probes.libraries import Runtime, Target
@@ -36,6 +36,7 @@ class Scanner:
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
         tell: Takes what is to be told, from whichever thread.
+        pages: Knows files again; one that was made before rights were given up.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Scanner:
         tell: Callable[[Sample], None],
         *,
         everyone: bool,
+        pages: SharedPages | None = None,
     ) -> None:
         self._attachments = attachments
         self._lines = lines
@@ -56,9 +58,10 @@ class Scanner:
         self._tell = tell
         self._events: MmapEvents | None = None
         self._identities: set[tuple[int, int]] = set()
-        self._pages = SharedPages()
+        self._pages = pages or SharedPages()
         self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
+        self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
         self._scans = 0
         self._behind, self._next_scan = False, 0.0  # records were lost: read the maps, but not all the time
@@ -158,7 +161,7 @@ class Scanner:
     # -- programs with the runtime inside ---------------------------------------------------
 
     def _look_at(self, pid: int, *, drives: bool) -> None:
-        target = libraries.executable(pid)
+        target = self._executable(pid)
         if target is None:
             return
         runtime = self._look_into(target)
@@ -174,11 +177,24 @@ class Scanner:
             )
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
 
+    def _executable(self, pid: int) -> Target | None:
+        """A process's program; asked again only where the process runs another one."""
+        try:
+            shown = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            self._executables.pop(pid, None)
+            return None
+        if self._executables.get(pid, ("", None))[0] != shown:
+            if len(self._executables) >= _MOST_FILES:
+                self._executables.clear()
+            self._executables[pid] = shown, libraries.executable(pid)
+        return self._executables[pid][1]
+
     def _look_into(self, target: Target) -> Runtime:
         if target.identity not in self._programs:
             if len(self._programs) >= _MOST_FILES:
                 self._programs.clear()
-            self._programs[target.identity] = runtime = libraries.linked_runtime(target)
+            self._programs[target.identity] = runtime = parsing.linked_runtime(target)
             if runtime is Runtime.VISIBLE:
                 self._attach([target])
         return self._programs[target.identity]
@@ -199,13 +215,15 @@ class Scanner:
         for target in targets:
             if target.identity in self._identities:
                 continue
+            parsing.look_ahead_at(target)
             try:
                 file = foreign.opened(target.path, target.identity)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise  # it is not the file's fault: told, and it goes on with the others
                 # what went with a process is not one that cannot be probed, for processes to come
-                if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ESTALE):
+                # and of one that kept the reader waiting it is told already
+                if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ESTALE, errno.ETIMEDOUT):
                     yield target
                 continue
             with file:

@@ -23,7 +23,8 @@ from gputop.player import ReplayFeed
 from gputop.recorder import Recorder
 from gputop.simgpu import build
 from probes import api
-from probes.live import LivePlan, LiveSource
+from probes.live import LiveSource
+from probes.plan import LivePlan
 from probes.schema import CallFlag, Kind
 from probes.source import Item, Sample
 from replay.history import History

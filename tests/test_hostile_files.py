@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import elf, foreign, libraries
+from probes import elf, foreign, libraries, parsing
 from probes.attach import Attachments
 from probes.frames import demangle
 from probes.frames.demangle import demangled
@@ -175,11 +175,11 @@ READER = """
 import sys
 from pathlib import Path
 from tests.opened_files import elf_of, functions_of, interpreter_of
-from probes import elf, libraries
+from probes import elf, libraries, parsing
 from probes.frames.framepointers import caller_at
 path = Path(sys.argv[1])
 target = libraries.program(path)
-for read in (elf_of, functions_of, interpreter_of, lambda path: libraries.linked_runtime(target)):
+for read in (elf_of, functions_of, interpreter_of, lambda path: parsing.linked_runtime(target)):
     try:
         found = read(path)
         if read is functions_of:
@@ -207,7 +207,7 @@ def test_a_hole_of_many_gigabytes_is_not_looked_through(tmp_path: Path) -> None:
     target = libraries.program(path)
     assert target is not None
     began = time.monotonic()
-    assert libraries.linked_runtime(target) is Runtime.ABSENT
+    assert parsing.linked_runtime(target) is Runtime.ABSENT
     assert time.monotonic() - began < PATIENCE_S
 
 

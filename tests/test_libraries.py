@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from simgpu_programs import cuda_toolkit
 
-from probes import libraries, mmap_events, scanner
+from probes import libraries, mmap_events, parsing, scanner
 from probes.libraries import Runtime, Target
 from probes.mmap_events import Mapped
 from probes.source import NOTE, PROBLEM, Sample
@@ -117,7 +117,7 @@ def stripped(program: Path) -> Path:
 def looked_into(path: Path) -> Runtime:
     target = libraries.program(path)
     assert target is not None
-    return libraries.linked_runtime(target)
+    return parsing.linked_runtime(target)
 
 
 def test_a_runtime_inside_a_program_is_found_by_its_symbols_or_else_by_its_texts(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from gputop.frame import Frame
 from gputop.player import frame_at
 from gputop.recorder import Recorder
 from gputop.simgpu import build
-from probes.live import LivePlan, LiveSource
+from probes.live import LiveSource
+from probes.plan import LivePlan
 from replay.history import History
 from replay.history_reader import HistoryReader
 from replay.reader import SessionReader

@@ -29,7 +29,7 @@ from rootless_support import (
 
 from gputop.engine import Engine
 from gputop.player import frame_at
-from probes.live import LivePlan
+from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.source import MARK, Sample
 from replay.reader import SessionReader

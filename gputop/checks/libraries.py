@@ -10,7 +10,7 @@ from typing import Any
 
 from gputop.checks import selfhit
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import api, elf, foreign, libraries, minimal
+from probes import api, elf, foreign, libraries, minimal, parsing
 
 SHARED, STATIC, STRIPPED = "shared", "static", "static, stripped"
 _FEW = 8  # process numbers in a line
@@ -126,7 +126,7 @@ def _linked_in(pids: Iterable[int]) -> list[Library]:
             users.setdefault(target.identity, set()).add(pid)
     found = []
     for identity, target in targets.items():
-        runtime = libraries.linked_runtime(target)
+        runtime = parsing.linked_runtime(target)
         if runtime is libraries.Runtime.VISIBLE:
             found.append(look(target, tuple(sorted(users[identity]))))
         elif runtime is libraries.Runtime.STRIPPED:

@@ -152,6 +152,7 @@ def _screen(options: argparse.Namespace) -> int:
             output=output.descriptor if output else None,
             rate_hz=rate_hz,
             lines_later=True,
+            chooses=True,
             meanwhile=lambda: importlib.import_module("gputop.ui.app"),
         )
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)

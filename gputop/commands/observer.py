@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputop.isolation import isolated
-from probes.live import LivePlan, LiveSource
+from probes.live import LiveSource
 from probes.loader import ProbeError
+from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.rights import Rights, missing, read_rights
 from probes.source import Observer

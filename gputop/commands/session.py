@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from gputop.child import (
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.errors import CommandError
 from gputop.interrupts import heeding
-from probes.live import LivePlan
+from probes import privileges, reader
 from probes.loader import ProbeError
+from probes.plan import LivePlan
 from probes.secrets import masked
 from probes.source import Item, Observer
 from replay.format import SessionError
@@ -148,11 +149,13 @@ def open_session(
     output: int | None,
     rate_hz: float,
     lines_later: bool = False,
+    chooses: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
     """Forks the command, loads and attaches the probes, opens the file, in this order.
 
     With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
+    With ``chooses`` a person will choose what to write, and where, and whom to send signals.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
@@ -168,9 +171,21 @@ def open_session(
     if options.command:
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
+    if options.own_process:  # while there is one thread
+        with suppress(OSError):
+            reader.start()
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
+    also_needs = privileges.SIGNALS if child is not None or chooses else frozenset()
+    if record_to or chooses:
+        also_needs |= privileges.FILES
     source, reason = _start_source(
-        options, child, environment, nvml_library, rate_hz, lines_later=lines_later
+        options,
+        child,
+        environment,
+        nvml_library,
+        rate_hz,
+        lines_later=lines_later,
+        also_needs=also_needs,
     )
     from gputop.cli import program_version
 
@@ -200,6 +215,7 @@ def _start_source(
     rate_hz: float,
     *,
     lines_later: bool,
+    also_needs: frozenset[privileges.Capability],
 ) -> tuple[Observer, str]:
     pids = options.pid
     if child is not None:
@@ -214,5 +230,6 @@ def _start_source(
         nvml_library=nvml_library,
         lines=options.lines or "costly",
         lines_later=lines_later,
+        also_needs=also_needs if options.own_process else None,
     )
     return start_observer(plan, own_command(options))

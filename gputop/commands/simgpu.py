@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from gputop.errors import CommandError
@@ -10,7 +11,7 @@ from gputop.say import put
 from gputop.simgpu import build
 
 
-def simgpu() -> int:
+def simgpu(_options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     try:
         directory = build.ensure_built()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes import bpfcall, elf, foreign, libraries, maps, procfs
+from probes import bpfcall, elf, foreign, libraries, maps, parsing, procfs
 from probes.attach import Attachments
 from probes.frames import interpreter, late, programs
 from probes.frames.interpreter import Interpreter
@@ -242,7 +242,7 @@ class Lines(Hears):
         found: int | str | None
         try:
             with foreign.opened(path, identity) as file:
-                read = interpreter.read(file, shown)
+                read = parsing.interpreter_in(file, shown)
                 found = None if read is None else read.problem or self._probe(file, read)
         except elf.ElfError:
             found = None

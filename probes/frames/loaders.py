@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable
 
-from probes import elf, foreign, libraries
+from probes import elf, foreign, libraries, parsing
 from probes.mmap_events import Mapped
 
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
@@ -36,7 +36,7 @@ class Loaders:
                 continue  # it may be reached by another process's path
             with contextlib.suppress(OSError, elf.ElfError):
                 with foreign.opened(*found) as file:
-                    offset = elf.read(file).functions.get(_TELLS)
+                    offset = parsing.function_in(file, _TELLS, mapping.path)
                     if offset is not None:
                         self._attach(file, offset)
                 self._seen.add(mapping.file)

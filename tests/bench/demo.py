@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 
 from gputop.simgpu import build
-from probes.live import LivePlan, LiveSource
+from probes.live import LiveSource
+from probes.plan import LivePlan
 from probes.source import Item, Sample
 from replay.writer import SessionWriter
 from tests.bench.rows import Row

@@ -15,7 +15,8 @@ import numpy as np
 
 from gputop.engine import Engine
 from probes import libraries
-from probes.live import POLL_S, LivePlan, LiveSource
+from probes.live import POLL_S, LiveSource
+from probes.plan import LivePlan
 from probes.source import MARK, Sample
 from tests.bench.calls import Gputop
 from tests.bench.rows import Row

@@ -1,0 +1,108 @@
+"""What a process gives up it never gets back, and what it keeps it may still use."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+from test_sandbox import in_child, needs_root, status
+
+from probes import in_time, privileges
+from probes.foreign import opened
+from probes.frames.demangle import demangled
+from probes.pages import SharedPages
+from probes.privileges import OBSERVING, SIGNALS, Capability
+
+KEPT = OBSERVING | SIGNALS
+BY_LIMITS = frozenset({Capability.SYS_NICE, Capability.IPC_LOCK})  # kept where root may not raise its limits
+GET_DUMPABLE = 3
+
+pytestmark = needs_root
+
+
+def confine() -> None:
+    assert privileges.confine_process(KEPT) == ""
+
+
+def mask() -> int:
+    own = int(in_child(lambda: None, lambda: status("CapEff")), 16)
+    kept = KEPT if own >> Capability.SYS_RESOURCE & 1 else KEPT | BY_LIMITS
+    return own & sum(1 << one for one in kept)
+
+
+def test_all_sets_are_limited_to_what_is_kept() -> None:
+    sets = in_child(confine, lambda: status("CapPrm", "CapEff", "CapBnd")).split()
+    assert [int(one, 16) for one in sets] == [mask()] * 3
+    assert in_child(confine, lambda: status("CapInh", "CapAmb")) == "0" * 16 + " " + "0" * 16
+    assert in_child(confine, lambda: status("NoNewPrivs")) == "1"
+
+
+def test_a_program_that_root_starts_afterwards_gets_no_more() -> None:
+    def started() -> str:
+        text = os.popen("grep CapEff /proc/self/status").read()
+        return str(int(text.split()[1], 16) & ~mask())
+
+    assert in_child(confine, started) == "0"
+
+
+def test_root_s_memory_is_hidden() -> None:
+    assert in_child(confine, lambda: ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0)) == "0"
+
+
+def test_what_was_not_kept_is_refused() -> None:
+    def mount() -> int:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mount(b"none", b"/mnt", b"tmpfs", ctypes.c_ulong(0), None)
+        return ctypes.get_errno()
+
+    assert in_child(confine, mount) == "1"  # EPERM
+
+
+def test_threads_still_go_before_others() -> None:
+    def hurried() -> int:
+        in_time.hurry()
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    if in_child(lambda: None, hurried) != str(in_time.NICE):
+        pytest.skip("root may not go before others here")
+    assert in_child(confine, hurried) == str(in_time.NICE)
+
+
+def test_one_file_under_two_devices_is_known_by_pages_that_were_opened_before(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    path.write_bytes(b"x" * 8192)
+    pages: list[SharedPages] = []
+
+    def opens() -> None:
+        pages.append(SharedPages())
+
+    def opens_and_confines() -> None:
+        opens()
+        confine()
+
+    def twice() -> str:
+        with opened(path) as file:
+            return f"{pages[0].known(file)} {pages[0].known(file)}"
+
+    if in_child(opens, twice) != "False True":
+        pytest.skip("this kernel does not show page frames here")
+    assert in_child(opens_and_confines, twice) == "False True"
+
+
+def test_only_tries_without_giving_up() -> None:
+    def tried() -> str:
+        before = privileges.held()
+        with privileges.only({Capability.KILL}):
+            during = privileges.held()
+        return f"{sorted(during)} {privileges.held() == before}"
+
+    assert in_child(lambda: None, tried) == f"{[Capability.KILL]} True"
+
+
+def test_a_helper_still_becomes_nobody_before_it_takes_names_apart() -> None:
+    mangled = "_ZN5outer5innerEv"
+    if in_child(lambda: None, lambda: demangled(mangled)) == mangled:
+        pytest.skip("this machine has no C++ library that takes names apart")
+    assert in_child(confine, lambda: demangled(mangled)) == "outer::inner()"

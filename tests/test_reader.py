@@ -1,0 +1,177 @@
+"""Files of others are read by a child, within a time, and what it says is what would be read here."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ, mounted
+
+from gputop.simgpu import ensure_built
+from probes import elf, foreign, libraries, maps, parsing, reader
+from probes.libraries import Target
+from probes.procfs import descendants
+
+RUNTIME = "libcudart.so.12"
+PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
+
+
+@pytest.fixture
+def child() -> Iterator[reader.Reader]:
+    yield reader.start()
+    reader.stop()
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Path]:
+    """A file system of which some files never answer; the others hold the simulated runtime."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    with mounted(folder, (ensure_built() / RUNTIME).read_bytes()) as place:
+        yield place
+
+
+def runtime() -> Target:
+    found = libraries.target(ensure_built() / RUNTIME)
+    assert found is not None
+    return found
+
+
+def refused(path: Path | str, identity: foreign.Identity) -> tuple[str, float]:
+    """Why a file is not opened, and how long that took."""
+    began = time.monotonic()
+    with pytest.raises(OSError, match="Errno") as told:
+        foreign.opened(path, identity).close()
+    assert told.value.errno == errno.ETIMEDOUT
+    return str(told.value.strerror), time.monotonic() - began
+
+
+def test_the_child_says_what_would_be_read_here(child: reader.Reader) -> None:
+    target = runtime()
+    own = [mapping for mapping in maps.executable(os.getpid()) if mapping.path.startswith("/")]
+    program = libraries.program(Path(sys.executable))
+    pythons = [mapping.path for mapping in own if "python" in os.path.basename(mapping.path)]
+
+    def everything() -> list[object]:
+        found: list[object] = [libraries.file_of(mapping) for mapping in own]
+        found += [libraries.executable(os.getpid()), program and parsing.linked_runtime(program)]
+        with foreign.opened(target.path, target.identity) as file:
+            found += [file.identity, parsing.probes_of(target, file)]
+            found += [parsing.function_in(file, name, RUNTIME) for name in ("cudaMalloc", "none")]
+        for path in pythons:
+            with foreign.opened(path) as file:
+                found.append(parsing.interpreter_in(file, path))
+        return found
+
+    by_child = everything()
+    reader.stop()
+    assert by_child == everything()
+    assert not child.problems
+
+
+def test_what_is_no_library_and_what_is_another_file_is_told_as_here(
+    child: reader.Reader, tmp_path: Path
+) -> None:
+    path = tmp_path / RUNTIME
+    path.write_text("no library")
+    facts = path.stat()
+    file = foreign.opened(path, (facts.st_dev, facts.st_ino))
+    with file, pytest.raises(elf.ElfError, match="not a 64-bit"):
+        parsing.probes_of(runtime(), file)
+    with pytest.raises(OSError, match="another file") as other:
+        foreign.opened(path, (facts.st_dev, facts.st_ino + 1))
+    assert other.value.errno == errno.ESTALE
+    with pytest.raises(FileNotFoundError):
+        foreign.opened(tmp_path / "none", (1, 1))
+    assert not child.problems
+
+
+def test_a_file_that_does_not_open_is_given_up_told_once_and_not_tried_again(
+    child: reader.Reader, hanging: Path
+) -> None:
+    device = hanging.stat().st_dev
+    why, took = refused(hanging / WHEN_OPENED, (device, 7))
+    assert "could not be read within 2 s" in why
+    assert took < PATIENCE_S
+    assert refused(hanging / WHEN_OPENED, (device, 7))[1] < reader.BUDGET_S / 2, "it is known now"
+    assert [WHEN_OPENED in text and "left out" in text for text in child.problems] == [True]
+    with foreign.opened(runtime().path, runtime().identity) as file:
+        assert parsing.probes_of(runtime(), file)[0], "others are read all the same"
+
+
+def test_a_file_that_opens_and_is_never_read_to_its_end_is_given_up(
+    child: reader.Reader, hanging: Path
+) -> None:
+    identities = {
+        name: (lambda s: (s.st_dev, s.st_ino))(os.stat(hanging / name)) for name in (ANSWERS, WHEN_READ)
+    }
+    with foreign.opened(hanging / ANSWERS, identities[ANSWERS]) as file:
+        expected = parsing.probes_of(runtime(), file)
+    assert expected[0], "a file system in user space that answers is one like any other"
+    began = time.monotonic()
+    file = foreign.opened(hanging / WHEN_READ, identities[WHEN_READ])
+    with file, pytest.raises(OSError, match="could not be read within 2 s"):
+        parsing.probes_of(runtime(), file)
+    assert time.monotonic() - began < PATIENCE_S
+    assert (
+        parsing.linked_runtime(Target(hanging / WHEN_READ, "it", identities[WHEN_READ], "runtime", 0))
+        is libraries.Runtime.ABSENT
+    )
+
+
+def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_waiting(
+    child: reader.Reader, hanging: Path
+) -> None:
+    device = hanging.stat().st_dev
+    for inode in range(3):
+        child._give_up((device, inode), "a library", "it could not be read")
+    _why, took = refused(hanging / ANSWERS, (device, 2))
+    assert took < reader.BUDGET_S / 2
+    assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]
+
+
+def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(child: reader.Reader) -> None:
+    for _ in range(2):
+        with pytest.raises(OSError, match="did not come to an end"):
+            child.ask("no such job", [], (1, 2), "a library")
+    assert len(child.problems) == 1
+
+
+def test_when_the_child_itself_is_killed_there_is_another_one(child: reader.Reader) -> None:
+    before = child.pid
+    os.kill(before, signal.SIGKILL)
+    with foreign.opened(runtime().path, runtime().identity) as file:
+        assert parsing.probes_of(runtime(), file)[0]
+    assert child.pid != before
+
+
+def test_the_child_ends_with_us() -> None:
+    code = "import os; from probes import reader; print(reader.start().pid, flush=True); os._exit(0)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    until = time.monotonic() + PATIENCE_S
+    while os.path.exists(f"/proc/{int(said)}"):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up")
+def test_who_parses_has_no_rights_and_cannot_open_files(child: reader.Reader, hanging: Path) -> None:
+    """Seen while one of them hangs: it is nobody, without a capability, behind a filter."""
+    facts = os.stat(hanging / WHEN_READ)
+    file = foreign.opened(hanging / WHEN_READ, (facts.st_dev, facts.st_ino))
+    with file, pytest.raises(OSError, match="within 2 s"):
+        parsing.function_in(file, "cudaMalloc", "it")
+    (worker,) = descendants((child.pid,)) - {child.pid}
+    lines = (line.partition(":") for line in Path(f"/proc/{worker}/status").read_text().splitlines())
+    said = {key: value.split() for key, _, value in lines}
+    assert said["Uid"] == ["65534"] * 4
+    assert (said["CapPrm"], said["NoNewPrivs"], said["Seccomp"]) == (["0" * 16], ["1"], ["2"])
