@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import platform
 import struct
@@ -91,7 +90,7 @@ class LiveSource:
             reader.stop()
             self._sampler.close()
             if isinstance(error, OSError):
-                raise loader.ProbeError(f"the probes did not start: {_said(error)}") from error
+                raise loader.ProbeError(f"the probes did not start: {loader.refusal(error)}") from error
             raise
 
     def _start_probes(self) -> None:
@@ -241,7 +240,7 @@ class LiveSource:
         try:
             yield from self._items()
         except OSError as error:
-            text = f"observing stopped: the system refused a call ({_said(error)}); see gputop check"
+            text = f"observing stopped: the system refused a call ({loader.refusal(error)}); see gputop check"
             raise loader.ProbeError(text) from error
 
     def _items(self) -> Iterator[Item]:
@@ -362,9 +361,3 @@ class LiveSource:
         """Detaches without reading on, when nobody iterates ``items`` any more."""
         self.close()
         self._detach()
-
-
-def _said(error: OSError) -> str:
-    """What the system refused."""
-    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-    return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -306,7 +307,7 @@ def load_text(
     try:
         module = Module(programs, numbers, others)
     except OSError as error:
-        raise ProbeError(f"the kernel did not make the maps of the probes: {error.strerror}") from error
+        raise ProbeError(f"the kernel did not make the maps of the probes: {refusal(error)}") from error
     kinds = bpfcall.ProgramType
     attach_type = bpfcall.UPROBE_MULTI if multi else 0
     try:
@@ -314,6 +315,12 @@ def load_text(
         points = {point: module.load(name, kinds.RAW_TRACEPOINT) for point, name in tracepoints.items()}
     except bpfcall.RefusedError as error:
         module.close()
-        said = f"the kernel did not take the probes: {error.program}: {error.strerror}"
+        said = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
         raise ProbeError(said, error.log) from error
     return module, functions, points, {name: module.maps[name] for name in maps}
+
+
+def refusal(error: OSError) -> str:
+    """What the system refused, and how to have more where it was too many open files."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what
