@@ -53,7 +53,7 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     def broken(data: bytes, _folder: Path) -> None:
         if data == b"error":
             raise ZeroDivisionError
-        room = bytearray((child.MEMORY_BYTES if data == b"memory" else 0) + 1)
+        room = bytearray((2 * child.MEMORY_BYTES if data == b"memory" else 0) + 1)
         while data == b"time":
             room[0] ^= 1
 

@@ -17,15 +17,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from gputop import facts, lines
 from gputop.explain import live as explain_live
+from gputop.explain.window import Verdict
 from gputop.feeds import LiveFeed
 from gputop.recorder import Recorder
 from gputop.ui.model.presenter import Presenter
-from probes import live
+from probes import live, roster
+from probes.frames import resolver
 from probes.frames.interpreter import Interpreter
 from probes.frames.layout import LAYOUTS
 from probes.frames.lines import Lines
 from probes.ring import Ring
+from replay import factbook
 from replay.history import History
 from tests.soak.machine import RING_BYTES, SECOND, Machine
 
@@ -33,6 +37,7 @@ SAMPLES = 100  # over the whole time
 _WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
+_FEW = {"_MOST_NAMES": 2048, "_MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -66,11 +71,11 @@ class Source(live.LiveSource):
 
 
 def _lines(machine: Machine, tell: Any) -> Lines:
-    lines = Lines(SimpleNamespace(), SimpleNamespace(), lambda _pid: True, tell, ())  # type: ignore[arg-type]
-    lines._ring = SimpleNamespace(read=machine.stacks, close=lambda: None)  # type: ignore[assignment]
-    lines._programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
-    lines._rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
-    return lines
+    made = Lines(SimpleNamespace(), SimpleNamespace(), lambda _pid: True, tell, ())  # type: ignore[arg-type]
+    made._ring = SimpleNamespace(read=machine.stacks, close=lambda: None)  # type: ignore[assignment]
+    made._programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
+    made._rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
+    return made
 
 
 class Stop(threading.Event):
@@ -79,6 +84,7 @@ class Stop(threading.Event):
     def __init__(self, machine: Machine, hours: float) -> None:
         super().__init__()
         self.feed: LiveFeed | None = None
+        self.explained = 0
         self.samples: list[dict[str, float]] = []
         self._machine = machine
         self._begun_ns = machine.clock.now_ns
@@ -98,7 +104,9 @@ class Stop(threading.Event):
             self._look()
         gone = now - self._begun_ns
         if gone >= self._length_ns * (len(self.samples) + 1) // SAMPLES:
-            self.samples.append({"hours": gone / SECOND / 3600, **_use(self.feed)})
+            self.samples.append(
+                {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
+            )
         if gone >= self._length_ns or self.feed._explainer.failure:
             self.set()
         return self.is_set()
@@ -133,14 +141,30 @@ def _cpu_s(thread: threading.Thread) -> float:
     return (int(stat[11]) + int(stat[12])) / _TICKS
 
 
+def _small_tables() -> None:
+    """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
+    for module in (facts, factbook, lines, roster, resolver):
+        for name, few in _FEW.items():
+            if hasattr(module, name):
+                setattr(module, name, few)
+
+
 def main(hours: float) -> None:
     """Runs it and prints the outcome."""
     machine = Machine()
+    _small_tables()
     live.time = explain_live.time = machine.clock  # type: ignore[assignment, attr-defined]
     stop = Stop(machine, hours)
     source = Source(machine, stop)
     history = History(source.header, clock=machine.clock.monotonic_ns)
     feed = stop.feed = LiveFeed(source, recorder=Recorder(history))
+    tell = feed._explainer._told
+
+    def told(verdict: Verdict) -> None:
+        stop.explained += 1
+        tell(verdict)
+
+    feed._explainer._told = told
     begun = time.monotonic()
     feed.start()
     feed._thread.join()
