@@ -4,6 +4,7 @@ import json
 import sys
 
 import torch
+from ending import leave
 from torch import nn
 
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)).cuda()
@@ -22,3 +23,4 @@ for _ in range(int(sys.argv[1])):
     graph.replay()
 torch.cuda.synchronize()
 print(json.dumps({"shape": outputs.shape}))
+leave()

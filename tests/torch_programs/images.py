@@ -4,6 +4,7 @@ import json
 import sys
 
 import torch
+from ending import leave
 from torch import nn
 
 device = "cuda" if torch.cuda.is_available() else sys.exit("no GPU")
@@ -34,3 +35,4 @@ model.eval()
 with torch.no_grad():
     found = model(torch.randn(16, 3, 64, 64, device=device)).argmax(1).cpu().numpy()
 print(json.dumps({"steps": steps, "loss": loss.item(), "shape": found.shape}))
+leave()

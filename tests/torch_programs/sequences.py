@@ -4,6 +4,7 @@ import json
 import sys
 
 import torch
+from ending import leave
 from torch import nn
 
 layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
@@ -26,3 +27,4 @@ encoder.eval()
 with torch.no_grad():
     loss = encoder(torch.randn(8, 32, 64, device="cuda")).mean()
 print(json.dumps({"steps": steps, "loss": loss.item()}))
+leave()
