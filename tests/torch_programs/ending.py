@@ -1,7 +1,7 @@
 """Ends a program while its interpreter is whole.
 
-A thread of autograd may still let go of tensors when the interpreter ends. It is then made to end in the midst
-of C++, which aborts the process: pytorch/pytorch#190489, on any GPU.
+A thread of autograd may still let go of tensors when the interpreter ends. It is then made to end in the
+midst of C++, which aborts the process: pytorch/pytorch#190489, on any GPU.
 """
 
 import atexit
