@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from probes import procfs
 from tests.bench import links
 from tests.bench.rows import Row
 from tests.bench.tmux import Terminal
@@ -81,6 +83,10 @@ def _watch(pid: int, run: Run) -> None:
     run.rss_bytes = _rss_bytes(pid)
 
 
+def _is_demo(pid: int) -> bool:
+    return b"gputop.demo" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def _live(folder: Path, *, watch: bool) -> Run:
     run = Run()
     with Terminal(folder) as terminal:
@@ -94,10 +100,13 @@ def _live(folder: Path, *, watch: bool) -> Run:
         else:
             time.sleep(SHORT_S)
         held = links.of_process(pid)
+        demos = [child for child in procfs.descendants((pid,)) if _is_demo(child)]
         began = time.monotonic()
         terminal.keys("q")
         terminal.wait(terminal.at_prompt, _PATIENCE_S)
         run.quit_s = time.monotonic() - began
+        for demo in demos:  # it goes on without its screen, and would be beside whatever is measured next
+            os.kill(demo, signal.SIGKILL)
         run.links, run.left = len(held), sum(map(links.alive, held))
     if not run.links:
         raise RuntimeError("gputop held no probes")
