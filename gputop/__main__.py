@@ -9,12 +9,12 @@ import sys
 def main() -> int:
     """Runs the command line; returns the exit status."""
     try:
-        from gputop.isolation import isolate
-        from gputop.standard_streams import complete
+        from gputop.process.isolation import isolate
+        from gputop.process.standard_streams import complete
 
         complete()
         isolate()
-        from gputop.cli import run
+        from gputop.commands.cli import run
 
         return run(sys.argv[1:], own_process=True)
     except KeyboardInterrupt:  # before there was anybody to heed it

@@ -2,7 +2,7 @@
 
 Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
 then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
-64-bit cookie that probes/cookies.py makes, so no program is specific to a function.
+64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function.
 
 Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
 """

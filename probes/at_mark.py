@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from probes import maps, schema
+from probes import schema
+from probes.code import maps
 from probes.schema import OffFlag
 from probes.source import NOTE, OPEN, Sample
 

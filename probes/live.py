@@ -12,33 +12,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from probes import (
-    api,
-    attach,
-    attach_perf,
-    bpfcall,
-    in_time,
-    libraries,
-    loader,
-    nvml,
-    parsing,
-    privileges,
-    procfs,
-    reader,
-    schema,
-)
+from probes import api, schema
 from probes.at_mark import cut_lists, open_sample
-from probes.frames import interpreter
-from probes.frames import programs as line_programs
-from probes.frames.lines import Lines
-from probes.gpu_clients import GpuClients
-from probes.open_files import OpenFiles
-from probes.pages import SharedPages
+from probes.code import interpreter, libraries, parsing, reader
+from probes.code.pages import SharedPages
+from probes.ebpf import attach, attach_perf, bpfcall, loader
+from probes.ebpf.ring import Ring
+from probes.nvml import nvml
 from probes.plan import LivePlan
-from probes.ring import Ring
-from probes.roster import Roster
+from probes.proc import procfs
+from probes.proc.gpu_clients import GpuClients
+from probes.proc.open_files import OpenFiles
+from probes.proc.roster import Roster
+from probes.process import in_time, privileges
 from probes.scanner import Scanner
 from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
+from probes.stacks import programs as line_programs
+from probes.stacks.lines import Lines
 
 POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LOADING_S = 0.3  # waited at the end for what is still being loaded

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probes.privileges import Capability
+from probes.process.privileges import Capability
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,14 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from probes import libraries, nvml, privileges, procfs, rights
-from probes.gpu_clients import GpuClients
+from probes.code import libraries
+from probes.ebpf import rights
 from probes.live import FIRST_MARK_S
+from probes.nvml import nvml
 from probes.plan import LivePlan
+from probes.proc import procfs
+from probes.proc.gpu_clients import GpuClients
+from probes.process import privileges
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
 

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from probes import api, foreign, in_time, libraries, parsing, procfs
-from probes.attach import Attachments
-from probes.frames.lines import Lines
-from probes.libraries import Runtime, Target
-from probes.mmap_events import Mapped, MmapEvents
-from probes.pages import SharedPages
-from probes.quota import Quota
+from probes import api
+from probes.code import foreign, libraries, parsing
+from probes.code.libraries import Runtime, Target
+from probes.code.mmap_events import Mapped, MmapEvents
+from probes.code.pages import SharedPages
+from probes.ebpf.attach import Attachments
+from probes.ebpf.quota import Quota
+from probes.proc import procfs
+from probes.process import in_time
 from probes.source import NOTE, PROBLEM, Sample
+from probes.stacks.lines import Lines
 
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from probes.code.source_files import without_folders
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import FILES, FRAMES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
-from probes.source_files import without_folders
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)

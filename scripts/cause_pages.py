@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from gputop.commands.explain import evidence_of
+from gputop.explain.answer.output import report_to_text
 from gputop.explain.build import explain
-from gputop.explain.output import report_to_text
 from tests.cause_stories import STORIES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of files in docs/design.md from what each file says of itself in its first lines."""
+"""Writes the table of docs/files.md from what each file says of itself in its first lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "design.md"
+PAGE = ROOT / "docs" / "files.md"
 BEGIN, END = "<!-- files: scripts/house_map.py -->", "<!-- end of files -->"
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.player import ReplayFeed
+from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp
 from replay.reader import SessionReader
 

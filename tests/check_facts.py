@@ -10,8 +10,8 @@ from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Section
 from gputop.checks.libraries import Library, SelfHit, Symbol
 from probes import api
-from probes.libraries import Target
-from probes.rights import Rights
+from probes.code.libraries import Target
+from probes.ebpf.rights import Rights
 
 DEBIAN = Distribution("Debian", "apt-get install python3-bpfcc", "apt-get install nvidia-driver")
 NEW_KERNEL = kernel.Kernel(

@@ -17,7 +17,8 @@ import pytest
 import rootless_support
 from hypothesis import HealthCheck, settings
 
-from probes import api, minimal
+from probes import api
+from probes.ebpf import minimal
 
 # the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
 settings.register_profile(
@@ -45,7 +46,7 @@ def skip_or_fail(reason: str) -> None:
 @cache
 def missing_for_ebpf() -> str:
     """Why gputop's probes cannot be loaded here; empty when they can."""
-    from probes.compiler import NoBccError, import_bcc
+    from probes.ebpf.compiler import NoBccError, import_bcc
 
     if os.geteuid() != 0:
         return "real eBPF needs root: run the tests with sudo"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gputop.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
-from gputop.landmarks import Landmark, Landmarks
-from gputop.rewind import Rewind
-from gputop.ui.feed import Explained, Recorder, RecordingState, Transport
+from gputop.engine.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
+from gputop.playback.feed import Explained, Recorder, RecordingState, Transport
+from gputop.playback.landmarks import Landmark, Landmarks
+from gputop.playback.rewind import Rewind
 from probes.source import Sample
 
 S = 1_000_000_000

@@ -6,7 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputop.explain.causes.cause import Level
+from gputop.explain.answer.report import (
+    Account,
+    Diagnosis,
+    Event,
+    Finding,
+    GpuSpan,
+    Level,
+    Link,
+    Range,
+    Report,
+    StepFacts,
+    StormCost,
+)
+from gputop.explain.evidence.waits import Wait
 from gputop.explain.lanes import (
     ASSUMED,
     BLOCKED,
@@ -27,20 +40,7 @@ from gputop.explain.lanes import (
     Shares,
     ThreadLane,
 )
-from gputop.explain.report import (
-    Account,
-    Diagnosis,
-    Event,
-    Finding,
-    GpuSpan,
-    Link,
-    Range,
-    Report,
-    StepFacts,
-    StormCost,
-)
-from gputop.explain.waits import Wait
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _PRELUDE = """
 import json, sys, time
 from pathlib import Path
-from probes.nvml import NvmlSampler
+from probes.nvml.nvml import NvmlSampler
 sampler = NvmlSampler(float(sys.argv[2]), Path(sys.argv[1]))
 def rows(): return sampler.latest().data["gpus"]
 sampler.wait_complete(10)

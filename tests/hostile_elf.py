@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes.elf import SYMBOL
+from probes.code.elf import SYMBOL
 
 DYNSYM, SYMTAB, STRTAB, RELA = 11, 2, 3, 4
 _HEAD, _SECTION, _SEGMENT = 64, 64, 56

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from probes import elf, foreign, libraries
-from probes.frames import interpreter
-from probes.frames.symbols import Functions
+from probes.code import elf, foreign, interpreter, libraries
+from probes.stacks.symbols import Functions
 
 
 def elf_of(path: Path) -> elf.Library:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.analysis import Analysis, analyse
-from gputop.explain.assemble import assemble
+from gputop.explain.answer.report import Report
 from gputop.explain.build import explain
-from gputop.explain.evidence import Evidence, Gatherer
-from gputop.explain.report import Report
-from gputop.explain.scene import Scene
+from gputop.explain.chains.analysis import Analysis, analyse
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence, Gatherer
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records
 from probes.source import Sample
 from tests import items

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, cookies, libraries
+from probes import api
+from probes.code import cookies, libraries
 
 SYMBOLS = Path(api.__file__).resolve().parents[1] / "gputop" / "simgpu" / "symbols"
 

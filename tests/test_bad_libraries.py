@@ -7,12 +7,12 @@ from collections import deque
 
 import pytest
 
-from probes import mmap_events
-from probes.frames import lines
-from probes.frames.mappings import Mappings
-from probes.frames.native import NotYet
-from probes.frames.resolver import Resolver, Stack
-from probes.mmap_events import Hears, MmapEvents
+from probes.code import mmap_events
+from probes.code.mmap_events import Hears, MmapEvents
+from probes.stacks import lines
+from probes.stacks.mappings import Mappings
+from probes.stacks.native import NotYet
+from probes.stacks.resolver import Resolver, Stack
 
 
 def test_stacks_that_take_too_long_wait_for_the_next_mark() -> None:

@@ -14,8 +14,8 @@ from cli_support import GPUTOP, complete, run
 from test_bad_days import RECORDING
 from test_bad_days import run as run_after
 
-from gputop.failures import refused
-from probes import quota
+from gputop.process.failures import refused
+from probes.ebpf import quota
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_support import GPUTOP, complete, wait_for_size
 
-from gputop.interrupts import ENDING, Interrupted, heeding
+from gputop.process.interrupts import ENDING, Interrupted, heeding
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_what_was_to_be_ignored_stays_ignored_and_handlers_are_as_before() -> No
 def test_who_only_reads_ends_on_the_spot_also_where_an_exception_would_be_swallowed() -> None:
     done = python("""
 import os, signal
-from gputop.interrupts import end_at_once
+from gputop.process.interrupts import end_at_once
 end_at_once()
 try:
     os.kill(os.getpid(), signal.SIGINT)
@@ -67,7 +67,8 @@ print("went on")
 def test_an_interrupt_before_anything_is_read_is_no_traceback() -> None:
     done = python("""
 import os, signal, sys
-from gputop import isolation, __main__
+from gputop import __main__
+from gputop.process import isolation
 isolation.isolate = lambda: os.kill(os.getpid(), signal.SIGINT)
 sys.exit(__main__.main())
 """)

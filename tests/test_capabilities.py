@@ -15,7 +15,7 @@ import pytest
 from conftest import skip_or_fail
 from rootless_support import CALLER, NOBODY, as_nobody, environment, frame, is_rootless, started
 
-from probes import attach_perf
+from probes.ebpf import attach_perf
 
 ROOT = Path(__file__).resolve().parent.parent
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all")
@@ -124,5 +124,5 @@ def test_who_may_probe_is_told_that_a_folder_is_no_file(
     def refuse(*_: object) -> int:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("probes.attach_perf._open", refuse)
+    monkeypatch.setattr("probes.ebpf.attach_perf._open", refuse)
     assert attach_perf.is_allowed(attach_perf.Pmu(8, 1)) is allowed

@@ -19,8 +19,8 @@ from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
 from gputop.checks.distribution import read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
 from gputop.checks.libraries import SelfHit
-from probes import bpfcall, btf, compiler
-from probes.rights import Rights
+from probes.ebpf import bpfcall, btf, compiler
+from probes.ebpf.rights import Rights
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,7 +47,7 @@ def test_what_the_kernel_itself_answers_decides_how_functions_are_probed(
     monkeypatch: pytest.MonkeyPatch, release: str, multi: bool, path: str
 ) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
-    monkeypatch.setattr("probes.bpfcall.has_uprobe_multi", lambda: multi)
+    monkeypatch.setattr("probes.ebpf.bpfcall.has_uprobe_multi", lambda: multi)
     assert kernel.read_kernel({}).path == path
 
 
@@ -74,7 +74,7 @@ def test_a_kernel_that_does_not_let_us_ask_has_not_answered(
             return os.open("/dev/null", os.O_RDONLY)
         raise OSError(answer, os.strerror(answer))
 
-    monkeypatch.setattr("probes.bpfcall._bpf", bpf)
+    monkeypatch.setattr("probes.ebpf.bpfcall._bpf", bpf)
     assert bpfcall.has_uprobe_multi() is known
 
 
@@ -86,7 +86,7 @@ def test_without_rights_no_way_of_attaching_is_claimed(
     monkeypatch: pytest.MonkeyPatch, release: str, way: str
 ) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
-    monkeypatch.setattr("probes.bpfcall.has_uprobe_multi", lambda: None)
+    monkeypatch.setattr("probes.ebpf.bpfcall.has_uprobe_multi", lambda: None)
     found = kernel.read_kernel({})
     assert found.path == "untried"
     said = texts(kernel.kernel_section(found), NOTE)

@@ -14,7 +14,7 @@ from gputop.checks import libraries, selfhit
 from gputop.checks.fact import MISSING, NOTE, OK
 from gputop.checks.libraries import SelfHit
 from probes import api
-from probes.libraries import Target
+from probes.code.libraries import Target
 
 
 def test_a_library_is_described_by_file_version_and_users() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.child import Child, ChildError, Identity
+from gputop.process.child import Child, ChildError, Identity
 
 
 def test_it_does_not_run_before_it_is_released(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_its_session_is_as_nice_as_ours_and_goes_before_no_others(ours: str, its
         pytest.skip("only root goes before others")
     code = f"""
 import os
-from gputop.child import Child
+from gputop.process.child import Child
 os.setsid()
 open("/proc/self/autogroup", "w").write("{ours}")
 child = Child(["cat", "/proc/self/autogroup"], os.environ)
@@ -102,7 +102,7 @@ def test_it_runs_where_our_session_is_the_first_process_s(
     """There /proc/self/autogroup is empty: in containers, and where an init system starts gputop directly."""
     empty = tmp_path / "autogroup"
     empty.touch()
-    monkeypatch.setattr("gputop.child._AUTOGROUP", empty)
+    monkeypatch.setattr("gputop.process.child._AUTOGROUP", empty)
     child = Child([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
     child.release()
     assert child.wait() == 7

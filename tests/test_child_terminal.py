@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from cli_support import complete
 
-from probes.procfs import process_state
+from probes.proc.procfs import process_state
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
@@ -58,7 +58,7 @@ print("SHELL ended", os.waitstatus_to_exitcode(status), same, typed.decode(), fl
 # What gputop does with a command: its arguments are the command; OUTPUT names where its output goes.
 WATCHER = """
 import os, signal, sys, time
-from gputop.child import Child, Identity
+from gputop.process.child import Child, Identity
 nobody = Identity(65534, 65534, "nobody", "/") if os.geteuid() == 0 else None
 output = {"": None, "terminal": 2, "file": os.open("/dev/null", os.O_WRONLY)}[os.environ.get("OUTPUT", "")]
 os.dup2(0, 7, inheritable=True)  # as a shell may do

@@ -24,7 +24,7 @@ from cli_support import (
     write_recording,
 )
 
-from gputop.cli import program_version
+from gputop.commands.cli import program_version
 from replay.reader import SessionReader
 
 NOBODY = 65534
@@ -87,7 +87,9 @@ def test_usage_is_explained_in_a_sentence_with_status_2(words: list[str], said: 
 
 
 def test_a_python_that_was_not_set_up_for_gputop_is_named() -> None:
-    code = "import sys; sys.path.append('.'); from gputop.cli import run; sys.exit(run(sys.argv[1:]))"
+    code = (
+        "import sys; sys.path.append('.'); from gputop.commands.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
     done = run("--once", program=(sys.executable, "-I", "-S", "-c", code))
     assert_one_sentence(done, 1, sys.executable, "has no package", "make run")
 
@@ -200,7 +202,8 @@ def test_output_that_cannot_be_written_is_told(recording: Path) -> None:
 def test_the_simulated_gpu_without_a_compiler_names_the_package(tmp_path: Path) -> None:
     # what was built before works without a compiler, for everybody if root built it: look elsewhere
     script = (
-        "import sys; from pathlib import Path; from gputop import cli; from gputop.simgpu import build; "
+        "import sys; from pathlib import Path; from gputop.commands import cli; "
+        "from gputop.simgpu import build; "
         f"build._ROOT_CACHE = Path({str(tmp_path / 'cache')!r}); sys.exit(cli.run(['simgpu']))"
     )
     env = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}

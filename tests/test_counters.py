@@ -8,9 +8,9 @@ import items
 import pytest
 from items import HEADER, MS, SECOND, START
 
-from gputop.engine import Engine
-from gputop.frame import Frame, ThreadRow
-from gputop.stats import ThreadTotals, collect
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame, ThreadRow
+from gputop.engine.stats import ThreadTotals, collect
 from probes.source import COUNTERS, Item, Sample
 
 WITHOUT_EBPF = {**HEADER, "calls_observed": False}

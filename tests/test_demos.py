@@ -14,11 +14,11 @@ import pytest
 from gputop.commands.explain import evidence_of
 from gputop.demo import loaders
 from gputop.demo.stories import DEFAULT, STORIES
+from gputop.engine.lines import Line
+from gputop.engine.stats import collect
+from gputop.explain.answer.report import Report
 from gputop.explain.build import explain
-from gputop.explain.report import Report
-from gputop.lines import Line
 from gputop.simgpu import build, read_log
-from gputop.stats import collect
 from replay.reader import SessionReader
 
 COPY, WAIT, RECORD = "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaEventRecord"

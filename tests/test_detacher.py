@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, attach_perf, cookies, detacher, minimal, turns
-from probes.attach_perf import Detacher
-from probes.libraries import Probe
+from probes import api
+from probes.code import cookies
+from probes.code.libraries import Probe
+from probes.ebpf import attach_perf, detacher, minimal, turns
+from probes.ebpf.attach_perf import Detacher
 
 
 @pytest.fixture

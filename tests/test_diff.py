@@ -13,11 +13,11 @@ from cli_support import assert_one_sentence, run
 from items import MS, START
 from json_page import assert_documented
 
-from gputop.explain.assemble import assemble
 from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
-from gputop.explain.evidence import Evidence, Gatherer
-from gputop.explain.persteps import Unit
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.findings.persteps import Unit
 from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter

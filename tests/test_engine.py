@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.engine import Engine
-from gputop.facts import EXITED_SHOWN
-from gputop.frame import Frame, ProcessRow
-from gputop.player import frame_at
+from gputop.engine.engine import Engine
+from gputop.engine.facts import EXITED_SHOWN
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.playback.player import frame_at
 from probes.schema import ALIASED, Kind
 from probes.source import PROBLEM, Item, Sample
 from replay.reader import SessionReader

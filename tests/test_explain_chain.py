@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.chain import State
-from gputop.explain.waits import Wait
+from gputop.explain.chains.chain import State
+from gputop.explain.evidence.waits import Wait
 from probes.schema import Kind, OffFlag
 from tests import items
 from tests import programs as p

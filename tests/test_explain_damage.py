@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.assemble import assemble
+from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.build import explain
-from gputop.explain.evidence import Gatherer
-from gputop.explain.output import report_to_json, report_to_text
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Gatherer
 from probes.schema import Records
 from tests import items
 from tests.items import HEADER, SECOND, START

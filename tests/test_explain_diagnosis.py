@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.explain.answer.report import Diagnosis, Report
 from gputop.explain.build import explain
-from gputop.explain.diagnosis import CLASS_OF, TITLES, Kind
-from gputop.explain.report import Diagnosis, Report
+from gputop.explain.findings.diagnosis import CLASS_OF, TITLES, Kind
 from probes.schema import Kind as RecordKind
 from probes.schema import OffFlag
 from tests import items

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gputop.explain.answer.report import Finding
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.drains import MANY_READS, Drain, drained, host_is_faster, read_between
-from gputop.explain.findings import find
-from gputop.explain.owners import owners
-from gputop.explain.report import Finding
-from gputop.explain.scene import Scene
-from gputop.explain.shortgaps import causes_of_short, ends_with_copy, short_gaps
+from gputop.explain.chains.scene import Scene
+from gputop.explain.findings.attribution import owners
+from gputop.explain.findings.findings import find
+from gputop.explain.findings.shortgaps import causes_of_short, ends_with_copy, short_gaps
 from tests.programs import LAUNCH, MAIN, SYNC, US, Program, attached, started
 from tests.simulated import SECOND, Deed, Machine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.analysis import Analysis
 from gputop.explain.build import explain
-from gputop.explain.estimate import Estimate
+from gputop.explain.chains.analysis import Analysis
+from gputop.explain.estimates.estimate import Estimate
 from probes.source import GPUS, Sample
 from tests import programs as p
 from tests.items import SECOND, START

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.causes.cause import Level
-from gputop.explain.output import report_to_json, report_to_text
-from gputop.explain.report import Finding, Report
+from gputop.explain.answer.output import report_to_json, report_to_text
+from gputop.explain.answer.report import Finding, Level, Report
 from tests import items
 from tests import programs as p
 from tests.programs import D2H, LAUNCH, MAIN, SYNC, US, Program, attached, started

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gputop.explain.answer.report import Finding, Report
 from gputop.explain.build import explain
-from gputop.explain.report import Finding, Report
-from gputop.explain.whatif import LEAST_MARGIN, MARGIN, bound
+from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, bound
 from tests.simulated import SECOND, Deed, Machine, launches
 
 STEPS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.identity import group_ids
+from gputop.explain.evidence.identity import group_ids
 
 
 @pytest.mark.parametrize("distinct", [1, 7, 5_000, 300_000])

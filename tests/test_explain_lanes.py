@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.apiclass import Group
 from gputop.explain.build import examine
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.families import FAMILIES, UNEXPLAINED, family_table
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.waits import Wait
 from gputop.explain.lanes import (
     ASSUMED,
     BLOCKED,
@@ -32,8 +33,7 @@ from gputop.explain.lanes import (
     _Grid,
     lanes_of,
 )
-from gputop.explain.waits import Wait
-from gputop.player import ReplayFeed
+from gputop.playback.player import ReplayFeed
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.chain import State
-from gputop.explain.lineage import any_on_the_way, in_loader
-from gputop.explain.report import Finding
-from gputop.explain.scene import Scene
+from gputop.explain.answer.report import Finding
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.lineage import any_on_the_way, in_loader
+from gputop.explain.chains.scene import Scene
 from probes.source import FRAMES, Sample
 from tests.items import START
 from tests.programs import FUTEX, LAUNCH, MAIN, POLL, PREAD, RECVFROM, SYNC, US, Program, started

@@ -15,12 +15,12 @@ import fake_reports
 import numpy as np
 import pytest
 
+from gputop.explain.answer.report import Finding
 from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
-from gputop.explain.report import Finding
 from gputop.explain.window import Verdict, Window
-from gputop.feeds import LiveFeed
-from gputop.player import ReplayFeed
-from gputop.recorder import Recorder
+from gputop.playback.feeds import LiveFeed
+from gputop.playback.player import ReplayFeed
+from gputop.playback.recorder import Recorder
 from gputop.simgpu import build
 from probes import api
 from probes.live import LiveSource

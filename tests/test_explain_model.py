@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.explain.account import account, whole
-from gputop.explain.analysis import AccountingError, Analysis
+from gputop.explain.answer.account import account, whole
+from gputop.explain.answer.report import Account, Range
 from gputop.explain.build import explain
-from gputop.explain.estimate import Estimate
-from gputop.explain.learned import Learned, learn
-from gputop.explain.model import MOST_KERNELS, Model
-from gputop.explain.ranges import Ints, intersect, length
-from gputop.explain.report import Account, Range
-from gputop.explain.workqueue import queue_of
+from gputop.explain.chains.analysis import AccountingError, Analysis
+from gputop.explain.estimates.estimate import Estimate
+from gputop.explain.estimates.learned import Learned, learn
+from gputop.explain.estimates.model import MOST_KERNELS, Model
+from gputop.explain.evidence.ranges import Ints, intersect, length
+from gputop.explain.proofs.workqueue import queue_of
 from tests.simulated import SECOND, Deed, Machine, launches
 
 STEPS, STEP_US = 150, 20_000

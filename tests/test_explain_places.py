@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.looks import places_of
-from gputop.explain.report import Finding
-from gputop.lines import Line
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Finding
+from gputop.explain.evidence.samples import places_of
 from probes.source import FRAMES, PLACES, Sample
 from tests.items import START
 from tests.programs import COPY_ASYNC, FSYNC, FUTEX, H2D, LAUNCH, MAIN, PREAD, SYNC, US, Program, started

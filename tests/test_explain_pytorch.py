@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gputop.explain.answer.report import Finding
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.pytorch import (
+from gputop.explain.chains.pytorch import (
     ADVICE,
     TITLES,
     Form,
@@ -22,7 +23,6 @@ from gputop.explain.pytorch import (
     how_often,
     title_of,
 )
-from gputop.explain.report import Finding
 from probes.source import FRAMES, PLACES, Sample
 from tests import items
 from tests.items import START

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.workqueue import COPY_NS, PINNED_RATE, START_NS, UNIT_NS, Queue, queue_of
+from gputop.explain.proofs.workqueue import COPY_NS, PINNED_RATE, START_NS, UNIT_NS, Queue, queue_of
 from tests import programs as p
 from tests.items import START
 from tests.programs import D2D, D2H, H2D, LAUNCH, SYNC, US, Program, attached, started

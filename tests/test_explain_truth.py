@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.explain.analysis import Analysis, analyse
-from gputop.explain.evidence import Evidence
+from gputop.explain.chains.analysis import Analysis, analyse
+from gputop.explain.evidence.evidence import Evidence
 from tests.gpu_truth import World
 from tests.items import SECOND, START
 from tests.programs import LAUNCH, SYNC, US, started

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.chain import State
-from gputop.explain.scene import Scene
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.scene import Scene
 from probes.schema import OffFlag
 from tests import programs as p
 from tests.programs import LAUNCH, MAIN, SYNC, Program, started

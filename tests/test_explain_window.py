@@ -10,10 +10,10 @@ import items
 import pytest
 from items import MS, SECOND, START
 
-from gputop.explain.analysis import Analysis, analyse
-from gputop.explain.assemble import assemble
 from gputop.explain.build import explain
-from gputop.explain.evidence import Gatherer
+from gputop.explain.chains.analysis import Analysis, analyse
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Gatherer
 from gputop.explain.window import WINDOW_NS, Window, evidence_of
 from probes.schema import ExitFlag, Kind, Records
 from probes.source import MARK, Item, Sample

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.explain.evidence import Evidence
-from gputop.explain.witness import FEWEST, MANY, ROUNDED, SHORTEST_NS, Work, misfit, witness
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.proofs.witness import FEWEST, MANY, ROUNDED, SHORTEST_NS, Work, misfit, witness
 from probes.source import GPUS, Sample
 from tests.items import SECOND, START
 from tests.programs import US, started

@@ -76,8 +76,8 @@ def test_a_command_is_recorded_or_a_sentence_says_why_not(runs: Runs) -> None:
 
 REFUSED_LATER = """
 import sys
-from gputop.cli import run
-from probes.bpfcall import BatchReader
+from gputop.commands.cli import run
+from probes.ebpf.bpfcall import BatchReader
 
 def read_thrice(self, read=BatchReader.read, times=[]):
     times.append(self)

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from gputop import failures
 from gputop.checks.quiet import held_back
 from gputop.errors import OutputError
-from gputop.say import put, say, silence
-from probes import closing, live, loader
-from probes.frames import lines
+from gputop.process import failures
+from gputop.process.say import put, say, silence
+from probes import live
+from probes.ebpf import closing, loader
 from probes.source import PROBLEM, Sample
+from probes.stacks import lines
 from replay.format import SessionError
 from replay.writer import SessionWriter
 
@@ -75,7 +76,7 @@ def test_only_an_output_that_takes_nothing_is_said_to_be_full(monkeypatch: pytes
 def test_who_cannot_be_heard_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Full())
     told: list[int] = []
-    monkeypatch.setattr("gputop.say.silence", told.append)
+    monkeypatch.setattr("gputop.process.say.silence", told.append)
     say("a sentence")
     assert told == [2]
 

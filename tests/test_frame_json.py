@@ -9,7 +9,7 @@ from typing import Any
 
 import fake_frames as fake
 
-from gputop.frame_json import SCHEMA, frame_to_json
+from gputop.engine.frame_json import SCHEMA, frame_to_json
 
 CALL = {
     "api",

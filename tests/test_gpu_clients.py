@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rootless_support import CALLER, RIVALS, frame, started
 
-from probes import gpu_clients, procfs
-from probes.gpu_clients import GpuClients
+from probes.proc import gpu_clients, procfs
+from probes.proc.gpu_clients import GpuClients
 from probes.source import GPUS, Sample
 
 S = 1_000_000_000

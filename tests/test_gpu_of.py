@@ -18,12 +18,12 @@ from cli_support import GPUTOP
 from items import SECOND, START
 from simgpu_programs.harness import Bench
 
-from gputop.engine import Engine
-from gputop.frame import Frame
-from gputop.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
-from gputop.text import render_text
-from probes.devices import DeviceCalls
-from probes.roster import Roster
+from gputop.commands.text import render_text
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
+from gputop.engine.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
+from probes.proc.devices import DeviceCalls
+from probes.proc.roster import Roster
 from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
 

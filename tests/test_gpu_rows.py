@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from items import MS, START
 from test_replay_support import write
 
-from gputop import clock_events
-from gputop.engine import Engine
-from gputop.facts import Facts
-from gputop.frame import GpuRow
-from gputop.frame_json import _gpu
-from gputop.gpus import gpu_rows
-from gputop.player import frame_at
-from probes.containers import container_of
+from gputop.engine import clock_events
+from gputop.engine.engine import Engine
+from gputop.engine.facts import Facts
+from gputop.engine.frame import GpuRow
+from gputop.engine.frame_json import _gpu
+from gputop.engine.gpus import gpu_rows
+from gputop.playback.player import frame_at
+from probes.proc.containers import container_of
 from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
 from replay.private import Disguise
 from replay.reader import SessionReader

@@ -11,11 +11,11 @@ import items as made
 import numpy as np
 import pytest
 
-from gputop.engine import Engine
-from gputop.explain.evidence import Gatherer
-from gputop.facts import Facts
-from gputop.frame import Frame
-from gputop.player import frame_at
+from gputop.engine.engine import Engine
+from gputop.engine.facts import Facts
+from gputop.engine.frame import Frame
+from gputop.explain.evidence.evidence import Gatherer
+from gputop.playback.player import frame_at
 from probes.source import Item, Sample
 from replay.factbook import FactBook
 from replay.history import PARTS, History

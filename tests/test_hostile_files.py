@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from probes import elf, foreign, libraries, parsing
-from probes.attach import Attachments
-from probes.frames import demangle
-from probes.frames.demangle import demangled
-from probes.frames.layout import LAYOUTS, OWN_BYTES, fits, own_layout, row_bytes
-from probes.libraries import Runtime
-from probes.pages import SharedPages
+from probes.code import elf, foreign, libraries, parsing
+from probes.code.layout import LAYOUTS, OWN_BYTES, fits, own_layout, row_bytes
+from probes.code.libraries import Runtime
+from probes.code.pages import SharedPages
+from probes.ebpf.attach import Attachments
+from probes.stacks import demangle
+from probes.stacks.demangle import demangled
 from tests import hostile_elf
 from tests.fuzz import children
 from tests.hostile_elf import RELA, SYMTAB
@@ -45,7 +45,7 @@ class Kernel:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files: list[foreign.Identity] = []
-        monkeypatch.setattr("probes.bpfcall.attach_uprobes", self._attach)
+        monkeypatch.setattr("probes.ebpf.bpfcall.attach_uprobes", self._attach)
 
     def _attach(self, _program: int, path: str, *_places: object, on_return: bool) -> int:
         self.files.append(identity_of(Path(path)))
@@ -175,8 +175,10 @@ READER = """
 import sys
 from pathlib import Path
 from tests.opened_files import elf_of, functions_of, interpreter_of
-from probes import elf, libraries, parsing
-from probes.frames.framepointers import caller_at
+from probes.code import elf
+from probes.code import libraries
+from probes.code import parsing
+from probes.stacks.framepointers import caller_at
 path = Path(sys.argv[1])
 target = libraries.program(path)
 for read in (elf_of, functions_of, interpreter_of, lambda path: parsing.linked_runtime(target)):

@@ -14,8 +14,8 @@ import pytest
 from rootless_support import NOBODY, as_nobody
 from test_replay_support import HEADER
 
-from gputop.exports import ExportError, save
-from gputop.outputfile import OutputFile
+from gputop.process.outputfile import OutputFile
+from gputop.ui.exports import ExportError, save
 from replay import folders
 from replay.format import SessionError
 from replay.ownership import create

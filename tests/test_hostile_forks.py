@@ -10,11 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.engine import Engine
+from gputop.engine.engine import Engine
+from gputop.engine.facts import EXITED_SHOWN, Facts
 from gputop.explain.window import Window
-from gputop.facts import EXITED_SHOWN, Facts
-from probes import procfs, schema
-from probes.roster import Roster
+from probes import schema
+from probes.proc import procfs
+from probes.proc.roster import Roster
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import MARK, NAMES, PROCESS, Sample
 from replay.factbook import FactBook

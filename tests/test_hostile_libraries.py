@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, attach_perf, quota
-from probes.attach import Attached
-from probes.libraries import Target
+from probes import api
+from probes.code.libraries import Target
+from probes.ebpf import attach_perf, quota
+from probes.ebpf.attach import Attached
 from probes.scanner import Scanner
 from probes.source import PROBLEM, Sample
 
@@ -91,10 +92,11 @@ def test_descriptors_are_kept_for_everything_else(monkeypatch: pytest.MonkeyPatc
 WITHOUT = """
 import os, resource, sys
 import numpy as np
-from probes import procfs, schema
-from probes.gpu_clients import GpuClients
-from probes.open_files import OpenFiles
-from probes.roster import Roster
+from probes import schema
+from probes.proc import procfs
+from probes.proc.gpu_clients import GpuClients
+from probes.proc.open_files import OpenFiles
+from probes.proc.roster import Roster
 from probes.schema import Kind
 own, roster, files = procfs.OwnUse(), Roster(), OpenFiles("x86_64")
 own.sample()

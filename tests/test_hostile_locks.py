@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import attach_perf, detacher, turns
+from probes.ebpf import attach_perf, detacher, turns
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")

@@ -14,9 +14,9 @@ import pytest
 from cli_support import write_recording
 from rootless_support import NOBODY
 
-from gputop import isolation
+from gputop.process import isolation
+from gputop.process.trust import trusted_path, weak_part
 from gputop.simgpu import SimGpuError, build
-from gputop.trust import trusted_path, weak_part
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
 
@@ -122,7 +122,7 @@ def test_a_user_s_packages_give_root_no_code(trap: Trap, tmp_path: Path) -> None
 
 def test_a_folder_that_an_editable_installation_names_by_accident_gives_no_code(trap: Trap) -> None:
     (trap.folder / "__editable__.gputop-0.1.0.finder.__path_hook__").mkdir()
-    check = "import sys; from gputop.isolation import isolate; isolate(); print(*sys.path, sep='\\n')"
+    check = "import sys; from gputop.process.isolation import isolate; isolate(); print(*sys.path, sep='\\n')"
     folders = trap.run(sys.executable, "-I", "-c", check).stdout.split()
     assert folders
     assert all(folder.startswith("/") for folder in folders)
@@ -134,7 +134,7 @@ def test_isolated_or_not_arguments_status_and_name_are_the_same(trap: Trap) -> N
     plain, again = (trap.run(str(SCRIPT), "stats", "no such\tfile", env=one) for one in ({}, env))
     assert (plain.returncode, plain.stderr) == (again.returncode, again.stderr)
     assert "no such" in again.stderr
-    report = "import sys; from gputop.isolation import isolate; isolate(); print('not isolated')"
+    report = "import sys; from gputop.process.isolation import isolate; isolate(); print('not isolated')"
     assert trap.run(sys.executable, "-c", report, "--version", env=env).stdout.startswith("gputop ")
 
 

@@ -19,15 +19,17 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 
-from probes import libraries, maps, open_files, procfs, schema
-from probes.frames import late
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import LAYOUTS
-from probes.frames.mappings import Mappings
-from probes.latecomers import Latecomers
-from probes.mmap_events import Mapped
+from probes import schema
+from probes.code import libraries, maps
+from probes.code.interpreter import Interpreter
+from probes.code.layout import LAYOUTS
+from probes.code.mmap_events import Mapped
+from probes.proc import open_files, procfs
+from probes.proc.late_attach import Latecomers
+from probes.proc.sockets import Sockets
 from probes.schema import ALIASED, Kind
-from probes.sockets import Sockets
+from probes.stacks import late
+from probes.stacks.mappings import Mappings
 from tests.fuzz import interpreter_memory
 
 ME = os.getpid()
@@ -168,7 +170,7 @@ def test_a_path_longer_than_any_that_can_be_opened_is_left_out(tmp_path: Path) -
 
 
 def test_what_is_kept_of_the_mappings_of_many_processes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.frames.mappings._MOST_KEPT", 10_000, raising=False)
+    monkeypatch.setattr("probes.stacks.mappings._MOST_KEPT", 10_000, raising=False)
     kept = Mappings(lambda _pid: None)
     for pid in range(1, 60):
         many = [Mapped(pid, (at, at + 1), (1, 1), "/lib", 0, at + 1) for at in range(2000)]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from probes import elf, libraries, maps
-from probes.frames import late
-from probes.frames.layout import CODE_DTYPE
-from probes.frames.linetable import line_at
-from probes.frames.native import Looks
-from probes.source_files import is_library
+from probes.code import elf, libraries, maps
+from probes.code.layout import CODE_DTYPE
+from probes.code.source_files import is_library
+from probes.stacks import late
+from probes.stacks.linetable import line_at
+from probes.stacks.native import Looks
 from tests.opened_files import elf_of, functions_of, interpreter_of
 
 ME = os.getpid()

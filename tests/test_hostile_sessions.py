@@ -14,9 +14,9 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 
-from gputop import calltable
-from gputop.calltable import CallTable, Totals, left_out
-from gputop.cli import run
+from gputop.commands.cli import run
+from gputop.engine import calltable
+from gputop.engine.calltable import CallTable, Totals, left_out
 from probes.schema import Kind, empty
 from replay import format as fmt
 from replay.reader import SessionReader
@@ -125,7 +125,7 @@ FILES = {
 # ru_maxrss would count what the tests' own process had when it started this one
 PROGRAM = """
 import sys
-from gputop.cli import run
+from gputop.commands.cli import run
 status = run(sys.argv[2:])
 open(sys.argv[1], "w").write(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 sys.exit(status)

@@ -16,8 +16,8 @@ from cli_support import GPUTOP, run
 
 from gputop.commands.live import _farewell
 from gputop.commands.session import Session
-from gputop.outputfile import OutputFile
-from gputop.say import say, say_where
+from gputop.process.outputfile import OutputFile
+from gputop.process.say import say, say_where
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_recording_is_named_harmlessly(tmp_path: Path) -> None
 
 def test_a_traceback_is_harmless(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom gputop import cli\n"
+        "import sys\nfrom gputop.commands import cli\n"
         "def fail(name, options): raise RuntimeError(sys.argv[1])\n"
         "cli._dispatch = fail\nsys.exit(cli.run(['check']))"
     )

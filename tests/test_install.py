@@ -13,7 +13,7 @@ import pytest
 from conftest import skip_or_fail
 from rootless_support import NOBODY
 
-from gputop import cli
+from gputop.commands import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -150,7 +150,7 @@ def test_somebody_elses_program_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_the_house_map_lists_every_file() -> None:
-    text = (ROOT / "docs/design.md").read_text()
+    text = (ROOT / "docs/files.md").read_text()
     listed = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
     there = {
         str(path.relative_to(ROOT))
@@ -158,7 +158,7 @@ def test_the_house_map_lists_every_file() -> None:
         for path in (ROOT / package).rglob("*.py")
         if path.name != "__init__.py"
     }
-    assert there - listed == set(), "files that docs/design.md does not mention"
+    assert there - listed == set(), "files that docs/files.md does not mention"
     assert {name for name in listed - there if name.endswith(".py")} == set(), "files that are gone"
 
 

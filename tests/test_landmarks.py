@@ -9,9 +9,9 @@ import fake_frames as fake
 import fake_reports as reports
 import pytest
 
-from gputop.explain.survey import Survey
 from gputop.explain.window import Verdict
-from gputop.landmarks import FINDING, LOSS, MARKED, MOST, Landmarks, marker
+from gputop.playback.landmarks import FINDING, LOSS, MARKED, MOST, Landmarks, marker
+from gputop.playback.survey import Survey
 from gputop.ui.model.jump import jump_target
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.timebar import TransportView, transport_line

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from simgpu_programs import cuda_toolkit
 
-from probes import libraries, mmap_events, parsing, scanner
-from probes.libraries import Runtime, Target
-from probes.mmap_events import Mapped
+from probes import scanner
+from probes.code import libraries, mmap_events, parsing
+from probes.code.libraries import Runtime, Target
+from probes.code.mmap_events import Mapped
 from probes.source import NOTE, PROBLEM, Sample
 from tests.opened_files import probes_of
 
@@ -153,7 +154,7 @@ def test_nvidias_static_runtime_is_probed_as_its_shared_one_is(tmp_path: Path, m
 
 
 class Attaching:
-    """In place of ``probes.attach.Attachments``: keeps what it was asked to attach to."""
+    """In place of ``probes.ebpf.attach.Attachments``: keeps what it was asked to attach to."""
 
     refusals: tuple[str, ...] = ()
 

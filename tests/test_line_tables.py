@@ -11,9 +11,8 @@ from types import CodeType
 import numpy as np
 import pytest
 
-from probes.frames import resolver
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import (
+from probes.code.interpreter import Interpreter
+from probes.code.layout import (
     CODE_DTYPE,
     CODE_RECORD,
     FRAME_DTYPE,
@@ -23,10 +22,11 @@ from probes.frames.layout import (
     TABLE_BYTES,
     TABLE_PARTS,
 )
-from probes.frames.linetable import line_at, whole_entries
-from probes.frames.mappings import Mappings
-from probes.frames.native import Frame, NativeFrames, NotYet
-from probes.frames.resolver import Resolver, Stack
+from probes.stacks import resolver
+from probes.stacks.linetable import line_at, whole_entries
+from probes.stacks.mappings import Mappings
+from probes.stacks.native import Frame, NativeFrames, NotYet
+from probes.stacks.resolver import Resolver, Stack
 
 MINOR = sys.version_info.minor
 ASCII, WIDE = (

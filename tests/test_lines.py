@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from fake_reports import explained, finding, report
 
-from gputop.explain.output import report_to_text
-from gputop.facts import Facts
-from gputop.frame import Frame, LineRow, Lost, WaitRow
-from gputop.lines import Line
-from gputop.linesums import LineWindow, line_rows, wait_rows
-from gputop.source import MOST_BYTES, read_source
-from gputop.stats import ProcessTotals, Stats
-from gputop.stats_output import stats_to_text
+from gputop.engine.facts import Facts
+from gputop.engine.frame import Frame, LineRow, Lost, WaitRow
+from gputop.engine.lines import Line
+from gputop.engine.linesums import LineWindow, line_rows, wait_rows
+from gputop.engine.source import MOST_BYTES, read_source
+from gputop.engine.stats import ProcessTotals, Stats
+from gputop.engine.stats_output import stats_to_text
+from gputop.explain.answer.output import report_to_text
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter

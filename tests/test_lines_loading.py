@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from probes.frames import programs
-from probes.frames.lines import Lines
-from probes.loader import ProbeError
+from probes.ebpf.loader import ProbeError
 from probes.source import PROBLEM, Sample
+from probes.stacks import programs
+from probes.stacks.lines import Lines
 
 
 def lines(told: list[Sample]) -> Lines:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine import Engine
-from gputop.feeds import LiveFeed
-from gputop.frame import Frame
-from gputop.player import frame_at
-from gputop.recorder import Recorder
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
+from gputop.playback.feeds import LiveFeed
+from gputop.playback.player import frame_at
+from gputop.playback.recorder import Recorder
 from gputop.simgpu import build
 from probes.live import LiveSource
 from probes.plan import LivePlan

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gputop.checks.native import find, native_section
-from gputop.lines import Line, Stacks
-from gputop.source import read_source
-from probes import maps
-from probes.frames.demangle import demangled
-from probes.frames.framepointers import Caller
-from probes.frames.mappings import Mappings, Moment
-from probes.frames.native import GAP, NativeFrames
-from probes.mmap_events import Mapped
+from gputop.engine.lines import Line, Stacks
+from gputop.engine.source import read_source
+from probes.code import maps
+from probes.code.mmap_events import Mapped
+from probes.stacks.demangle import demangled
+from probes.stacks.framepointers import Caller
+from probes.stacks.mappings import Mappings, Moment
+from probes.stacks.native import GAP, NativeFrames
 from tests.conftest import skip_or_fail
 from tests.opened_files import functions_of
 

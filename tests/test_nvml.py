@@ -19,9 +19,9 @@ from gputop.simgpu import build
 _SAMPLE = """
 import json, sys, time
 from pathlib import Path
-from probes.nvml import NvmlSampler
-from gputop.facts import Facts
-from gputop.gpus import gpu_rows
+from probes.nvml.nvml import NvmlSampler
+from gputop.engine.facts import Facts
+from gputop.engine.gpus import gpu_rows
 sampler = NvmlSampler(0.1, Path(sys.argv[1]))
 sampler.wait_first(5)
 time.sleep(float(sys.argv[2]))
@@ -39,7 +39,7 @@ sampler.close()
 _HANGS = """
 import json, os, sys, time
 from pathlib import Path
-from probes.nvml import NvmlSampler
+from probes.nvml.nvml import NvmlSampler
 began = time.monotonic()
 sampler = NvmlSampler(0.1, Path(sys.argv[1]))
 sampler.wait_opened(0.1)

@@ -10,8 +10,8 @@ import pynvml
 import pytest
 from gpu_rows_support import all_rows, ask
 
-from probes import nvml_gpm
-from probes.nvml_errors import RefusalError
+from probes.nvml import nvml_gpm
+from probes.nvml.nvml_errors import RefusalError
 
 ACTIVITY = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.occupancy import OccupancyWindow
+from gputop.engine.occupancy import OccupancyWindow
 from probes.schema import Kind
 from tests.items import START, event, joined, off
 

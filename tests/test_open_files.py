@@ -7,8 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from probes import open_files, schema, syscalls
-from probes.open_files import ASKED_PER_MARK, FRESH_NS, OpenFiles, describe
+from probes import schema
+from probes.proc import open_files, syscalls
+from probes.proc.open_files import ASKED_PER_MARK, FRESH_NS, OpenFiles, describe
 from probes.schema import ALIASED, Kind, Records
 
 READ, FUTEX = 0, 202

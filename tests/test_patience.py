@@ -10,8 +10,8 @@ from dataclasses import replace
 import fake_frames as fake
 import pytest
 
-from gputop.patience import TooLongError, within
 from gputop.ui.model.filter import SLOW, parse_filter
+from gputop.ui.model.patience import TooLongError, within
 from gputop.ui.model.presenter import Presenter
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.cli import parse
+from gputop.commands.cli import parse
 from gputop.commands.looks import draws_ascii, known_columns
-from gputop.config import MOST_BYTES, THEMES, Preferences, config_path, load
+from gputop.ui.model.config import MOST_BYTES, THEMES, Preferences, config_path, load
 from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.palette import PALETTES
 

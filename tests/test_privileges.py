@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from test_sandbox import in_child, needs_root, status
 
-from probes import in_time, privileges
-from probes.foreign import opened
-from probes.frames.demangle import demangled
-from probes.pages import SharedPages
-from probes.privileges import OBSERVING, SIGNALS, Capability
+from probes.code.foreign import opened
+from probes.code.pages import SharedPages
+from probes.process import in_time, privileges
+from probes.process.privileges import OBSERVING, SIGNALS, Capability
+from probes.stacks.demangle import demangled
 
 KEPT = OBSERVING | SIGNALS
 BY_LIMITS = frozenset({Capability.SYS_NICE, Capability.IPC_LOCK})  # kept where root may not raise its limits

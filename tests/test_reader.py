@@ -15,9 +15,9 @@ import pytest
 from hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ, mounted
 
 from gputop.simgpu import ensure_built
-from probes import elf, foreign, libraries, maps, parsing, reader
-from probes.libraries import Target
-from probes.procfs import descendants
+from probes.code import elf, foreign, libraries, maps, parsing, reader
+from probes.code.libraries import Target
+from probes.proc.procfs import descendants
 
 RUNTIME = "libcudart.so.12"
 PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever

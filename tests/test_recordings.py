@@ -11,11 +11,11 @@ from json_page import assert_documented
 from gputop import demo
 from gputop.commands.explain import evidence_of
 from gputop.demo.stories import STORIES
+from gputop.explain.answer.output import report_to_json
 from gputop.explain.build import explain
 from gputop.explain.compare import Change, compare
-from gputop.explain.evidence import Evidence
-from gputop.explain.output import report_to_json
-from gputop.player import frame_at
+from gputop.explain.evidence.evidence import Evidence
+from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
 from scripts import shown

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from probes import api, btf, compiled, cookies, loader, registers
+from probes import api
+from probes.code import cookies
+from probes.ebpf import btf, compiled, loader, registers
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 

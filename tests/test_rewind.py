@@ -12,12 +12,12 @@ import items as made
 import pytest
 import test_history as histories
 
-from gputop.explain.survey import Survey
-from gputop.feeds import LiveFeed
-from gputop.frame import Frame
-from gputop.landmarks import MARKED
-from gputop.player import frame_at
-from gputop.recorder import Recorder
+from gputop.engine.frame import Frame
+from gputop.playback.feeds import LiveFeed
+from gputop.playback.landmarks import MARKED
+from gputop.playback.player import frame_at
+from gputop.playback.recorder import Recorder
+from gputop.playback.survey import Survey
 from probes.source import Item
 from replay.format import SessionError
 from replay.history import History

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.rights import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, Rights, install_bcc, missing, read_rights
+from probes.ebpf.rights import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, Rights, install_bcc, missing, read_rights
 
 
 def rights(root: Path, *capabilities: int, users: str = "0 0 4294967295", **files: str) -> Rights:

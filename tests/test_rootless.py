@@ -27,8 +27,8 @@ from rootless_support import (
     started,
 )
 
-from gputop.engine import Engine
-from gputop.player import frame_at
+from gputop.engine.engine import Engine
+from gputop.playback.player import frame_at
 from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.source import MARK, Sample

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from probes import sandbox
-from probes.sandbox import LOADING, Limits, Refused
-from probes.syscall_numbers import numbers
+from probes.process import sandbox
+from probes.process.sandbox import LOADING, Limits, Refused
+from probes.process.syscall_numbers import numbers
 
 # memory: a forked test has all that the tests before it have mapped
 LIMITS = Limits(memory_bytes=4 << 30, cpu_s=5)
@@ -218,7 +218,7 @@ def test_in_its_namespaces_there_is_nobody_else_and_nothing_can_be_written(tmp_p
 
 RUN = """
 import os, sys, time
-from probes import sandbox
+from probes.process import sandbox
 def work():
     {work}
     return 7

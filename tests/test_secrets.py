@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from probes import procfs
-from probes.secrets import masked
+from probes.proc import procfs
+from probes.proc.secrets import masked
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from probes import sites
-from probes.sites import Site
+from probes.code import sites
+from probes.code.sites import Site
 from tests.opened_files import elf_of
 
 PUSH_RBP, PUSH_R12 = "55", "41 54"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.sockets import Sockets
+from probes.proc.sockets import Sockets
 
 
 def inode(one: socket.socket) -> int:

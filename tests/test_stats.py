@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.stats import collect
-from gputop.stats_output import stats_to_json, stats_to_text
+from gputop.engine.stats import collect
+from gputop.engine.stats_output import stats_to_json, stats_to_text
 from probes.schema import Kind
 from probes.source import Item
 from tests import items

@@ -14,8 +14,8 @@ import pytest
 from cli_support import GPUTOP, assert_one_sentence, run, write_recording
 
 from gputop.commands.stream import MOST_WAITING, LineWriter
-from gputop.frame_json import frame_to_json
-from gputop.player import frame_at
+from gputop.engine.frame_json import frame_to_json
+from gputop.playback.player import frame_at
 from replay.reader import SessionReader
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import fake_frames as fake
 
+from gputop.commands.text import render_text
 from gputop.format import width_of
-from gputop.text import render_text
 
 
 def test_everything_is_in_the_text() -> None:

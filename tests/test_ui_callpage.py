@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.frame import CallRow
+from gputop.engine.frame import CallRow
 from gputop.ui.model.callpage import call_page, chart_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 

@@ -9,8 +9,8 @@ from typing import Any
 import fake_frames as fake
 import pytest
 
-from gputop.frame import Frame, GpuProcess, GpuRow, MigRow
-from gputop.text import render_text
+from gputop.commands.text import render_text
+from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
 from gputop.ui.model.look import Line, plain
 from gputop.ui.model.presenter import Presenter
 

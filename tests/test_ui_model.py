@@ -25,9 +25,9 @@ from gputop.format import (
     used_range,
     width_of,
 )
-from gputop.ui.actions import ACTIONS
+from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.feed import Explained
+from gputop.ui.model.actions import ACTIONS
 from gputop.ui.model.details import call_table
 from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import line_width, plain
@@ -235,7 +235,7 @@ def test_sparks_and_histograms() -> None:
 
 
 def test_text_and_models_start_without_textual() -> None:
-    code = "import gputop.text, gputop.ui.model.presenter, sys; sys.exit('textual' in sys.modules)"
+    code = "import gputop.commands.text, gputop.ui.model.presenter, sys; sys.exit('textual' in sys.modules)"
     root = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

@@ -20,14 +20,14 @@ import pytest
 from textual.command import CommandList
 from textual.pilot import Pilot
 
-from gputop.config import Preferences
-from gputop.exports import ExportError, save, stamped
-from gputop.frame import Frame
-from gputop.frame_json import frame_to_json
-from gputop.signals import Aim, SignalError, Target
-from gputop.ui.actions import ACTIONS, actions_of
+from gputop.engine.frame import Frame
+from gputop.engine.frame_json import frame_to_json
+from gputop.process.signals import Aim, SignalError, Target
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
+from gputop.ui.exports import ExportError, save, stamped
+from gputop.ui.model.actions import ACTIONS, actions_of
+from gputop.ui.model.config import Preferences
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.palette import PALETTES
@@ -237,11 +237,11 @@ def test_only_signals_that_one_may_send() -> None:
     # who may not is asked in a process of its own: a thread cannot give its rights up alone
     code = (
         "import os, sys, time; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from gputop.signals import Aim, Target\n"
+        "from gputop.process.signals import Aim, Target\n"
         "try: Aim(Target(int(sys.argv[1]), 'init', 'root', time.monotonic_ns()))\n"
         "except Exception as error: print(error)"
     )
-    script = f"import gputop.signals, pwd\n{code}"
+    script = f"import gputop.process.signals, pwd\n{code}"
     root = Path(__file__).parent.parent
     run = subprocess.run(
         [sys.executable, "-c", script, str(os.getpid())],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.player import ReplayFeed
+from gputop.playback.player import ReplayFeed
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from replay.reader import SessionReader

@@ -11,11 +11,11 @@ import fake_frames as fake
 import pytest
 from textual.pilot import Pilot
 
-from gputop.frame import Frame, Lost
-from gputop.ui.actions import ACTIONS, actions_of
+from gputop.engine.frame import Frame, Lost
+from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
-from gputop.ui.feed import RecordingState
+from gputop.ui.model.actions import ACTIONS, actions_of
 from gputop.ui.model.look import plain
 from gputop.ui.model.prompt import Prompt
 

@@ -16,9 +16,9 @@ import fake_frames as fake
 import fake_reports as why
 import pytest
 
-from gputop.frame import Lost
-from gputop.landmarks import FINDING, LOSS, MARKED
-from gputop.ui.feed import Explained, RecordingState
+from gputop.engine.frame import Lost
+from gputop.playback.feed import Explained, RecordingState
+from gputop.playback.landmarks import FINDING, LOSS, MARKED
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timebar import TransportView

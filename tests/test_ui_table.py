@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.frame import Frame, ProcessRow
+from gputop.engine.frame import Frame, ProcessRow
 from gputop.ui.model.filter import FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED, without
 from gputop.ui.model.layout import Needs, plan

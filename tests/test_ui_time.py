@@ -8,10 +8,10 @@ import fake_frames as fake
 import pytest
 from test_ui_screen import feed_frame, running, text_of
 
-from gputop.landmarks import Landmark
+from gputop.playback.feed import RecordingState
+from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
-from gputop.ui.feed import RecordingState
 
 S = fake.S
 

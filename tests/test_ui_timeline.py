@@ -12,7 +12,7 @@ from test_ui_screen import feed_frame, running, text_of
 
 from gputop.explain.causes.families import FAMILIES
 from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, PROVED, GpuLane, Lanes
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.presenter import Presenter

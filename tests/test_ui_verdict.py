@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_ui_screen import running, text_of
 
-from gputop.explain.causes.cause import Level
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Finding, Level, Range, WhatIf
 from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
-from gputop.explain.report import Finding, Range, WhatIf
-from gputop.lines import Line
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Section, missing, note, ok
-from probes import compiler
+from probes.ebpf import compiler
 
 
 @dataclass(frozen=True, slots=True)

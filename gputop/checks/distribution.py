@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes import rights
+from probes.ebpf import rights
 
 OS_RELEASE = Path("/etc/os-release")
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import btf, loader
+from probes.ebpf import btf, loader
 
 MULTI, PERF, UNTRIED, NONE = "uprobe_multi", "perf", "untried", "none"
 _MULTI_KERNEL = (6, 6)

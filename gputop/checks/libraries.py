@@ -10,7 +10,9 @@ from typing import Any
 
 from gputop.checks import selfhit
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import api, elf, foreign, libraries, minimal, parsing
+from probes import api
+from probes.code import elf, foreign, libraries, parsing
+from probes.ebpf import minimal
 
 SHARED, STATIC, STRIPPED = "shared", "static", "static, stripped"
 _FEW = 8  # process numbers in a line

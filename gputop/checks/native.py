@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes import elf, foreign, libraries
-from probes.frames import interpreter
-from probes.frames.symbols import Functions
+from probes.code import elf, foreign, interpreter, libraries
+from probes.stacks.symbols import Functions
 
 _KEEPS = 0.5  # of the functions that are looked at
 

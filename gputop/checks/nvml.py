@@ -9,7 +9,7 @@ from typing import Any
 from gputop.checks.bcc import mapped_library
 from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import nvml
+from probes.nvml import nvml
 
 _ROUND_S = 0.1  # some figures are the difference of two rounds
 _PATIENCE_S = 3.0  # a GPU in trouble answers late or never

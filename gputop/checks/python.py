@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes import elf, foreign, libraries
-from probes.frames import interpreter, late
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import LAYOUTS
+from probes.code import elf, foreign, interpreter, libraries
+from probes.code.interpreter import Interpreter
+from probes.code.layout import LAYOUTS
+from probes.stacks import late
 
 HIDDEN = "no interpreter's symbols are in it: they are stripped"
 GONE = "the file is gone, or closed to us"

@@ -12,7 +12,7 @@ from gputop.checks import bcc, kernel, libraries, native, nvml, python, rights, 
 from gputop.checks.distribution import Distribution, read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Section
 from gputop.format import escape_text
-from probes.rights import read_rights
+from probes.ebpf.rights import read_rights
 
 SCHEMA = "gputop.check/1"
 _WIDTH = 80

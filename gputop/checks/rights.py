@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from probes import rights
-from probes.rights import Rights
+from probes.ebpf import rights
+from probes.ebpf.rights import Rights
 
 _FILTERED = 2  # Seccomp: of /proc/PID/status
 

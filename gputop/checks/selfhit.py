@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputop.checks import selfhit_child, trust
-from probes import api, foreign, sandbox
+from probes import api
+from probes.code import foreign
+from probes.process import sandbox
 
 CALLS = 5
 _TIMEOUT_S = 10.0
@@ -72,7 +74,7 @@ def call(path: Path, symbol: str, calls: int = CALLS, *, any_owner: bool = False
 
 
 def _called(file: int, symbol: str, calls: int) -> SelfCall:
-    packages = str(Path(sandbox.__file__).resolve().parent.parent)
+    packages = str(Path(sandbox.__file__).resolve().parents[2])
     # by descriptor: the child's user may not reach the path, and it is the file that was looked at
     words = (packages, str(file), symbol, str(calls), str(_TIMEOUT_S))
     child = subprocess.Popen(

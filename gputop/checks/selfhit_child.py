@@ -13,7 +13,7 @@ import sys
 def main(packages: str, file: str, symbol: str, calls: str, seconds: str) -> int:
     """Prints what the function said, or why it was not called; the status is 0 when it was."""
     sys.path.append(packages)  # the interpreter was started without any
-    from probes import sandbox
+    from probes.process import sandbox
 
     def work() -> int:
         version = ctypes.c_int(0)

@@ -14,7 +14,8 @@ from gputop.checks.bcc import mapped_library
 from gputop.checks.fact import Fact, Section, missing, note, ok
 from gputop.checks.libraries import Library, SelfHit, Symbol, witness_in
 from gputop.checks.quiet import held_back
-from probes import attach, elf, foreign, hits, loader
+from probes.code import elf, foreign
+from probes.ebpf import attach, hits, loader
 
 _RING_BYTES = 1 << 20
 _LIBC_SYMBOL = "gnu_get_libc_version"

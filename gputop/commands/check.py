@@ -8,17 +8,17 @@ import os
 from pathlib import Path
 
 from gputop.checks.report import Plan, gather, to_json, to_text
-from gputop.child import interpreter_prefixes
 from gputop.errors import CommandError
-from gputop.say import put, show
-from gputop.terminal import prefers_ascii
+from gputop.process.child import interpreter_prefixes
+from gputop.process.say import put, show
+from gputop.process.terminal import prefers_ascii
 
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 
 
 def check(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 when live tracing works."""
-    from gputop.cli import program_version
+    from gputop.commands.cli import program_version
 
     for pid in options.pid or ():
         if not Path(f"/proc/{pid}").exists():

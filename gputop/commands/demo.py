@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from gputop.demo.stories import DEFAULT, STORIES
 from gputop.errors import USAGE, CommandError
-from gputop.isolation import isolated
-from gputop.say import put
+from gputop.process.isolation import isolated
+from gputop.process.say import put
 from gputop.simgpu import build
 
 

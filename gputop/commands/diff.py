@@ -10,8 +10,8 @@ from gputop.commands.explain import evidence_of
 from gputop.commands.replay import understood
 from gputop.explain.compare import compare
 from gputop.explain.compare_output import diff_to_json, diff_to_text
-from gputop.say import put, show
-from gputop.terminal import terminal_width
+from gputop.process.say import put, show
+from gputop.process.terminal import terminal_width
 
 _WIDTH = 100
 

@@ -11,15 +11,15 @@ import threading
 from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
 from gputop.errors import USAGE, CommandError
-from gputop.explain.assemble import assemble
+from gputop.explain.answer.output import report_to_json, report_to_text
+from gputop.explain.answer.report import Report
 from gputop.explain.build import explain as build
-from gputop.explain.evidence import Evidence, Gatherer
-from gputop.explain.memory import give_back, keep_freed
-from gputop.explain.output import report_to_json, report_to_text
-from gputop.explain.report import Report
-from gputop.interrupts import end_at_once
-from gputop.say import put, show
-from gputop.terminal import terminal_width
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.memory import give_back, keep_freed
+from gputop.process.interrupts import end_at_once
+from gputop.process.say import put, show
+from gputop.process.terminal import terminal_width
 
 FOUND = 3  # exit status when something is lost
 _WIDTH = 100

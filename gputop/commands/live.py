@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.looks import RATE_HZ, draws_ascii, preferences
 from gputop.commands.session import Session, open_session
-from gputop.engine import Engine
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
 from gputop.errors import CommandError
-from gputop.frame import Frame
-from gputop.interrupts import end_at_once
-from gputop.outputfile import OutputFile
-from gputop.say import put, say, show
-from gputop.terminal import require_terminal, terminal_width
+from gputop.process.interrupts import end_at_once
+from gputop.process.outputfile import OutputFile
+from gputop.process.say import put, say, show
+from gputop.process.terminal import require_terminal, terminal_width
 from replay.format import SessionError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def live(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.text import render_text
     from gputop.commands.verdict import verdict_json, verdict_text
-    from gputop.frame_json import frame_to_json
-    from gputop.text import render_text
+    from gputop.engine.frame_json import frame_to_json
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
@@ -136,8 +136,8 @@ def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[F
 
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
-    from gputop.feeds import CommandLog, LiveFeed
-    from gputop.recorder import Recorder
+    from gputop.playback.feeds import CommandLog, LiveFeed
+    from gputop.playback.recorder import Recorder
     from gputop.ui.run import run_app
     from replay.history import History
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from gputop.config import Preferences, config_path, load
-from gputop.terminal import prefers_ascii
+from gputop.process.terminal import prefers_ascii
+from gputop.ui.model.config import Preferences, config_path, load
 from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
 from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.model.processes import COLUMNS

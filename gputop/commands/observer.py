@@ -10,12 +10,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from gputop.isolation import isolated
+from gputop.process.isolation import isolated
+from probes.ebpf.loader import ProbeError
+from probes.ebpf.rights import Rights, missing, read_rights
 from probes.live import LiveSource
-from probes.loader import ProbeError
 from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
-from probes.rights import Rights, missing, read_rights
 from probes.source import Observer
 
 _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -12,14 +12,14 @@ from types import FrameType
 
 import numpy as np
 
-from gputop.child import Child
 from gputop.commands.session import Session, open_session
 from gputop.errors import CommandError
-from gputop.failures import refused
 from gputop.format import format_bytes, format_count
-from gputop.interrupts import heeded
-from gputop.say import say
-from gputop.terminal import StatusLine
+from gputop.process.child import Child
+from gputop.process.failures import refused
+from gputop.process.interrupts import heeded
+from gputop.process.say import say
+from gputop.process.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError

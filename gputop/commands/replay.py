@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gputop.commands.looks import draws_ascii, preferences
+from gputop.commands.text import render_text
 from gputop.commands.verdict import verdict_json, verdict_text
+from gputop.engine.frame_json import frame_to_json
 from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
-from gputop.frame_json import frame_to_json
-from gputop.player import ReplayFeed, frame_at, mark_at
-from gputop.say import put, show
-from gputop.terminal import require_terminal, terminal_width
-from gputop.text import render_text
+from gputop.playback.player import ReplayFeed, frame_at, mark_at
+from gputop.process.say import put, show
+from gputop.process.terminal import require_terminal, terminal_width
 from replay.format import SessionError
 from replay.reader import SessionReader
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputop.child import (
+from gputop.commands.observer import as_root, own_command, start_observer
+from gputop.errors import CommandError
+from gputop.process.child import (
     NOT_EXECUTABLE,
     NOT_FOUND,
     Child,
@@ -20,13 +22,12 @@ from gputop.child import (
     behind_sudo,
     interpreter_prefixes,
 )
-from gputop.commands.observer import as_root, own_command, start_observer
-from gputop.errors import CommandError
-from gputop.interrupts import heeding
-from probes import privileges, reader
-from probes.loader import ProbeError
+from gputop.process.interrupts import heeding
+from probes.code import reader
+from probes.ebpf.loader import ProbeError
 from probes.plan import LivePlan
-from probes.secrets import masked
+from probes.proc.secrets import masked
+from probes.process import privileges
 from probes.source import Item, Observer
 from replay.format import SessionError
 from replay.writer import SessionWriter
@@ -187,7 +188,7 @@ def open_session(
         lines_later=lines_later,
         also_needs=also_needs,
     )
-    from gputop.cli import program_version
+    from gputop.commands.cli import program_version
 
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None

@@ -7,7 +7,7 @@ import sys
 
 from gputop.errors import CommandError
 from gputop.format import escape_text
-from gputop.say import put
+from gputop.process.say import put
 from gputop.simgpu import build
 
 

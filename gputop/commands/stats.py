@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 
 from gputop.commands.replay import open_file, understood
-from gputop.say import put, show
-from gputop.stats import collect
-from gputop.stats_output import stats_to_json, stats_to_text
-from gputop.terminal import terminal_width
+from gputop.engine.stats import collect
+from gputop.engine.stats_output import stats_to_json, stats_to_text
+from gputop.process.say import put, show
+from gputop.process.terminal import terminal_width
 
 
 def stats(options: argparse.Namespace) -> int:

@@ -12,12 +12,12 @@ from types import FrameType
 
 from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
-from gputop.engine import Engine
-from gputop.frame import Frame
-from gputop.frame_json import frame_to_json
-from gputop.interrupts import heeded
-from gputop.player import with_damage
-from gputop.say import say, writing
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
+from gputop.engine.frame_json import frame_to_json
+from gputop.playback.player import with_damage
+from gputop.process.interrupts import heeded
+from gputop.process.say import say, writing
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end

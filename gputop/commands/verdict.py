@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from gputop.explain.figures import what_if_text
-from gputop.explain.output import report_to_json
+from gputop.explain.answer.figures import what_if_text
+from gputop.explain.answer.output import report_to_json
 from gputop.explain.window import Verdict
 from gputop.format import escape_text
 

@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gputop.explain.account import account, whole
-from gputop.explain.analysis import analyse
+from gputop.explain.answer.account import account, whole
+from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
+from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes.assessments import ASSESSMENTS
 from gputop.explain.causes.ranks import of_lateness
-from gputop.explain.chain import State
-from gputop.explain.coverage import contradictions, others_at_work, strangers
-from gputop.explain.diagnosis import diagnose
-from gputop.explain.effort import WHOLE, Effort
-from gputop.explain.evidence import Evidence
-from gputop.explain.findings import Outcome, find
+from gputop.explain.chains.analysis import analyse
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.effort import WHOLE, Effort
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.findings.diagnosis import diagnose
+from gputop.explain.findings.findings import Outcome, find
+from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
-from gputop.explain.gaps import GpuTime
-from gputop.explain.report import Account, GpuSpan, Report, StepFacts
-from gputop.explain.scene import Scene
-from gputop.explain.sentence import verdict
-from gputop.explain.storms import storms
+from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
+from gputop.explain.proofs.gaps import GpuTime
 from gputop.format import format_ns
 
 OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved

@@ -8,20 +8,20 @@ from enum import Enum
 
 import numpy as np
 
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Finding, Report
 from gputop.explain.build import examine
-from gputop.explain.evidence import Evidence
-from gputop.explain.findings import Outcome
-from gputop.explain.period import FEWEST
-from gputop.explain.persteps import Measures, Pieces, Unit, by_batch, by_second, by_step, measure
-from gputop.explain.ranges import Floats, Ints
-from gputop.explain.report import Finding, Report
+from gputop.explain.chains.scene import Scene
+from gputop.explain.chains.steps import givers_of
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.period import FEWEST
+from gputop.explain.evidence.ranges import Floats, Ints
+from gputop.explain.evidence.sequence import Sequence as Work
+from gputop.explain.evidence.sequence import sequence
+from gputop.explain.findings.findings import Outcome
+from gputop.explain.findings.persteps import Measures, Pieces, Unit, by_batch, by_second, by_step, measure
 from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
-from gputop.explain.scene import Scene
-from gputop.explain.sequence import Sequence as Work
-from gputop.explain.sequence import sequence
-from gputop.explain.steps import givers_of
 from gputop.format import format_ns
-from gputop.lines import Line
 
 LEAST_CHANGE = (
     0.05  # smaller differences are no change, however sure: two runs of one program differ by as much

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from gputop.engine.lines import line_json
+from gputop.explain.answer.output import range_json
+from gputop.explain.answer.sentence import idle_words
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.explain.output import range_json
-from gputop.explain.sentence import idle_words
 from gputop.format import brief, escape_text, fit, format_ns
-from gputop.lines import line_json
 
 SCHEMA = "gputop.diff/1"
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal

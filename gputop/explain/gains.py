@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
+from gputop.explain.answer.report import Finding, WhatIf
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.overhead import LAUNCHES
 from gputop.explain.causes.reads import EXPLICIT
-from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints, distinct, length, union
-from gputop.explain.report import Finding, WhatIf
-from gputop.explain.scene import BIG_COPY, H2D, Scene
-from gputop.explain.shortgaps import ends_with_copy
-from gputop.explain.whatif import MARGIN, Loop, Removal, bound
+from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
+from gputop.explain.estimates.whatif import MARGIN, Loop, Removal, bound
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Ints, distinct, length, union
+from gputop.explain.findings.findings import Outcome
+from gputop.explain.findings.shortgaps import ends_with_copy
 
 MOST_FIXES = 3  # that are tried one after the other
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.apiclass import Group
+from gputop.explain.answer.report import Report
 from gputop.explain.causes.families import FAMILIES, family_table
-from gputop.explain.evidence import Evidence
-from gputop.explain.findings import Outcome
-from gputop.explain.ranges import Ints, subtract, union
-from gputop.explain.report import Report
-from gputop.explain.scene import Scene
-from gputop.explain.shortgaps import causes_of_short
-from gputop.explain.waits import Wait
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import Ints, subtract, union
+from gputop.explain.evidence.waits import Wait
+from gputop.explain.findings.findings import Outcome
+from gputop.explain.findings.shortgaps import causes_of_short
 from probes.schema import OffFlag
 
 COLUMN_NS = 50_000_000

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gputop.explain.memory import give_back
+from gputop.explain.evidence.memory import give_back
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader

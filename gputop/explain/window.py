@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.assemble import assemble, group_ends
+from gputop.engine.switches import OpenThreads
+from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
-from gputop.explain.carry import carried
-from gputop.explain.effort import LIVE
-from gputop.explain.evidence import Evidence, Gatherer, Table
+from gputop.explain.evidence.assemble import assemble, group_ends
+from gputop.explain.evidence.effort import LIVE
+from gputop.explain.evidence.evidence import Evidence, Gatherer, Table
+from gputop.explain.evidence.tick import Tick
 from gputop.explain.lanes import Lanes, lanes_of
-from gputop.explain.report import Report
-from gputop.explain.tick import Tick
-from gputop.switches import OpenThreads
+from gputop.explain.proofs.retention import carried
 from probes.schema import Kind
 from probes.source import Item
 

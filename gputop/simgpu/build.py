@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from gputop.process.trust import trusted_path, weak_part
 from gputop.simgpu import codegen, codegen_math
-from gputop.trust import trusted_path, weak_part
 
 _HERE = Path(__file__).resolve().parent
 _ROOT_CACHE = Path("/var/cache/gputop")

@@ -11,11 +11,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from gputop.config import Preferences
-from gputop.ui.actions import ACTIONS, actions_of
+from gputop.playback.feed import Feed
 from gputop.ui.canvas import Canvas
 from gputop.ui.driver import QuickDriver
-from gputop.ui.feed import Feed
+from gputop.ui.model.actions import ACTIONS, actions_of
+from gputop.ui.model.config import Preferences
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.native_log import NativeLog
 from gputop.ui.outlets import Outlets, OwnSender

@@ -11,14 +11,14 @@ from functools import partial
 from textual.app import App
 from textual.markup import escape
 
-from gputop.config import Preferences
-from gputop.explain.output import report_to_json
-from gputop.exports import ExportError, save, stamped
-from gputop.frame import ProcessRow
-from gputop.frame_json import frame_to_json
-from gputop.signals import OFFERED, Aim, SignalError, Target
-from gputop.ui.actions import actions_of
+from gputop.engine.frame import ProcessRow
+from gputop.engine.frame_json import frame_to_json
+from gputop.explain.answer.output import report_to_json
+from gputop.process.signals import OFFERED, Aim, SignalError, Target
 from gputop.ui.canvas import Canvas
+from gputop.ui.exports import ExportError, save, stamped
+from gputop.ui.model.actions import actions_of
+from gputop.ui.model.config import Preferences
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.palette import Palette, following
 

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 
-from gputop.config import Preferences
 from gputop.format import escape_text
-from gputop.say import say, say_where
-from gputop.ui.feed import Feed
+from gputop.playback.feed import Feed
+from gputop.process.say import say, say_where
+from gputop.ui.model.config import Preferences
 
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20

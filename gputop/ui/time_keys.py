@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from gputop.format import escape_text, format_bytes, format_duration
-from gputop.landmarks import FINDING, MARKED, Landmark
-from gputop.player import SPEEDS
-from gputop.ui.feed import Feed, Recorder
+from gputop.playback.feed import Feed, Recorder
+from gputop.playback.landmarks import FINDING, MARKED, Landmark
+from gputop.playback.player import SPEEDS
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.prompt import Letter, Prompt

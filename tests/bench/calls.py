@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from probes import attach, bpfcall, libraries, loader, schema
-from probes.frames import programs
-from probes.frames.layout import FIRST_STACK, NOT_ASKED
-from probes.frames.lines import Lines
-from probes.ring import Ring
+from probes import schema
+from probes.code import libraries
+from probes.code.layout import FIRST_STACK
+from probes.ebpf import attach, bpfcall, loader
+from probes.ebpf.ring import Ring
+from probes.schema import NOT_ASKED
+from probes.stacks import programs
+from probes.stacks.lines import Lines
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
 from tests.opened_files import probes_of

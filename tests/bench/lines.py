@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from probes import libraries
-from probes.frames.interpreter import installed
+from probes.code import libraries
+from probes.code.interpreter import installed
 from tests.bench.calls import Empty, Gputop
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build

@@ -13,8 +13,8 @@ from statistics import median
 
 import numpy as np
 
-from gputop.engine import Engine
-from probes import libraries
+from gputop.engine.engine import Engine
+from probes.code import libraries
 from probes.live import POLL_S, LiveSource
 from probes.plan import LivePlan
 from probes.source import MARK, Sample

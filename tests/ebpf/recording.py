@@ -22,7 +22,7 @@ import numpy as np
 from gputop.simgpu import ensure_built
 from probes import schema
 from probes.api import NAMES
-from probes.procfs import descendants
+from probes.proc.procfs import descendants
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 

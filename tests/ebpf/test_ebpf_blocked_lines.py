@@ -11,8 +11,8 @@ from conftest import skip_or_fail
 from recording import PROGRAMS, Recorded, Workshop
 from test_ebpf_interpreters import interpreter
 
-from gputop.lines import Stacks
-from probes.frames.layout import FIRST_STACK
+from gputop.engine.lines import Stacks
+from probes.code.layout import FIRST_STACK
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import FRAMES, Sample
 from replay.reader import SessionReader

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from recording import TIMEOUT_S
 
-from probes import bpfcall, compiled, loader
-from probes.frames import programs
-from probes.module import Module, late, outside
+from probes.ebpf import bpfcall, compiled, loader
+from probes.ebpf.module import Module, late, outside
+from probes.stacks import programs
 
 pytestmark = pytest.mark.ebpf
 
@@ -26,8 +26,11 @@ SMALL = "BPF_ARRAY(counts, u64, 1); int probe(void *context) { u32 row = 0; retu
 OURS = """
 import json, os, sys
 from pathlib import Path
-from probes import bpf_cache, bpfcall, btf, loader
-from probes.frames import programs
+from probes.ebpf import bpf_cache
+from probes.ebpf import bpfcall
+from probes.ebpf import btf
+from probes.ebpf import loader
+from probes.stacks import programs
 bpf_cache.ROOTS = Path(sys.argv[1])
 main = loader.load(loader.Options(True, 1 << 20, int(sys.argv[2])))
 lines = programs.load(main)
@@ -44,7 +47,9 @@ print(json.dumps({
 # the same by bcc itself
 BCC = """
 import json, os, sys
-from probes import compiled, compiler, loader
+from probes.ebpf import compiled
+from probes.ebpf import compiler
+from probes.ebpf import loader
 os.environ["BCC_KERNEL_SOURCE"] = str(compiled.SHIM)
 bcc = compiler.import_bcc()
 module = bcc.BPF(text=sys.stdin.buffer.read(), cflags=list(compiler.FLAGS))

@@ -20,7 +20,10 @@ from pathlib import Path
 from unittest.mock import MagicMock
 for name in ("numpy", "numpy.typing"):
     sys.modules[name] = MagicMock()
-from probes import bpfcall, compiled, compiler, module
+from probes.ebpf import bpfcall
+from probes.ebpf import compiled
+from probes.ebpf import compiler
+from probes.ebpf import module
 text = "BPF_ARRAY(counts, u64, 1); int probe(void *context) { u32 row = 0; return !counts.lookup(&row); }"
 made = compiled.compiled(text, Path(sys.argv[1]))
 assert not made.cached

@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from probes import loader
-from probes.frames import programs
+from probes.ebpf import loader
+from probes.stacks import programs
 
 pytestmark = pytest.mark.ebpf
 

@@ -14,7 +14,7 @@ from recording import Workshop, compile_program, wait_until
 from test_ebpf_lifecycle import running
 from test_ebpf_lives import marks
 
-from probes.minimal import MINIMAL
+from probes.ebpf.minimal import MINIMAL
 from replay.reader import SessionReader
 
 PROMPT_S = 0.5
@@ -77,7 +77,9 @@ def test_the_programs_compile_for_arm64() -> None:
     script = """
 import json, platform
 platform.machine = lambda: "aarch64"
-from probes import compiled, compiler, loader
+from probes.ebpf import compiled
+from probes.ebpf import compiler
+from probes.ebpf import loader
 text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).encode()
 flags = ("-D__aarch64__", "-U__x86_64__", *compiler.FLAGS)
 programs = compiler.compile_text(text, str(compiled.SHIM), flags)["programs"]

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from recording import wait_until
 
-from probes import attach_perf, bpfcall, libraries, loader, schema, turns
-from probes.attach import Attachments
+from probes import schema
+from probes.code import libraries
+from probes.ebpf import attach_perf, bpfcall, loader, turns
+from probes.ebpf.attach import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
 from tests.opened_files import probes_of
 

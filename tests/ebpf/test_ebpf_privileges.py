@@ -13,8 +13,8 @@ import pytest
 from recording import Workshop, library, wait_until
 
 from gputop.simgpu import environment
-from probes import in_time
-from probes.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
+from probes.process import in_time
+from probes.process.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
 from probes.source import FRAMES, NOTE, PROCESS, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader

@@ -13,9 +13,10 @@ import pytest
 from recording import PROGRAMS, Workshop, compile_program
 
 from gputop.simgpu import ensure_built
-from probes import attach, libraries, loader, sites
 from probes.api import NAMES
-from probes.ring import Ring
+from probes.code import libraries, sites
+from probes.ebpf import attach, loader
+from probes.ebpf.ring import Ring
 from probes.schema import Kind
 from tests.opened_files import probes_of
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from recording import Recorded, Workshop, compile_program
 
-from probes import btf
+from probes.ebpf import btf
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import OPEN, Sample
 from replay.reader import SessionReader

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recording import Recorded, Workshop
 
-from probes import syscalls
+from probes.proc import syscalls
 from probes.schema import ALIASED, Kind
 from probes.source import FILES, OPEN, Sample
 from replay.reader import SessionReader

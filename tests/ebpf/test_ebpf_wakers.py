@@ -8,7 +8,8 @@ import platform
 import pytest
 from recording import Recorded, Workshop, compile_program
 
-from probes import btf, loader, syscalls
+from probes.ebpf import btf, loader
+from probes.proc import syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]

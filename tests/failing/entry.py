@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from gputop.cli import run  # noqa: E402
+from gputop.commands.cli import run  # noqa: E402
 
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD")  # what gputop starts is left alone

@@ -37,7 +37,7 @@ def complaints(outcome: Outcome) -> list[str]:
 
 def _is_meant(outcome: Outcome, left: str) -> bool:
     """What closes perf's probes after gputop has ended; the file of a command that went on without it."""
-    return "probes/detacher.py" in left or (
+    return "probes/ebpf/detacher.py" in left or (
         outcome.case.family == "memory" and left.startswith("gputop-output-")
     )
 

@@ -7,7 +7,7 @@ import io
 import json
 from typing import Any
 
-from gputop.cli import run as gputop
+from gputop.commands.cli import run as gputop
 from tests.faults.bench import Run, recording_start
 
 SCHEMA = "gputop.explain/1"

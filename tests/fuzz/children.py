@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gputop.checks import selfhit
-from probes import bpf_cache, compiled
-from probes.frames import demangle
+from probes.ebpf import bpf_cache, compiled
+from probes.stacks import demangle
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

@@ -12,12 +12,12 @@ from random import Random
 
 import numpy as np
 
-from probes import elf, foreign, libraries
 from probes.api import DRIVER, RUNTIME
-from probes.frames import interpreter, native
-from probes.frames.layout import OWN_BYTES, row_bytes
-from probes.frames.symbols import Functions
-from probes.libraries import Target as Library
+from probes.code import elf, foreign, interpreter, libraries
+from probes.code.layout import OWN_BYTES, row_bytes
+from probes.code.libraries import Target as Library
+from probes.stacks import native
+from probes.stacks.symbols import Functions
 from tests import hostile_elf
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from gputop.frame import ProcessRow
+from gputop.engine.frame import ProcessRow
 from gputop.ui.model.filter import FilterError, parse_filter
 from tests import fake_frames
 from tests.fuzz import mutation

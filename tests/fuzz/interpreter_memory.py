@@ -17,10 +17,10 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
-from probes.frames import late
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import LAYOUTS, PROCESS_DTYPE, slot_of
-from probes.mmap_events import Mapped
+from probes.code.interpreter import Interpreter
+from probes.code.layout import LAYOUTS, PROCESS_DTYPE, slot_of
+from probes.code.mmap_events import Mapped
+from probes.stacks import late
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import (
+from probes.code.interpreter import Interpreter
+from probes.code.layout import (
     CODE_DTYPE,
     CODE_RECORD,
     FILE_BYTES,
@@ -28,9 +28,9 @@ from probes.frames.layout import (
     TABLE_BYTES,
     TABLE_PARTS,
 )
-from probes.frames.linetable import line_at, whole_entries
-from probes.frames.mappings import Mappings
-from probes.frames.resolver import Resolver
+from probes.stacks.linetable import line_at, whole_entries
+from probes.stacks.mappings import Mappings
+from probes.stacks.resolver import Resolver
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

@@ -6,9 +6,8 @@ import io
 from pathlib import Path
 from random import Random
 
-from probes import libraries, maps
-from probes.frames import interpreter
-from probes.frames.mappings import Mappings
+from probes.code import interpreter, libraries, maps
+from probes.stacks.mappings import Mappings
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

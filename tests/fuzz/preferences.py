@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from gputop.commands.looks import known_columns
-from gputop.config import load
+from gputop.ui.model.config import load
 from gputop.ui.model.hiding import TOGGLED
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -12,10 +12,10 @@ from random import Random
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
-from gputop import cli
+from gputop.commands import cli
 from gputop.commands.replay import open_file, understood
 from gputop.errors import CommandError
-from gputop.player import frame_at
+from gputop.playback.player import frame_at
 from gputop.ui.model.presenter import Presenter
 from probes.source import MARK
 from replay import format as fmt

@@ -17,18 +17,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gputop import facts, lines
+from gputop.engine import facts, lines
 from gputop.explain import live as explain_live
 from gputop.explain.window import Verdict
-from gputop.feeds import LiveFeed
-from gputop.recorder import Recorder
+from gputop.playback.feeds import LiveFeed
+from gputop.playback.recorder import Recorder
 from gputop.ui.model.presenter import Presenter
-from probes import live, roster
-from probes.frames import resolver
-from probes.frames.interpreter import Interpreter
-from probes.frames.layout import LAYOUTS
-from probes.frames.lines import Lines
-from probes.ring import Ring
+from probes import live
+from probes.code.interpreter import Interpreter
+from probes.code.layout import LAYOUTS
+from probes.ebpf.ring import Ring
+from probes.proc import roster
+from probes.stacks import resolver
+from probes.stacks.lines import Lines
 from replay import factbook
 from replay.history import History
 from tests.soak.machine import RING_BYTES, SECOND, Machine

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import schema
-from probes.frames.layout import (
+from probes.code.layout import (
     CODE_DTYPE,
     CODE_RECORD,
     FIRST_STACK,

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gputop.cli import run as gputop
+from gputop.commands.cli import run as gputop
 from tests.stories.recording import Run
 
 SAYS_NOTHING = "nothing"

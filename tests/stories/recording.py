@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import environment as simulated
-from probes.procfs import descendants
+from probes.proc.procfs import descendants
 from tests.faults import priority
 from tests.stories import installed
 from tests.stories.catalogue import PROGRAMS, Story

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.explain.diagnosis import TITLES, Kind
+from gputop.explain.findings.diagnosis import TITLES, Kind
 from gputop.explain.window import Window
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.verdict import verdict_line
 from replay.reader import SessionReader

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.chain import State
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import Scene
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Mask
 
 
 def _inside(scene: Scene, *groups: Group) -> Mask:

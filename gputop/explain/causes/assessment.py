@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gputop.explain.causes.cause import Level
-from gputop.explain.ranges import Ints
-from gputop.explain.report import Finding, Link, Range
-from gputop.explain.scene import Scene
-from gputop.lines import Line
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Ints
 
 LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof (causes.md 6)
 MOMENTS = 3

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
-from gputop.explain.ranges import Ints, Mask
-from gputop.explain.scene import Scene
-from gputop.explain.steps import Steps
-
-
-class Level(str, Enum):
-    """How sure a verdict is."""
-
-    PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
-    STRONG = "strong"  # an assumption holds as far as one can see
-    HINT = "hint"  # fits, but something else could fit too
-
-    __str__ = str.__str__
+from gputop.explain.answer.report import Level
+from gputop.explain.chains.scene import Scene
+from gputop.explain.chains.steps import Steps
+from gputop.explain.evidence.ranges import Ints, Mask
 
 
 @dataclass(frozen=True, slots=True)

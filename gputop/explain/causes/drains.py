@@ -12,9 +12,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
-from gputop.explain.ranges import Ints, Mask, covered, union
-from gputop.explain.scene import Scene
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Ints, Mask, covered, union
 
 MANY_READS = 4  # a step: fewer are a loss and a metric
 NEAR = 0.25  # of a step: reads that are further apart are not of one loop

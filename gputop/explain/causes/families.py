@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.ranges import Ints
+from gputop.explain.evidence.ranges import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import stem
+from gputop.engine.lines import Line
+from gputop.engine.source import read_source
 from gputop.explain.causes.cause import Claim
-from gputop.explain.evidence import Evidence
-from gputop.explain.places import line_numbers
-from gputop.explain.pytorch import Pattern
-from gputop.explain.ranges import Ints
-from gputop.lines import Line
-from gputop.source import read_source
+from gputop.explain.chains.places import line_numbers
+from gputop.explain.chains.pytorch import Pattern
+from gputop.explain.evidence.apiclass import stem
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import Ints
 
 
 def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:

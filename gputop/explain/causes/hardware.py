@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.apiclass import Group, Role
+from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
-from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.coverage import others_at_work, strangers
-from gputop.explain.gaps import DeviceTime
-from gputop.explain.ranges import Ints, covered
-from gputop.explain.report import Finding, Link, Range
-from gputop.explain.scene import Scene
+from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.ranges import Ints, covered
+from gputop.explain.proofs.coverage import others_at_work, strangers
+from gputop.explain.proofs.gaps import DeviceTime
 from gputop.format import format_ns, format_percent
 
 # bits of NVML's clock event reasons that are a fault or a limit of cooling; a power cap (0x4) at full load is

@@ -8,11 +8,11 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import MOST_PARTS, own_work
-from gputop.explain.evidence import Column
-from gputop.explain.places import line_numbers, sampled
-from gputop.explain.pytorch import Form, advice_of, by_loader, by_pytorch, form_of_send, title_of
-from gputop.explain.ranges import Mask, distinct
-from gputop.explain.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
+from gputop.explain.chains.places import line_numbers, sampled
+from gputop.explain.chains.pytorch import Form, advice_of, by_loader, by_pytorch, form_of_send, title_of
+from gputop.explain.chains.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
+from gputop.explain.evidence.evidence import Column
+from gputop.explain.evidence.ranges import Mask, distinct
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process

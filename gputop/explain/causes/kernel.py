@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import Scene
-from gputop.explain.waits import Wait
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.waits import Wait
 
 
 def _network(scene: Scene, free: Mask) -> Mask:

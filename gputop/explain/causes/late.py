@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Role
+from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
-from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.pending import RETURN_NS
-from gputop.explain.ranges import Ints
-from gputop.explain.report import Finding, Link, Range
-from gputop.explain.scene import Scene
+from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.ranges import Ints
+from gputop.explain.proofs.pending import RETURN_NS
 from gputop.format import format_ns
 
 

@@ -6,15 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
+from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
-from gputop.explain.causes.cause import Level
+from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.overhead import ADVICE, TITLE
-from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.intime import call_time
-from gputop.explain.ranges import Ints, covered
-from gputop.explain.report import Finding, Link, Range
-from gputop.explain.scene import Scene
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.call_time import call_time
+from gputop.explain.evidence.ranges import Ints, covered
 from gputop.format import format_ns, format_percent
 
 MANY = 100  # launches between two waits (causes.md C06)

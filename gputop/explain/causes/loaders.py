@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.causes.cause import Cause, Claim, Level
-from gputop.explain.chain import State
-from gputop.explain.ranges import Mask, covered, intersect, union
-from gputop.explain.scene import Scene
-from gputop.explain.waits import Wait
+from gputop.explain.answer.report import Level
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Mask, covered, intersect, union
+from gputop.explain.evidence.waits import Wait
 
 LARGE = 0.2  # part of the time that workers wait for each other (causes.md C08)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.causes.cause import Cause, Claim, Level
+from gputop.explain.answer.report import Level
+from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.reads import not_waited, own_work
-from gputop.explain.chain import State
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import BIG_COPY, H2D, Scene
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
+from gputop.explain.evidence.ranges import Mask
 from gputop.format import format_bytes, format_ns
 
 LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work

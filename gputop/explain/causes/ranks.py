@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
+from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
-from gputop.explain.causes.cause import Level
-from gputop.explain.chaintext import placed, usual_api, usual_line
-from gputop.explain.ranges import Ints, intersect, length, subtract, union
-from gputop.explain.report import Finding, Link, Range
-from gputop.explain.scene import Scene
-from gputop.explain.whatif import MARGIN
+from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.chains.scene import Scene
+from gputop.explain.estimates.whatif import MARGIN
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
 from gputop.format import format_ns
 
 NUMBER = "C23"

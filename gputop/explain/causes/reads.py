@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
 from gputop.explain.causes.cause import Cause, Claim, bursts
 from gputop.explain.causes.drains import Drain, drained, read_between
 from gputop.explain.causes.forms import pattern_of
-from gputop.explain.chain import State
-from gputop.explain.pytorch import (
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.pytorch import (
     Form,
     Pattern,
     advice_of,
@@ -18,8 +17,9 @@ from gputop.explain.pytorch import (
     form_of_sync,
     title_of,
 )
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import SCALAR_BYTES, Scene
+from gputop.explain.chains.scene import SCALAR_BYTES, Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Mask
 from gputop.format import format_bytes
 
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.chain import State
-from gputop.explain.lineage import in_loader
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import Scene
-from gputop.explain.waits import Wait
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.lineage import in_loader
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.waits import Wait
 
 
 def _throttled(scene: Scene, free: Mask) -> Mask:

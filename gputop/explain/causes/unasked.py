@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.apiclass import Group
-from gputop.explain.causes.cause import Cause, Claim, Level
-from gputop.explain.chain import State
-from gputop.explain.lineage import any_on_the_way, led_by
-from gputop.explain.ranges import Mask
-from gputop.explain.scene import Scene
-from gputop.explain.waits import Wait
+from gputop.explain.answer.report import Level
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.lineage import any_on_the_way, led_by
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.waits import Wait
 
 # parts of the paths of code that waits for requests: Python's own servers, and those that people use
 SERVERS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from gputop.engine.frame import CallRow
 from gputop.format import (
     NS_PER_S,
     escape_text,
@@ -15,7 +16,6 @@ from gputop.format import (
     format_percent,
     used_range,
 )
-from gputop.frame import CallRow
 from gputop.ui.model.details import FEW
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line
 

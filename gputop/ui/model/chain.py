@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.explain.figures import is_about, loss_ns, loss_text, what_if_text
+from gputop.explain.answer.figures import is_about, loss_ns, loss_text, what_if_text
 from gputop.format import (
     NS_PER_S,
     brief,
@@ -15,12 +15,12 @@ from gputop.format import (
     format_percent,
     width_of,
 )
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.verdict import LEVEL_TOKENS
 
 if TYPE_CHECKING:
-    from gputop.explain.report import Diagnosis, Finding, Report
+    from gputop.explain.answer.report import Diagnosis, Finding, Report
 
 _INDENT = 2  # columns a level of the chain
 _FACTS = 34  # columns of a finding's figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.engine.frame import CallRow, Frame, ProcessRow, Share, ThreadRow
 from gputop.format import (
     escape_text,
     format_bytes,
@@ -11,7 +12,6 @@ from gputop.format import (
     histogram_bars,
     used_range,
 )
-from gputop.frame import CallRow, Frame, ProcessRow, Share, ThreadRow
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from gputop.frame import ProcessRow, ThreadRow
-from gputop.patience import TooLongError, within
+from gputop.engine.frame import ProcessRow, ThreadRow
+from gputop.ui.model.patience import TooLongError, within
 
 SLOW = "this expression takes too long: repeat no (...)+ or .* inside of a repetition"
 HINT = "text, !regex, gpu:0 user:x call:Memcpy state:blocked"

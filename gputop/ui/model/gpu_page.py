@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.engine.frame import Frame, GpuRow, MigRow
 from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
-from gputop.frame import Frame, GpuRow, MigRow
 from gputop.ui.model import gpu_text, gpu_users
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, wrap

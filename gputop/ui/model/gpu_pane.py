@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gputop.engine.frame import Frame, GpuRow
 from gputop.format import escape_text
-from gputop.frame import Frame, GpuRow
 from gputop.ui.model import gpu_page, gpu_users, gpus
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line

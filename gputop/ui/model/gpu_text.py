@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gputop import clock_events
+from gputop.engine import clock_events
+from gputop.engine.frame import GpuRow
 from gputop.format import NS_PER_S, escape_text, format_bytes, format_ns, format_percent, format_watts
-from gputop.frame import GpuRow
 from gputop.ui.model.look import Glyphs, Span
 
 STALE_NS = 2 * NS_PER_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gputop.engine.frame import Frame, GpuProcess, GpuRow
 from gputop.format import clip, escape_text, fit, format_bytes, format_percent
-from gputop.frame import Frame, GpuProcess, GpuRow
 from gputop.ui.model.look import Glyphs, Line
 
 Use = tuple[GpuRow, GpuProcess]

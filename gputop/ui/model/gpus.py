@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gputop.engine.frame import Frame, GpuRow
 from gputop.format import bar, escape_text, fit, format_percent, sparkline
-from gputop.frame import Frame, GpuRow
 from gputop.ui.model import gpu_text as text
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gputop.engine.frame import Frame, Storm
 from gputop.format import (
     NS_PER_S,
     clip,
@@ -15,9 +16,8 @@ from gputop.format import (
     format_duration,
     format_percent,
 )
-from gputop.frame import Frame, Storm
-from gputop.ui.actions import Action, actions_of
-from gputop.ui.feed import RecordingState
+from gputop.playback.feed import RecordingState
+from gputop.ui.model.actions import Action, actions_of
 from gputop.ui.model.details import shares_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 

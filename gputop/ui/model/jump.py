@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from gputop.engine.frame import Frame
 from gputop.format import NS_PER_S, format_clock, format_duration
-from gputop.frame import Frame
-from gputop.ui.feed import Transport
+from gputop.playback.feed import Transport
 
 HINT = "-30s  14:02  50%  12.5 (seconds from the start)"
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.causes.families import FAMILIES
+from gputop.explain.evidence.waits import Wait
 from gputop.explain.lanes import (
     ASSUMED,
     BLOCKED,
@@ -23,7 +24,6 @@ from gputop.explain.lanes import (
     RUNNING,
     WHOLE,
 )
-from gputop.explain.waits import Wait
 from gputop.format import format_ns, sparkline
 from gputop.ui.model.lanehistory import Cells
 from gputop.ui.model.look import Glyphs, Span, merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.frame import ThreadRow
+from gputop.engine.frame import ThreadRow
 from gputop.ui.model.state import ViewState
 from gputop.ui.model.timeline import Subject
 

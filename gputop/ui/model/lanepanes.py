@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gputop.engine.frame import Frame
 from gputop.format import escape_text
-from gputop.frame import Frame
 from gputop.ui.model import callpage
 from gputop.ui.model.controls import Controls
 from gputop.ui.model.lanecontrols import OPTIONAL

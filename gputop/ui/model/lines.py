@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
+from gputop.engine.lines import Line as SourceLine
+from gputop.engine.source import Source
 from gputop.format import clip, escape_text, fit, format_count, format_ns, format_percent
-from gputop.frame import OFF_CPU, Frame, LineRow, ProcessRow
-from gputop.lines import Line as SourceLine
-from gputop.source import Source
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.config import Preferences
 from gputop.format import escape_text
+from gputop.ui.model.config import Preferences
 from gputop.ui.model.filter import HINT, SLOW, FilterError, parse_filter
 from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.model.lanecontrols import LaneControls

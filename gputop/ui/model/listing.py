@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import escape_text
-from gputop.frame import Frame, ProcessRow
 from gputop.ui.model.filter import Filter
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Context, Table

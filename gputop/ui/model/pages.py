@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gputop.engine.frame import Frame
 from gputop.format import escape_text
-from gputop.frame import Frame
-from gputop.ui.actions import actions_of
 from gputop.ui.model import gpu_text
+from gputop.ui.model.actions import actions_of
 from gputop.ui.model.lanecells import meanings
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 

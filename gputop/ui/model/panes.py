@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gputop.engine.frame import CallRow, Frame, ProcessRow, ThreadRow
 from gputop.format import clip, escape_text, format_count
-from gputop.frame import CallRow, Frame, ProcessRow, ThreadRow
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.gpu_pane import GpuPane
 from gputop.ui.model.layout import Placed, tabs_of

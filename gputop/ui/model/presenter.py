@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gputop.frame import Frame
+from gputop.engine.frame import Frame
 from gputop.ui.model import details, gpus, header, pages, processes
 from gputop.ui.model.copying import page_text, row_text
 from gputop.ui.model.hiding import without

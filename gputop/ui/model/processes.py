@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import NS_PER_S, escape_text, format_bytes, format_count, format_ns, format_percent
-from gputop.frame import Frame, ProcessRow
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 

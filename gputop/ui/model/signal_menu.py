@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gputop.engine.frame import ProcessRow
 from gputop.format import clip, escape_text
-from gputop.frame import ProcessRow
-from gputop.signals import OFFERED
+from gputop.process.signals import OFFERED
 from gputop.ui.model.list_controls import ListControls
 from gputop.ui.model.look import Glyphs, Line, fit_line
 from gputop.ui.model.prompt import Prompt

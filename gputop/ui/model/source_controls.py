@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.lines import Line
-from gputop.source import read_source
+from gputop.engine.lines import Line
+from gputop.engine.source import read_source
 from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.state import ViewState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.frame import Frame, ProcessRow
-from gputop.ui.feed import Explained, RecordingState
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.layout import Placed
 from gputop.ui.model.lines import SourcePage, line_uses

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gputop.explain.lanes import COLUMN_NS
 from gputop.format import NS_PER_S, escape_text, fit
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model import lanecells
 from gputop.ui.model.lanecells import CellLine, Sign
 from gputop.ui.model.lanehistory import MARKS, Cells, LaneHistory

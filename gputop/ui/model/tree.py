@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gputop.frame import ProcessRow
+from gputop.engine.frame import ProcessRow
 
 _SUMMED = (
     "calls_per_second",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from gputop.explain.figures import loss_ns
+from gputop.explain.answer.figures import loss_ns
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
-from gputop.ui.feed import Explained
+from gputop.playback.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
 if TYPE_CHECKING:
-    from gputop.explain.report import Diagnosis, Finding, Report
+    from gputop.explain.answer.report import Diagnosis, Finding, Report
 
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 ENOUGH_NS = NS_PER_S  # before, and with fewer than ENOUGH_STEPS, "no loss that repeats" would be early

@@ -6,8 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from probes import libraries, loader
-from probes.attach import Attachments
+from probes.code import libraries
+from probes.ebpf import loader
+from probes.ebpf.attach import Attachments
 
 
 def main() -> None:

@@ -1,0 +1,240 @@
+"""Counts, sums and latency histograms of calls by (process, API, nested), without work per event."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine import histogram
+from gputop.engine.histogram import BUCKETS, Ints
+from probes.api import MAX_ROWS
+from probes.schema import CallFlag, Records
+
+NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
+_PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
+_KEYS_PER_PROCESS = 2 * MAX_ROWS
+# limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
+_MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
+MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
+_OTHERS = 0  # the row without a key
+_GROW = 64
+_NESTED = int(CallFlag.NESTED)
+_LONGEST_NS = 1 << 62
+_ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums by row of a table; all arrays have one element a row."""
+
+    count: Ints
+    errors: Ints
+    bytes: Ints
+    sum_ns: Ints
+    max_ns: Ints
+
+    @classmethod
+    def zeros(cls, rows: int) -> Totals:
+        return cls(*(np.zeros(rows, np.int64) for _ in range(5)))
+
+    def grow(self, rows: int) -> None:
+        """Appends zeros up to ``rows`` rows."""
+        for name in ("count", "errors", "bytes", "sum_ns", "max_ns"):
+            array = getattr(self, name)
+            if len(array) < rows:
+                setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
+
+    def add(self, other: Totals) -> None:
+        """Adds another table of the same rows; it may be shorter."""
+        size = len(other.count)
+        for name in ("count", "errors", "bytes", "sum_ns"):
+            getattr(self, name)[:size] += getattr(other, name)
+        self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
+
+
+class CallTable:
+    """One row for each (pid, op, nested) that made a call.
+
+    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again. Row 0 has no key: it
+    counts what came when there were ``MOST_ROWS`` rows already.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, int, bool] | None] = [None]
+        self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
+        self._free: list[int] = []
+        self._process_of = np.zeros(_PID_LIMIT, np.int32)  # pid -> slot, 0 none; pages appear when used
+        self._slots = 1
+        self._free_slots: list[int] = []
+        self._row_of = np.full(_KEYS_PER_PROCESS, _OTHERS, np.int32)  # of processes without a slot
+
+    @property
+    def rows(self) -> int:
+        """Rows that exist, released ones too."""
+        return len(self.keys)
+
+    def rows_of(self, calls: Records) -> Ints:
+        """The row of each call; new rows are made as needed."""
+        # all columns as the integers that numpy indexes with: others it converts again at each use
+        pids = calls["pid"].astype(np.int64)
+        pids &= _PID_LIMIT - 1
+        slots = self._process_of.take(pids)
+        if not slots.all():
+            self._add_processes(np.unique(pids[slots == 0]))
+            slots = self._process_of.take(pids)
+        keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
+        # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
+        ops = calls["op"].astype(np.int64)
+        ops &= MAX_ROWS - 1
+        ops <<= 1
+        keys += ops
+        nested = calls["flags"].astype(np.int64)
+        nested &= _NESTED
+        keys += nested
+        rows = self._row_of.take(keys)
+        if (rows < 0).any():
+            fresh = np.flatnonzero(rows < 0)
+            names, first = np.unique(keys[fresh], return_index=True)
+            self._add_rows(names, calls[fresh[first]])
+            rows = np.maximum(self._row_of.take(keys), _OTHERS)
+        return rows.astype(np.int64)
+
+    def _add_processes(self, pids: Ints) -> None:
+        for pid in pids.tolist():
+            slot = self._free_slots.pop() if self._free_slots else self._slots
+            if slot >= _MAX_PROCESSES:
+                break
+            self._slots = max(self._slots, slot + 1)
+            self._process_of[pid] = slot
+        missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
+        if missing > 0:
+            self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
+
+    def _add_rows(self, keys: Ints, calls: Records) -> None:
+        """Makes rows for keys, each with a call of it, as long as there is room."""
+        count = min(len(keys), len(self._free) + max(MOST_ROWS - self.rows, 0))
+        self._make_room(count)
+        columns = (calls[name][:count].tolist() for name in ("pid", "op", "flags"))
+        for key, pid, op, flags in zip(keys[:count].tolist(), *columns, strict=True):
+            row = self._free.pop()
+            self.keys[row] = (pid, op & (MAX_ROWS - 1), bool(flags & _NESTED))
+            self._row_of[key] = row
+
+    def _make_room(self, count: int) -> None:
+        missing = count - len(self._free)
+        if missing <= 0:
+            return
+        start = self.rows
+        size = min(-(-(start + max(missing, start // 2)) // _GROW) * _GROW, MOST_ROWS)
+        self.keys += [None] * (size - start)
+        self._free += range(size - 1, start - 1, -1)
+        grown = np.zeros((size, BUCKETS), np.int32)
+        grown[:start] = self.counts
+        self.counts = grown
+
+    def release(self, rows: Ints) -> None:
+        """Gives rows back whose counts are all zero."""
+        for row in rows.tolist():
+            key = self.keys[row]
+            if key is None:
+                continue
+            pid, op, nested = key
+            slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+            self._row_of[slot * _KEYS_PER_PROCESS + 2 * op + nested] = -1
+            self.keys[row] = None
+            self._free.append(row)
+
+    def forget_process(self, pid: int) -> None:
+        """Frees the slot of a process that has no rows any more."""
+        slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+        span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
+        if slot and (self._row_of[span] < 0).all():
+            self._process_of[pid & (_PID_LIMIT - 1)] = 0
+            self._free_slots.append(slot)
+
+    def add(self, calls: Records, totals: Totals) -> Ints:
+        """Counts CALL records into the histograms and ``totals``.
+
+        Returns:
+            The flat positions that were counted in ``counts``, for taking them out later.
+        """
+        rows = self.rows_of(calls)
+        totals.grow(self.rows)
+        size = self.rows
+        # float64 is exact below 2**53 ns, 104 days, in one batch
+        durations = calls["duration"].astype(np.float64)
+        flat = histogram.bucket_of(durations)
+        flat += rows * BUCKETS
+        np.add.at(self.counts.reshape(-1), flat, _ONE)
+        totals.count += np.bincount(rows, minlength=size)
+        sums = np.bincount(rows, weights=durations, minlength=size)
+        totals.sum_ns += np.minimum(sums, _LONGEST_NS).astype(np.int64)  # a file may hold any number
+        longer = np.flatnonzero(durations > totals.max_ns.astype(np.float64).take(rows))
+        if longer.size:
+            np.maximum.at(totals.max_ns, rows[longer], calls["duration"][longer].astype(np.int64))
+        sizes = calls["bytes"]
+        if sizes.any():
+            totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
+        codes = calls["ret"]
+        if np.count_nonzero(codes):
+            failed = (codes != 0) & (codes != NOT_READY)
+            totals.errors += np.bincount(rows[failed], minlength=size)
+        return flat
+
+
+@dataclass(slots=True)
+class _Tick:
+    totals: Totals
+    flats: list[Ints] = field(default_factory=list)
+
+
+class CallWindow:
+    """A ``CallTable`` over the last ticks: each event is added once and taken out once."""
+
+    def __init__(self) -> None:
+        self.table = CallTable()
+        self._ticks: deque[_Tick] = deque()
+        self._now = _Tick(Totals.zeros(0))
+
+    def add(self, calls: Records) -> None:
+        """Counts CALL records into the tick that is open."""
+        self._now.flats.append(self.table.add(calls, self._now.totals))
+
+    def close_tick(self, keep: int) -> None:
+        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._ticks.append(self._now)
+        self._now = _Tick(Totals.zeros(self.table.rows))
+        while len(self._ticks) > keep:
+            for flat in self._ticks.popleft().flats:
+                np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
+        self._release()
+
+    def _release(self) -> None:
+        used = self.totals().count > 0
+        idle = np.array([row for row, key in enumerate(self.table.keys) if key is not None and not used[row]])
+        if idle.size:
+            pids = {key[0] for row in idle.tolist() if (key := self.table.keys[row]) is not None}
+            self.table.release(idle)
+            for pid in pids:
+                self.table.forget_process(pid)
+
+    def totals(self) -> Totals:
+        """Sums over the ticks that are kept."""
+        totals = Totals.zeros(self.table.rows)
+        for tick in self._ticks:
+            totals.add(tick.totals)
+        return totals
+
+
+def left_out(totals: Totals) -> tuple[str, ...]:
+    """What to say of calls that have no row of their own; nothing where all have."""
+    count = int(totals.count[_OTHERS]) if len(totals.count) else 0
+    if not count:
+        return ()
+    return (
+        f"{count} calls are not listed: more than {MOST_ROWS} functions of processes, or {_MAX_PROCESSES} "
+        "processes, have called; watch fewer processes (--pid)",
+    )

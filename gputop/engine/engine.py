@@ -1,0 +1,209 @@
+"""Turns items into frames. The same code serves live sources and session files.
+
+A frame depends only on: the records that came between the marks of its window, the facts that came
+before its mark, and the samples of its history. So a seek feeds just those and gives the same frame.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gputop.engine import gpu_of, gpus, rows
+from gputop.engine.callers import Callers
+from gputop.engine.calltable import CallWindow, left_out
+from gputop.engine.counters import Counters, add_up
+from gputop.engine.facts import Facts, lost_before
+from gputop.engine.frame import Frame, Lost
+from gputop.engine.linesums import LineWindow
+from gputop.engine.occupancy import OccupancyWindow
+from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from probes.schema import LOSS_KINDS, Kind, Records, join, select
+from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
+
+WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
+HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
+_JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ticks of 250 ms at 4 Hz
+
+
+_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
+
+
+@dataclass(slots=True)
+class Tick:
+    """What one tick adds to a window."""
+
+    mark_ns: int
+    since_ns: int
+    threads: dict[int, ThreadTick]
+    waits: dict[tuple[int, int, int], int]  # (waiting tid, occupant tid, occupant pid) -> ns
+    events: int
+    calls: int
+    callers: frozenset[int]  # tids that made a call
+
+
+@dataclass(slots=True)
+class _OpenTick:
+    switches: SwitchTick
+    events: int = 0
+    calls: int = 0
+    counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
+    others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
+
+
+class Engine:
+    """Feeds on items; ``frame`` builds the frame of the newest mark.
+
+    Args:
+        header: The source's header.
+        window_ns: Length of the window; marks closer than it are all in it.
+    """
+
+    def __init__(self, header: Mapping[str, Any], window_ns: int = WINDOW_NS) -> None:
+        self._header = header
+        self._window_ns = window_ns
+        self._start_ns = int(header.get("start_ns", 0))
+        self._lost_before = lost_before(header)
+        self._calls = CallWindow()
+        self._lines = LineWindow()
+        self._occupancy = OccupancyWindow()
+        self._callers = Callers()
+        self._ticks: deque[Tick] = deque()
+        self._now = _OpenTick(SwitchTick(self._start_ns))
+        self._open = OpenThreads()
+        self._counters: Counters | None = None
+        self._counted: dict[int, str] | None = None
+        self._alive: frozenset[int] = frozenset()
+        self._gpus: Sample | None = None
+        self._history: gpus.History = {}
+        self._mark: Sample | None = None
+        self.facts = Facts()
+
+    def feed(self, item: Item) -> bool:
+        """Takes one item in; True when it closed a tick, so that ``frame`` has something new."""
+        if not isinstance(item, Sample):
+            self._add(item)
+            return False
+        if item.kind == MARK:
+            self._close_tick(item)
+            return True
+        if item.kind == GPUS:
+            self._gpus = item
+        elif item.kind == OPEN:
+            self._open = OpenThreads.from_sample(item.data)
+        elif item.kind == COUNTERS:
+            self._count(Counters.from_sample(item))
+        else:
+            self.facts.take(item)
+        return False
+
+    def _add(self, records: Any) -> None:
+        tick = self._now
+        tick.events += len(records)
+        is_call = records["kind"] == _CALL
+        made = int(np.count_nonzero(is_call))
+        tick.calls += made
+        if made:
+            calls = records if made == len(records) else select(records, is_call)
+            self._calls.add(calls)
+            self._lines.add(calls)
+            self._callers.add(calls["tid"])
+        if made < len(records):
+            tick.others.append(select(records, ~is_call) if made else records)
+
+    def _count(self, counters: Counters) -> None:
+        add_up(self._now.counted, counters.growth(self._counters))
+        self._counted = counters.states(self._counters)
+        self._counters = counters
+
+    def _close_tick(self, mark: Sample) -> None:
+        now, mark_ns = self._now, mark.time_ns
+        if now.others:
+            others = join(now.others)
+            now.switches.add(others)
+            self._occupancy.add(others)
+            self._lines.add_waits(others)
+        now.switches.close(mark_ns, self._open, self._alive)
+        # keep the ticks whose end lies within the window before this mark, this one included
+        keep = 1 + sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
+        waits = self._occupancy.close_tick(keep)
+        self._calls.close_tick(keep)
+        self._lines.close_tick(keep)
+        self._ticks.append(
+            Tick(
+                mark_ns,
+                now.switches.since_ns,
+                now.switches.threads | now.counted,
+                waits,
+                now.events,
+                now.calls,
+                self._callers.take(),
+            )
+        )
+        while len(self._ticks) > keep:
+            self._ticks.popleft()
+        gpus.remember(self._history, self._gpus, HISTORY_MARKS)
+        self._alive = frozenset(self._open.tid)
+        self._mark = mark
+        self.facts.forget(mark_ns)
+        self._now = _OpenTick(SwitchTick(mark_ns))
+
+    def frame(self) -> Frame:
+        """The frame of the newest mark. Needs at least one mark."""
+        assert self._mark is not None
+        mark, data = self._mark, self._mark.data
+        window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
+        before = self._lost_before
+        lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}
+        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
+        window = rows.Window(
+            list(self._ticks),
+            window_ns,
+            self._calls,
+            self._open,
+            mark.time_ns,
+            gpus.usage(self._gpus),
+            gpus.devices(self._gpus),
+            self._counted,
+            self._lines.sums(),
+            self._lines.waits(),
+        )
+        processes = rows.process_rows(window, self.facts)
+        clock = self._header.get("clock", {})
+        return Frame(
+            number=int(data.get("number", 0)),
+            time_ns=mark.time_ns,
+            wall_ns=int(data.get("wall_ns", 0)),
+            start_ns=self._start_ns,
+            window_ns=window_ns,
+            utc_offset_s=int(clock.get("utc_offset_s", 0)),
+            rate_hz=float(self._header.get("rate_hz", 0)),
+            lost=Lost(
+                sum(lost.get(kind, 0) for kind in LOSS_KINDS),
+                tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
+            ),
+            own_cpu_percent=float(data.get("own_cpu_percent", 0)),
+            own_rss_bytes=int(data.get("own_rss_bytes", 0)),
+            events_per_second=sum(tick.events for tick in self._ticks) * 1e9 / window_ns,
+            calls_per_second=sum(process.calls_per_second for process in processes),
+            gpus=gpu_rows,
+            processes=processes,
+            storms=rows.storms(window, processes, self.facts),
+            problems=(
+                *self.facts.problems(self._gpus),
+                *left_out(self._calls.totals()),
+                *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
+            ),
+            notes=self.facts.notes(),
+            driver=str(self._header.get("driver") or self._driver_now()),
+            lines=str(self._header.get("lines", "off")),
+            calls_observed=self._header.get("calls_observed") is not False,
+        )
+
+    def _driver_now(self) -> str:
+        """The driver of one that answered only after the session had begun."""
+        return str(self._gpus.data.get("driver", "")) if self._gpus is not None else ""

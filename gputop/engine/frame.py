@@ -1,0 +1,251 @@
+"""The immutable frame: everything one screen, one ``--once`` or one JSON object shows.
+
+Frames are made by the engine from items (probes/source.py) and are equal for a live run and its
+replay. Units are in the names; ``None`` means it could not be known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.engine.lines import Line
+
+OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
+HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """The calls of one API in one process that ended in the window."""
+
+    api: str
+    layer: str  # runtime | driver | nccl
+    nested: bool
+    count: int
+    errors: int
+    bytes: int
+    sum_ns: int
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+    max_ns: int
+    histogram: tuple[int, ...]
+    in_progress: int = 0  # calls that have not returned at the mark
+    in_progress_ns: int = 0  # age of the oldest of them
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a whole that somebody had: who occupied a CPU that others waited for."""
+
+    pid: int
+    tid: int
+    name: str
+    ns: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """One thread within the window; on_cpu + runnable + blocked = the time it lived in the window."""
+
+    tid: int
+    name: str
+    voluntary_switches: int
+    involuntary_switches: int
+    on_cpu_ns: int
+    runnable_ns: int
+    blocked_ns: int
+    state: str  # running | runnable | blocked | exited
+    cuda: bool  # made a traced call within the window
+    preempted_by: tuple[Share, ...] = ()  # occupants of its CPU while it was runnable, most first
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """The outermost calls of one function that a line made; ``frames``: the stack of most of that time."""
+
+    line: Line
+    api: str
+    count: int
+    sum_ns: int
+    frames: tuple[Line, ...] = ()  # from the innermost on
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """The times that a line kept CUDA threads (all threads when none calls CUDA) blocked between calls."""
+
+    line: Line
+    count: int
+    sum_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One watched process within the window."""
+
+    pid: int
+    parent_pid: int
+    name: str
+    command: str
+    user: str
+    start_ns: int
+    exited_ns: int | None  # CLOCK_MONOTONIC of its end
+    gpus: tuple[int, ...] | None  # NVML's indices; None when they are not known
+    gpu_memory_bytes: int | None  # None when NVML does not tell
+    calls_per_second: float  # outermost calls only
+    top_api: str  # the API with most time in outermost calls, "" without calls
+    top_api_ns_per_second: float
+    top_api_p99_ns: int
+    voluntary_per_second: float
+    involuntary_per_second: float
+    runnable_percent: float  # sum over its threads; 100 is one thread waiting for a CPU all the time
+    blocked_percent: float  # of the time of its CUDA threads (of all threads when none calls CUDA)
+    on_cpu_percent: float  # sum over its threads, as top shows it
+    calls: tuple[CallRow, ...]
+    threads: tuple[ThreadRow, ...]
+    gpus_source: str = ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
+    gpus_unknown: str = ""  # why they are not known
+    namespace_pid: int | None = None  # its number within its container, when it lives in one
+    container: str = ""  # kind and id of that container
+    lines: tuple[LineRow, ...] = ()  # of calls whose line is looked for (--lines), most time first
+    unknown_lines: int = 0  # such calls whose line is not known
+    waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
+    unknown_waits: int = 0  # such times whose line is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """A context-switch storm: at least 500 involuntary switches/s and runnable at least 20 %, over 2 s."""
+
+    pid: int
+    name: str
+    involuntary_per_second: float
+    runnable_percent: float
+    occupants: tuple[Share, ...]  # who ran on the CPUs its threads waited for; fractions sum to <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process on a GPU, watched or not. Shares are of the GPU's time in NVML's newest sample of it."""
+
+    pid: int
+    kind: str  # C: computes, G: draws, C+G
+    memory_bytes: int | None
+    sm_percent: int | None  # 0: it did nothing in the last second
+    memory_percent: int | None
+    encoder_percent: int | None
+    decoder_percent: int | None
+    gpu_instance: int | None  # NVML's number of the MIG instance it is on
+    name: str  # "" when /proc tells nothing of it
+    user: str
+    command: str
+    container: str  # "" outside of one
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MigRow:
+    """An instance of a GPU that is cut (MIG)."""
+
+    index: int
+    uuid: str
+    name: str
+    gpu_instance: int | None
+    compute_instance: int | None
+    multiprocessors: int | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    sm_active_percent: float | None
+    sm_occupancy_percent: float | None
+    tensor_active_percent: float | None
+    dram_bandwidth_percent: float | None
+    unavailable: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU as NVML shows it at the newest sample; ``None`` with the reason in ``unavailable``.
+
+    Errors of memory (ECC) are counted since the driver was loaded, those named total since the GPU was made.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    utilization_percent: int | None
+    memory_utilization_percent: int | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    power_milliwatts: int | None
+    power_limit_milliwatts: int | None
+    temperature_celsius: int | None
+    fan_percent: int | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    pcie_tx_bytes_per_second: int | None
+    pcie_rx_bytes_per_second: int | None
+    unavailable: tuple[tuple[str, str], ...] = ()  # (key, reason in words)
+    utilization_history: tuple[int | None, ...] = ()  # one value a mark, oldest first, at most 240
+    age_ns: int = 0  # how old the sample is at the mark; grows when NVML hangs
+    lost: str = ""  # why it answers nothing any more
+    pci_bus_id: str = ""
+    performance_state: int | None = None  # 0: fastest
+    sm_clock_max_mhz: int | None = None
+    memory_clock_max_mhz: int | None = None
+    clock_event_reasons: int | None = None  # bits of NVML's nvmlClocksEventReasons
+    clock_events: tuple[str, ...] | None = None  # the same in words; () when nothing holds the clocks
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlink_tx_bytes_per_second: int | None = None
+    nvlink_rx_bytes_per_second: int | None = None
+    encoder_percent: int | None = None
+    decoder_percent: int | None = None
+    ecc_corrected_errors: int | None = None
+    ecc_uncorrected_errors: int | None = None
+    ecc_corrected_total: int | None = None
+    ecc_uncorrected_total: int | None = None
+    sm_active_percent: float | None = None  # of the SMs' time, with at least one warp
+    sm_occupancy_percent: float | None = None  # of the warps that the SMs could hold
+    tensor_active_percent: float | None = None
+    dram_bandwidth_percent: float | None = None
+    mig_enabled: bool | None = None
+    mig: tuple[MigRow, ...] = ()
+    processes: tuple[GpuProcess, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Events that the probes could not deliver since the start, by kind (probes.schema.LOSS_KINDS)."""
+
+    events: int
+    by_kind: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One tick."""
+
+    number: int
+    time_ns: int  # the mark, CLOCK_MONOTONIC
+    wall_ns: int  # the same instant, ns since the epoch
+    start_ns: int  # CLOCK_MONOTONIC of the session's start
+    window_ns: int  # what rates and percentiles refer to
+    utc_offset_s: int
+    rate_hz: float
+    lost: Lost
+    own_cpu_percent: float
+    own_rss_bytes: int
+    events_per_second: float
+    calls_per_second: float
+    gpus: tuple[GpuRow, ...]
+    processes: tuple[ProcessRow, ...]
+    storms: tuple[Storm, ...]
+    problems: tuple[str, ...]  # what could not be observed, in sentences
+    notes: tuple[str, ...]  # the newest things that happened to the tracing itself
+    driver: str = ""  # driver version and NVML library, "" without NVML
+    lines: str = "off"  # whose line is looked for: all, costly or off
+    calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

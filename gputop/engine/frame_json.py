@@ -1,0 +1,99 @@
+"""A frame as JSON: what ``--json`` prints, documented in docs/json.md ("gputop.frame/1").
+
+Every number carries its unit in the name of its key. What cannot be known is ``null``. Names come as
+they are: JSON escapes what is dangerous to a terminal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from gputop.engine.frame import Frame, GpuRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.engine.histogram import METHOD
+
+SCHEMA = "gputop.frame/1"
+_FROM_CALLS = {"events_per_second", "calls_per_second", "top_api_ns_per_second", "top_api_p99_ns"}
+
+
+def frame_to_json(frame: Frame) -> dict[str, Any]:
+    """The frame as an object that ``json.dumps`` takes.
+
+    Args:
+        frame: Any frame, live or replayed.
+    """
+    plain = ("number", "time_ns", "wall_ns", "start_ns", "window_ns", "utc_offset_s", "rate_hz")
+    rates = ("own_cpu_percent", "own_rss_bytes", "events_per_second", "calls_per_second", "driver")
+    made: dict[str, Any] = {"schema": SCHEMA}
+    made |= {key: getattr(frame, key) for key in plain}
+    made["percentiles"] = METHOD
+    made["lost"] = {"events": frame.lost.events, "by_kind": dict(frame.lost.by_kind)}
+    made |= {key: getattr(frame, key) for key in rates}
+    made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
+    made["processes"] = [_process(row) for row in frame.processes]
+    made["lines"] = frame.lines
+    made["calls_observed"] = frame.calls_observed
+    if not frame.calls_observed:
+        for row in (made, *made["processes"]):
+            row |= dict.fromkeys(_FROM_CALLS & row.keys())
+            for thread in row.get("threads", ()):
+                thread["cuda"] = None
+    made["storms"] = [_storm(storm) for storm in frame.storms]
+    made["problems"] = list(frame.problems)
+    made["notes"] = list(frame.notes)
+    finite: dict[str, Any] = _finite(made)
+    return finite
+
+
+def _fields(row: Any, *left_out: str) -> dict[str, Any]:
+    """The fields of a row in their order; the names in frame.py are the names in JSON."""
+    names = (field.name for field in dataclasses.fields(row))
+    return {name: getattr(row, name) for name in names if name not in left_out}
+
+
+def _gpu(gpu: GpuRow) -> dict[str, Any]:
+    made = _fields(gpu, "unavailable", "mig", "processes")
+    made["unavailable"] = dict(gpu.unavailable)
+    made["mig"] = [_fields(row, "unavailable") | {"unavailable": dict(row.unavailable)} for row in gpu.mig]
+    made["processes"] = None if gpu.processes is None else [_fields(row) for row in gpu.processes]
+    return made
+
+
+def _process(row: ProcessRow) -> dict[str, Any]:
+    made = _fields(row, "calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
+    made["calls"] = [_fields(call) for call in row.calls]
+    made["threads"] = [_thread(thread) for thread in row.threads]
+    made["lines"] = [
+        row.line.to_json()
+        | _fields(row, "line", "frames")
+        | {"frames": [frame.to_json() for frame in row.frames]}
+        for row in row.lines
+    ]
+    made["unknown_lines"] = row.unknown_lines
+    made["waits"] = [wait.line.to_json() | _fields(wait, "line") for wait in row.waits]
+    made["unknown_waits"] = row.unknown_waits
+    return made
+
+
+def _thread(row: ThreadRow) -> dict[str, Any]:
+    return _fields(row, "preempted_by") | {"preempted_by": _shares(row.preempted_by)}
+
+
+def _storm(storm: Storm) -> dict[str, Any]:
+    return _fields(storm, "occupants") | {"occupants": _shares(storm.occupants)}
+
+
+def _shares(shares: tuple[Share, ...]) -> list[dict[str, Any]]:
+    return [_fields(share) for share in shares]
+
+
+def _finite(value: Any) -> Any:
+    """The value with tuples as lists, and ``None`` for what JSON has no number for (NaN, infinity)."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

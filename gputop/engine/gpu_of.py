@@ -1,0 +1,197 @@
+"""Which GPUs a process uses: as NVML lists it, else by the devices that its CUDA calls named.
+
+CUDA counts devices as the process sees them. ``CUDA_VISIBLE_DEVICES`` and ``CUDA_DEVICE_ORDER`` as they
+were at its start lead from there to NVML's numbers; a process that changes them later deceives this,
+which only NVML's list does not. Where the way is not certain the answer is unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gputop.engine.frame import ProcessRow
+
+BY_NVML, BY_CALLS = "nvml", "calls"
+_IN_BUS_ORDER = "PCI_BUS_ID"
+_NAMED = 4  # processes that a sentence names
+
+Usage = dict[int, dict[int, int]]  # process number as NVML has it -> {GPU index: bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as NVML numbers it."""
+
+    index: int
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """The GPUs of one process.
+
+    Attributes:
+        gpus: NVML's indices; None when they are not known.
+        source: ``nvml`` or ``calls``; "" when they are not known.
+        unknown: Why not, in words.
+        memory_bytes: What NVML says it holds on them; None when NVML does not list it.
+    """
+
+    gpus: tuple[int, ...] | None
+    source: str = ""
+    unknown: str = ""
+    memory_bytes: int | None = None
+
+
+class UnknownGpuError(Exception):
+    """The way from CUDA's numbers to NVML's is not certain; the message says why."""
+
+
+def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list[int]:
+    """NVML's index of each device that a process sees, in CUDA's order.
+
+    Args:
+        facts: The ``process`` sample: ``cuda_visible_devices``, ``cuda_device_order``, ``namespace_pid``.
+        devices: All GPUs, by index.
+
+    Raises:
+        UnknownGpuError: It is not certain.
+    """
+    if "cuda_visible_devices" not in facts:
+        raise UnknownGpuError("its environment cannot be read")
+    text = facts["cuda_visible_devices"]
+    if text is None:
+        _check_order(facts, devices)
+        return [device.index for device in devices]
+    found: list[int] = []
+    for entry in (part.strip() for part in str(text).split(",")):
+        index = _entry(entry, facts, devices)
+        if index is None:  # as in CUDA: what follows an entry that is not valid is not seen
+            break
+        if index in found:
+            raise UnknownGpuError(f"CUDA_VISIBLE_DEVICES={text} names a GPU twice")
+        found.append(index)
+    return found
+
+
+def _entry(entry: str, facts: Mapping[str, Any], devices: Sequence[Device]) -> int | None:
+    """The device that one entry of the list names; None when it names none."""
+    if entry.startswith("MIG-"):
+        raise UnknownGpuError("it uses a part of a GPU (MIG)")
+    if entry.startswith("GPU-"):
+        named = [device.index for device in devices if device.uuid.startswith(entry)]
+        return named[0] if len(named) == 1 else None
+    if not entry.isdecimal() or int(entry) >= len(devices):
+        return None
+    _check_order(facts, devices)
+    return devices[int(entry)].index
+
+
+def _check_order(facts: Mapping[str, Any], devices: Sequence[Device]) -> None:
+    """Numbers are certain only when CUDA and NVML count the same GPUs in the same order."""
+    if len(devices) < 2:
+        return
+    if facts.get("namespace_pid") is not None:
+        raise UnknownGpuError("it runs in a container, which may see only some of the GPUs")
+    if facts.get("cuda_device_order") != _IN_BUS_ORDER and len({device.name for device in devices}) > 1:
+        raise UnknownGpuError(
+            "CUDA orders different GPUs by speed; start it with CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
+
+
+class Attribution:
+    """Answers for all processes of one frame.
+
+    Args:
+        usage: NVML's process list; None when it has none for any GPU.
+        devices: All GPUs.
+        processes: Facts of the watched processes, by their number.
+    """
+
+    def __init__(
+        self, usage: Usage | None, devices: Sequence[Device], processes: Mapping[int, Mapping[str, Any]]
+    ) -> None:
+        self._devices = sorted(devices, key=lambda device: device.index)
+        self._tells = usage is not None
+        self._usage: Usage = {}
+        self._unclear: dict[int, str] = {}
+        inner: dict[int, list[int]] = {}
+        for pid, facts in processes.items():
+            if facts.get("namespace_pid") is not None and facts.get("exited_ns") is None:
+                inner.setdefault(int(facts["namespace_pid"]), []).append(pid)
+        for listed, used in (usage or {}).items():
+            self._match(listed, used, listed in processes, inner.get(listed, []))
+
+    def _match(self, listed: int, used: dict[int, int], outer: bool, inner: list[int]) -> None:
+        """NVML in a container may list the numbers of the container: both count, if only one fits."""
+        fitting = [*([listed] if outer else []), *(pid for pid in inner if pid != listed)]
+        if len(fitting) == 1:
+            self._usage.setdefault(fitting[0], {}).update(used)
+        for pid in fitting if len(fitting) > 1 else ():
+            others = ", ".join(str(other) for other in fitting if other != pid)
+            self._unclear[pid] = f"NVML lists a process {listed}, which may also be {others}"
+
+    def of(self, pid: int, facts: Mapping[str, Any]) -> GpuUse:
+        """The GPUs of one process.
+
+        Args:
+            pid: Its number.
+            facts: Its ``process`` sample; ``cuda_devices`` are the devices that its calls named.
+        """
+        if pid in self._usage:
+            used = self._usage[pid]
+            return GpuUse(tuple(sorted(used)), BY_NVML, memory_bytes=sum(used.values()))
+        if pid in self._unclear and not facts.get("cuda_devices"):
+            return GpuUse(None, unknown=self._unclear[pid])
+        ordinals = facts.get("cuda_devices")
+        if not isinstance(ordinals, list) or not ordinals:
+            return self._without_name(facts)
+        return self._by_calls(ordinals, facts)
+
+    def _without_name(self, facts: Mapping[str, Any]) -> GpuUse:
+        """NVML does not list it, and no call named a device."""
+        if reason := _why_not_named(facts):
+            if len(self._devices) == 1:
+                return GpuUse((self._devices[0].index,), BY_CALLS)
+            return GpuUse(None, unknown=reason)
+        if self._tells:
+            return GpuUse((), BY_NVML, memory_bytes=0)
+        return GpuUse(None, unknown="NVML lists no processes, and no CUDA call that names a GPU was seen")
+
+    def _by_calls(self, ordinals: list[Any], facts: Mapping[str, Any]) -> GpuUse:
+        if not self._devices:
+            return GpuUse(None, unknown="NVML shows no GPU")
+        try:
+            visible = visible_devices(facts, self._devices)
+        except UnknownGpuError as error:
+            return GpuUse(None, unknown=str(error))
+        chosen = {int(ordinal) for ordinal in ordinals}
+        return GpuUse(tuple(sorted(visible[row] for row in chosen if row < len(visible))), BY_CALLS)
+
+
+def _why_not_named(facts: Mapping[str, Any]) -> str:
+    """Why a process uses a device that no call named; empty when it uses none."""
+    if facts.get("cuda_devices_missed") is True:
+        return "it chose its GPU before gputop watched it"
+    if facts.get("cuda_devices_hidden") is True:
+        return "a driver call that gputop does not trace made its context"
+    return ""
+
+
+def sentences(rows: Sequence[ProcessRow], facts: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
+    """What to tell of processes that use a GPU which is not known, one sentence for each reason."""
+    reasons: dict[str, list[int]] = {}
+    for row in rows:
+        known = facts.get(row.pid, {})
+        uses = known.get("cuda_devices") or _why_not_named(known)
+        if row.gpus is None and row.exited_ns is None and uses:
+            reasons.setdefault(row.gpus_unknown, []).append(row.pid)
+    return tuple(
+        f"which GPU {', '.join(map(str, pids[:_NAMED]))}{' and others' * (len(pids) > _NAMED)} "
+        f"use{'s' * (len(pids) == 1)} is not known: {reason}"
+        for reason, pids in reasons.items()
+    )

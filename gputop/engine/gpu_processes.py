@@ -1,0 +1,78 @@
+"""The processes on a GPU, with who they are: those that are watched and those of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gputop.engine.facts import Facts
+from gputop.engine.frame import GpuProcess
+
+_USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
+_Use = dict[str, int | None]
+
+
+def gpu_processes(row: dict[str, Any], facts: Facts) -> tuple[GpuProcess, ...] | None:
+    """Everybody NVML lists on a GPU, who holds most memory first; None when it lists nobody.
+
+    Args:
+        row: What NVML said of the GPU.
+        facts: Who is who.
+    """
+    clients = row.get("clients")
+    if not isinstance(clients, list):
+        return _of_old_recording(row, facts)
+    use = _use_by_pid(row.get("process_utilization"))
+    idle: _Use = dict.fromkeys(_USE, 0 if use is not None else None)
+    found = [_process(client, (use or {}).get(int(client["pid"]), idle), facts) for client in clients]
+    return tuple(sorted(found, key=lambda process: -(process.memory_bytes or 0)))
+
+
+def _of_old_recording(row: dict[str, Any], facts: Facts) -> tuple[GpuProcess, ...] | None:
+    entries = row.get("processes")
+    if not isinstance(entries, list):
+        return None
+    unknown: _Use = dict.fromkeys(_USE)
+    return tuple(
+        _process({"pid": pid, "type": "C", "memory_bytes": size}, unknown, facts) for pid, size in entries
+    )
+
+
+def _use_by_pid(columns: Any) -> dict[int, _Use] | None:
+    """pid -> its shares; None when NVML does not tell."""
+    if not isinstance(columns, dict):
+        return None
+    lists = [columns.get(key, ()) for key in _USE]
+    return {
+        int(pid): dict(zip(_USE, values, strict=True))
+        for pid, *values in zip(columns.get("pid", ()), *lists, strict=False)
+    }
+
+
+def _process(client: dict[str, Any], use: _Use, facts: Facts) -> GpuProcess:
+    pid = _own_number(int(client["pid"]), facts)
+    known = facts.processes.get(pid) or facts.clients.get(pid) or {}
+    size, instance = client.get("memory_bytes"), client.get("gpu_instance")
+    return GpuProcess(
+        pid=pid,
+        kind=str(client.get("type", "C")),
+        memory_bytes=int(size) if size is not None else None,
+        gpu_instance=int(instance) if instance is not None else None,
+        name=str(known.get("name", "")),
+        user=str(known.get("user", "")),
+        command=str(known.get("command", "")),
+        container=str(known.get("container", "")),
+        watched=bool(known.get("watched")),
+        **use,
+    )
+
+
+def _own_number(listed: int, facts: Facts) -> int:
+    """NVML in a container may list the container's numbers: the only process that has this one there."""
+    if listed in facts.processes or listed in facts.clients:
+        return listed
+    inner = [
+        pid
+        for pid, known in facts.processes.items()
+        if known.get("namespace_pid") == listed and known.get("exited_ns") is None
+    ]
+    return inner[0] if len(inner) == 1 else listed

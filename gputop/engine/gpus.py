@@ -1,0 +1,135 @@
+"""GPU rows from NVML samples: what is stale or refused becomes ``None`` with its reason."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from gputop.engine import clock_events
+from gputop.engine.facts import Facts
+from gputop.engine.frame import GpuRow, MigRow
+from gputop.engine.gpu_of import Device
+from gputop.engine.gpu_processes import gpu_processes
+from probes.source import STALE_NS, Sample
+
+History = dict[int, deque[int | None]]
+
+_FIGURES = (
+    "utilization_percent", "memory_utilization_percent", "memory_used_bytes", "memory_total_bytes",
+    "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "fan_percent", "performance_state",
+    "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz", "clock_event_reasons",
+    "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "pcie_generation", "pcie_generation_max",
+    "pcie_width", "pcie_width_max", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
+    "encoder_percent", "decoder_percent", "ecc_corrected_errors", "ecc_uncorrected_errors",
+    "ecc_corrected_total", "ecc_uncorrected_total",
+)  # fmt: skip
+_SHARES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
+_OTHERS = ("mig_enabled", "mig", "processes", "process_utilization", "pci_bus_id")
+_OLD = "not in this recording, which an older gputop made"
+_NO_ANSWER = "NVML gave no reason"
+
+
+def _listed(sample: Sample | None) -> Iterator[dict[str, Any]]:
+    rows = sample.data.get("gpus", []) if sample is not None else []
+    return (row for row in rows if isinstance(row, dict))
+
+
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+def _share(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def remember(history: History, sample: Sample | None, limit: int) -> None:
+    """Appends the newest utilisation of each GPU to its history."""
+    for row in _listed(sample):
+        values = history.setdefault(int(row.get("index", 0)), deque(maxlen=limit))
+        values.append(_integer(row.get("utilization_percent")))
+
+
+def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts) -> tuple[GpuRow, ...]:
+    """One row a GPU, as of the newest sample before the mark.
+
+    Args:
+        sample: NVML's newest sample.
+        history: Utilisation of the marks before.
+        mark_ns: The instant of the frame.
+        facts: Who is who.
+    """
+    if sample is None:
+        return ()
+    age_ns = max(mark_ns - sample.time_ns, 0)
+    return tuple(_gpu_row(row, history, age_ns, facts) for row in _listed(sample))
+
+
+def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts) -> GpuRow:
+    index = int(row.get("index", 0))
+    told = {} if age_ns > STALE_NS else row
+    figures = {key: _integer(told.get(key)) for key in _FIGURES}
+    shares = {key: _share(told.get(key)) for key in _SHARES}
+    enabled, bits = told.get("mig_enabled"), figures["clock_event_reasons"]
+    return GpuRow(
+        index=index,
+        uuid=str(row.get("uuid", "")),
+        name=str(row.get("name", "")),
+        unavailable=tuple(_reasons(row, told, age_ns).items()),
+        utilization_history=tuple(history.get(index, ())),
+        age_ns=age_ns,
+        lost=str(row.get("lost", "")),
+        pci_bus_id=str(row.get("pci_bus_id") or ""),
+        clock_events=None if bits is None else clock_events.words(bits),
+        mig_enabled=enabled if isinstance(enabled, bool) else None,
+        mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
+        processes=gpu_processes(told, facts),
+        **figures,
+        **shares,  # type: ignore[arg-type]
+    )
+
+
+def _reasons(row: dict[str, Any], told: dict[str, Any], age_ns: int) -> dict[str, str]:
+    """Key of each figure that is not known to the reason."""
+    keys = (*_FIGURES, *_SHARES, *_OTHERS)
+    if told is not row:
+        return dict.fromkeys(keys, f"NVML has not answered for {age_ns / 1e9:.0f} s")
+    said = {str(key): str(reason) for key, reason in row.get("unavailable", {}).items() if key != "clients"}
+    missing = {key: _NO_ANSWER if key in row else _OLD for key in keys if row.get(key) is None}
+    return {key: said.get(key, reason) for key, reason in missing.items()} | said
+
+
+def _mig_row(row: dict[str, Any]) -> MigRow:
+    integers = (
+        "gpu_instance", "compute_instance", "multiprocessors", "memory_used_bytes", "memory_total_bytes",
+    )  # fmt: skip
+    return MigRow(
+        index=int(row.get("index", 0)),
+        uuid=str(row.get("uuid") or ""),
+        name=str(row.get("name") or ""),
+        unavailable=tuple((str(key), str(reason)) for key, reason in row.get("unavailable", {}).items()),
+        **{key: _integer(row.get(key)) for key in integers},
+        **{key: _share(row.get(key)) for key in _SHARES},  # type: ignore[arg-type]
+    )
+
+
+def devices(sample: Sample | None) -> list[Device]:
+    """All GPUs of the newest sample."""
+    return [
+        Device(int(row.get("index", 0)), str(row.get("uuid", "")), str(row.get("name", "")))
+        for row in _listed(sample)
+    ]
+
+
+def usage(sample: Sample | None) -> dict[int, dict[int, int]] | None:
+    """pid -> {GPU index: bytes}; None when NVML cannot tell for any GPU."""
+    known = False
+    found: dict[int, dict[int, int]] = {}
+    for row in _listed(sample):
+        entries = row.get("processes")
+        if not isinstance(entries, list):
+            continue
+        known = True
+        for pid, used in entries:
+            found.setdefault(int(pid), {})[int(row.get("index", 0))] = int(used or 0)
+    return found if known else None

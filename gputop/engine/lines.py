@@ -1,0 +1,100 @@
+"""Which line of the program a call comes from: the stacks of a recording, and the frame to name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from probes.code.source_files import is_library
+
+_MOST_STACKS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Line:
+    """A line of source: file, number (0 when it is not known) and the function it is in; of native code the
+    library's file, 0, and the function with how far in it the place is (``copy+0x41``)."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is native code, of which no line is known."""
+        return self.line == 0 and not self.file.endswith(".py") and not self.file.startswith("<")
+
+    @property
+    def place(self) -> str:
+        """Without the function: ``train.py:42``, ``libcopy.so``; ``train.py:?`` if its table is too long."""
+        name = self.file.rpartition("/")[2]
+        return name if self.is_native else f"{name}:{self.line or '?'}"
+
+    @property
+    def brief(self) -> str:
+        """Where there is room for one of the two: ``train.py:42``, or of native code ``copy+0x41``."""
+        return self.function if self.is_native else self.place
+
+    def text(self) -> str:
+        """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
+        return self._of(self.file.rpartition("/")[2])
+
+    def full_text(self) -> str:
+        """The same with the whole path of the file."""
+        return self._of(self.file)
+
+    def _of(self, file: str) -> str:
+        if not self.is_native:
+            return f"{file}:{self.line or '?'} in {self.function}()"
+        # without symbols the function is called after its file
+        return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As in docs/json.md."""
+        return {"file": self.file, "line": self.line, "function": self.function}
+
+
+def in_backward(frames: Iterable[Line]) -> bool:
+    """Whether a stack is within PyTorch's ``backward()``: who waits there waits for autograd's threads."""
+    return any(
+        "/torch/autograd/" in frame.file or frame.file.endswith("/torch/_tensor.py") for frame in frames
+    )
+
+
+def line_json(line: Line | None) -> dict[str, Any] | None:
+    """The same of a line that may be unknown."""
+    return line.to_json() if line is not None else None
+
+
+class Stacks:
+    """The stacks that samples told, by the number that calls carry."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, tuple[Line, ...]] = {}
+        self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
+
+    def take(self, data: dict[str, Any]) -> None:
+        """Takes the data of a sample ``frames`` in."""
+        for stack, frames in zip(data.get("stack", ()), data.get("frames", ()), strict=False):
+            if len(self._frames) >= _MOST_STACKS:
+                return
+            self._frames[int(stack)] = tuple(self._line(frame) for frame in frames)
+
+    def _line(self, frame: Iterable[Any]) -> Line:
+        file, line, function = frame
+        found = Line(str(file), int(line), str(function))
+        return self._known.setdefault(found, found)
+
+    def frames(self, stack: int) -> tuple[Line, ...]:
+        """The frames of a stack from the innermost on; none when it is not known."""
+        return self._frames.get(stack, ())
+
+    def line(self, stack: int) -> Line | None:
+        """The innermost line of Python that is no library's, else of native code, else the innermost one."""
+        frames = [frame for frame in self.frames(stack) if frame.file]  # without the sign for missing callers
+        python = [frame for frame in frames if not frame.is_native]
+        for frame in (*python, *frames):
+            if not is_library(frame.file):
+                return frame
+        return next(iter((*python, *frames)), None)

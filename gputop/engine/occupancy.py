@@ -1,0 +1,138 @@
+"""Who ran while watched threads waited in the run queues of those CPUs."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.histogram import Ints
+from probes.schema import ALIASED, Kind, Records, select
+
+_SEGMENT = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
+Segments = npt.NDArray[np.void]
+
+
+def _segments(rows: int) -> Segments:
+    return np.zeros(rows, _SEGMENT)
+
+
+class OccupancyWindow:
+    """Matches queue waits with the stints of threads on the same CPU.
+
+    A wait is handed out in the tick in which it ends, over its whole length: stints are kept as
+    long as the window, so waits longer than that lose their oldest part to "unattributed".
+    """
+
+    def __init__(self) -> None:
+        self._stints: deque[list[Segments]] = deque()
+        self._moves: deque[list[Segments]] = deque()
+        self._waits: list[Segments] = []
+        self._fresh_stints: list[Segments] = []
+        self._fresh_moves: list[Segments] = []
+
+    def add(self, records: Records) -> None:
+        """Takes stints, waits and moves out of a batch."""
+        kinds = records["kind"]
+        for kind, taker in (
+            (Kind.OCCUPANT, self._add_stints),
+            (Kind.OFFCPU, self._add_waits),
+            (Kind.MIGRATE, self._add_moves),
+        ):
+            mask = kinds == kind
+            if mask.any():
+                taker(select(records, mask).view(ALIASED))
+
+    def _add_stints(self, rows: npt.NDArray[np.void]) -> None:
+        self._fresh_stints.append(_fill(rows, rows["cpu"], rows["duration"]))
+
+    def _add_waits(self, rows: npt.NDArray[np.void]) -> None:
+        waits = _fill(rows, rows["queue_cpu"], rows["runnable"])
+        self._waits.append(waits[waits["end"] > waits["begin"]])
+
+    def _add_moves(self, rows: npt.NDArray[np.void]) -> None:
+        self._fresh_moves.append(_fill(rows, rows["queue_cpu"], rows["duration"]))
+
+    def close_tick(self, keep: int) -> dict[tuple[int, int, int], int]:
+        """Matches the waits that ended in this tick.
+
+        Returns:
+            (waiting tid, occupant tid, occupant pid) -> ns.
+        """
+        for kept, fresh in ((self._stints, self._fresh_stints), (self._moves, self._fresh_moves)):
+            kept.append(fresh)
+            while len(kept) > keep:
+                kept.popleft()
+        waits = split(_join(self._waits), _join_all(self._moves))
+        self._waits, self._fresh_stints, self._fresh_moves = [], [], []
+        stints = _join_all(self._stints)
+        return match(waits, stints) if len(waits) and len(stints) else {}
+
+
+def _fill(rows: npt.NDArray[np.void], cpu: Ints, length: Ints) -> Segments:
+    segments = _segments(len(rows))
+    segments["cpu"] = cpu
+    segments["end"] = rows["t_end"]
+    segments["begin"] = segments["end"] - length.astype(np.int64)
+    segments["tid"] = rows["tid"]
+    segments["pid"] = rows["pid"]
+    return segments
+
+
+def _join(parts: list[Segments]) -> Segments:
+    return np.concatenate([_segments(0), *parts])
+
+
+def _join_all(ticks: deque[list[Segments]]) -> Segments:
+    return _join([segments for tick in ticks for segments in tick])
+
+
+def split(waits: Segments, moves: Segments) -> Segments:
+    """Cuts waits at the moments when the waiting thread was moved to another CPU's queue."""
+    if not len(moves) or not len(waits):
+        return waits
+    both = np.concatenate([waits, moves])
+    is_wait = np.arange(len(both)) < len(waits)
+    order = np.lexsort((both["begin"], both["tid"]))
+    both, is_wait = both[order], is_wait[order]
+    owner = np.maximum(np.maximum.accumulate(np.where(is_wait, np.arange(len(both)), -1)), 0)
+    ends = both["end"][owner]
+    inside = is_wait | ((both["tid"][owner] == both["tid"]) & is_wait[owner] & (both["begin"] < ends))
+    pieces, owner, ends = both[inside], owner[inside], ends[inside]
+    pieces["end"] = ends
+    moved_on = np.flatnonzero(owner[1:] == owner[:-1])
+    pieces["end"][moved_on] = pieces["begin"][moved_on + 1]
+    result: Segments = pieces
+    return result
+
+
+def match(waits: Segments, stints: Segments) -> dict[tuple[int, int, int], int]:
+    """Overlap of each wait with the stints on its CPU; stints of one CPU do not overlap each other."""
+    totals: dict[tuple[int, int, int], int] = {}
+    # numbers instead of (waiting tid, occupant): sorting them takes a fraction of sorting rows
+    waiting, waiter = np.unique(waits["tid"], return_inverse=True)
+    pairs = stints["tid"] << 32 | stints["pid"] & 0xFFFFFFFF
+    occupying, occupant = np.unique(pairs, return_inverse=True)
+    for cpu in np.unique(waits["cpu"]).tolist():
+        mine, theirs = np.flatnonzero(waits["cpu"] == cpu), np.flatnonzero(stints["cpu"] == cpu)
+        here, there = waits[mine], stints[theirs]
+        order = np.argsort(there["begin"], kind="stable")
+        there, theirs = there[order], theirs[order]
+        first = np.searchsorted(there["end"], here["begin"], side="right")
+        last = np.maximum(np.searchsorted(there["begin"], here["end"], side="left"), first)
+        counts = last - first
+        wait_rows = np.repeat(np.arange(len(here)), counts)
+        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        stint_rows = np.repeat(first, counts) + offsets
+        overlap = np.minimum(here["end"][wait_rows], there["end"][stint_rows]) - np.maximum(
+            here["begin"][wait_rows], there["begin"][stint_rows]
+        )
+        keys = waiter[mine][wait_rows] * len(occupying) + occupant[theirs][stint_rows]
+        unique, where = np.unique(keys, return_inverse=True)
+        sums = np.bincount(where, weights=overlap).astype(np.int64)
+        for key, ns in zip(unique.tolist(), sums.tolist(), strict=True):
+            pair = int(occupying[key % len(occupying)])
+            place = (int(waiting[key // len(occupying)]), pair >> 32, pair & 0xFFFFFFFF)
+            totals[place] = totals.get(place, 0) + ns
+    return totals

@@ -1,0 +1,253 @@
+"""Builds the rows of a frame from a window."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gputop.engine import histogram
+from gputop.engine.callrows import call_rows
+from gputop.engine.calltable import CallWindow
+from gputop.engine.counters import add_up, settled
+from gputop.engine.facts import Facts
+from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.engine.gpu_of import Attribution, Device
+from gputop.engine.linesums import Sums, line_rows, wait_rows
+from gputop.engine.switches import OpenThreads, ThreadTick
+
+if TYPE_CHECKING:
+    from gputop.engine.engine import Tick
+
+# A context-switch storm, over a window of 2 s
+STORM_INVOLUNTARY_PER_S = 500
+STORM_RUNNABLE_PERCENT = 20
+_STORM_WINDOW_NS = 1_900_000_000
+_OCCUPANTS_SHOWN = 8
+
+Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Everything that the rows of one frame are made of."""
+
+    ticks: list[Tick]
+    window_ns: int
+    calls: CallWindow
+    open: OpenThreads
+    mark_ns: int
+    gpu_usage: dict[int, dict[int, int]] | None
+    devices: list[Device]
+    counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
+    lines: Sums = field(default_factory=dict)
+    line_waits: Sums = field(default_factory=dict)
+
+    def threads(self) -> dict[int, ThreadTick]:
+        """tid -> sums over the window."""
+        sums: dict[int, ThreadTick] = {}
+        for tick in self.ticks:
+            add_up(sums, tick.threads)
+        return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
+
+    def callers(self) -> frozenset[int]:
+        """The threads that made a call."""
+        return frozenset().union(*(tick.callers for tick in self.ticks))
+
+    def waits(self) -> dict[int, Waits]:
+        """tid -> who had its CPU while it was queued."""
+        sums: dict[int, Waits] = {}
+        for tick in self.ticks:
+            for (tid, occupant, pid), ns in tick.waits.items():
+                own = sums.setdefault(tid, {})
+                own[occupant, pid] = own.get((occupant, pid), 0) + ns
+        return sums
+
+
+def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
+    """The largest occupants; fractions of ``whole_ns``, the time that was waited."""
+    ranked = sorted(waits.items(), key=lambda entry: (-entry[1], entry[0]))[:_OCCUPANTS_SHOWN]
+    return tuple(
+        Share(pid, tid, facts.thread_name(tid), ns, ns / max(whole_ns, sum(waits.values()), 1))
+        for (tid, pid), ns in ranked
+    )
+
+
+def _somebody(waits: Waits) -> Waits:
+    """Without the idle task: a wait on an idle CPU is the way from the wakeup to the CPU."""
+    return {occupant: ns for occupant, ns in waits.items() if occupant[0] != 0}
+
+
+def _call_rows(window: Window, facts: Facts) -> dict[int, list[CallRow]]:
+    """pid -> its calls, most time first; those that have not returned are marked in their row."""
+    found = call_rows(window.calls.table, window.calls.totals(), facts)
+    for (pid, op), (count, oldest_ns) in _in_progress(window).items():
+        api, layer = facts.api(op)
+        calls = found.setdefault(pid, [])
+        for place, call in enumerate(calls):
+            if (call.api, call.layer, call.nested) == (api, layer, False):
+                calls[place] = replace(call, in_progress=count, in_progress_ns=oldest_ns)
+                break
+        else:
+            none = (0,) * histogram.EXPONENTS
+            calls.append(CallRow(api, layer, False, 0, 0, 0, 0, 0, 0, 0, 0, none, count, oldest_ns))
+    return found
+
+
+def _in_progress(window: Window) -> dict[tuple[int, int], tuple[int, int]]:
+    """(pid, op) -> (outermost calls that have not returned, age of the oldest in ns)."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    rows = zip(window.open.pid, window.open.op, window.open.call_since, strict=True)
+    for pid, op, since in rows:
+        if op >= 0 and since and since < window.mark_ns:
+            count, oldest = found.get((pid, op), (0, 0))
+            found[pid, op] = (count + 1, max(oldest, window.mark_ns - since))
+    return found
+
+
+def _states(window: Window) -> dict[int, str]:
+    states = dict(window.counted or {})
+    for tid, off, queued in zip(
+        window.open.tid, window.open.off_since, window.open.queued_since, strict=True
+    ):
+        if not off or off >= window.mark_ns:
+            states[tid] = "running"
+        else:
+            states[tid] = "runnable" if queued and queued < window.mark_ns else "blocked"
+    return states
+
+
+def _thread_rows(window: Window, facts: Facts) -> dict[int, list[ThreadRow]]:
+    """pid -> its threads by number, the main thread first."""
+    states, waits = _states(window), window.waits()
+    callers = window.callers()
+    found: dict[int, list[ThreadRow]] = defaultdict(list)
+    for tid, thread in sorted(window.threads().items()):
+        found[thread.pid].append(
+            ThreadRow(
+                tid=tid,
+                name=facts.thread_name(tid),
+                voluntary_switches=thread.voluntary,
+                involuntary_switches=thread.involuntary,
+                on_cpu_ns=thread.on_cpu,
+                runnable_ns=thread.runnable,
+                blocked_ns=thread.blocked,
+                state=states.get(tid, "exited"),
+                cuda=tid in callers,
+                preempted_by=_shares(_somebody(waits.get(tid, {})), thread.runnable, facts),
+            )
+        )
+    return found
+
+
+def _blocked_percent(threads: Iterable[ThreadRow], window_ns: int) -> float:
+    """The mean of its CUDA threads (of all when none calls CUDA), weighted by how long they lived.
+
+    It refers to the whole window, as the sums beside it do: a thread that was blocked for half of its
+    life, and lived for half of the window, was blocked for a quarter.
+    """
+    rows = list(threads)
+    chosen = [row for row in rows if row.cuda] or rows
+    lives = [row.on_cpu_ns + row.runnable_ns + row.blocked_ns for row in chosen]
+    if not sum(lives):
+        return 0.0
+    mean = sum(row.blocked_ns for row in chosen) / sum(lives)
+    return 100 * mean * min(max(lives) / window_ns, 1.0)
+
+
+def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
+    """All watched processes, by pid."""
+    calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
+    known = {int(row["pid"]): row for row in facts.watched()}
+    unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
+    gpus = Attribution(window.gpu_usage, window.devices, known)
+    lines, nameless = line_rows(window.lines, facts, window.line_waits)
+    waits, unplaced = wait_rows(window.line_waits, calls, window.callers(), facts)
+    rows = (
+        _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
+        for pid, row in sorted((known | unknown).items())
+    )
+    return tuple(
+        replace(
+            row,
+            lines=tuple(lines.get(row.pid, ())),
+            unknown_lines=nameless.get(row.pid, 0),
+            waits=tuple(waits.get(row.pid, ())),
+            unknown_waits=unplaced.get(row.pid, 0),
+        )
+        if any(row.pid in found for found in (lines, nameless, waits, unplaced))
+        else row
+        for row in rows
+    )
+
+
+def _process_row(
+    window: Window,
+    facts: Facts,
+    row: dict[str, Any],
+    attribution: Attribution,
+    calls: tuple[CallRow, ...],
+    threads: tuple[ThreadRow, ...],
+) -> ProcessRow:
+    pid, seconds = int(row["pid"]), window.window_ns / 1e9
+    outer = [call for call in calls if not call.nested]
+    top = max(outer, key=lambda call: call.sum_ns, default=None)
+    use = attribution.of(pid, row)
+    exited, inner = row.get("exited_ns"), row.get("namespace_pid")
+    return ProcessRow(
+        pid=pid,
+        parent_pid=int(row.get("parent_pid", 0)),
+        name=facts.process_name(pid),
+        command=str(row.get("command", "")),
+        user=str(row.get("user", "")),
+        start_ns=int(row.get("seen_ns", 0)),
+        exited_ns=int(exited) if exited is not None else None,
+        gpus=use.gpus,
+        gpu_memory_bytes=use.memory_bytes,
+        calls_per_second=sum(call.count for call in outer) / seconds,
+        top_api=top.api if top else "",
+        top_api_ns_per_second=top.sum_ns / seconds if top else 0.0,
+        top_api_p99_ns=top.p99_ns if top else 0,
+        voluntary_per_second=sum(thread.voluntary_switches for thread in threads) / seconds,
+        involuntary_per_second=sum(thread.involuntary_switches for thread in threads) / seconds,
+        runnable_percent=100 * sum(thread.runnable_ns for thread in threads) / window.window_ns,
+        blocked_percent=_blocked_percent(threads, window.window_ns),
+        on_cpu_percent=100 * sum(thread.on_cpu_ns for thread in threads) / window.window_ns,
+        calls=calls,
+        threads=threads,
+        gpus_source=use.source,
+        gpus_unknown=use.unknown,
+        namespace_pid=int(inner) if inner is not None else None,
+        container=str(row.get("container", "")),
+    )
+
+
+def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tuple[Storm, ...]:
+    """Processes in a context-switch storm, the worst first; none while the window is shorter than 2 s."""
+    if window.window_ns < _STORM_WINDOW_NS:
+        return ()
+    waits = window.waits()
+    found = []
+    for process in processes:
+        if (
+            process.involuntary_per_second < STORM_INVOLUNTARY_PER_S
+            or process.runnable_percent < STORM_RUNNABLE_PERCENT
+        ):
+            continue
+        sums: Waits = {}
+        for thread in process.threads:
+            for occupant, ns in waits.get(thread.tid, {}).items():
+                sums[occupant] = sums.get(occupant, 0) + ns
+        waited = sum(thread.runnable_ns for thread in process.threads)
+        occupants = _shares(sums, waited, facts)
+        found.append(
+            Storm(
+                process.pid,
+                process.name,
+                process.involuntary_per_second,
+                process.runnable_percent,
+                occupants,
+            )
+        )
+    return tuple(sorted(found, key=lambda storm: -storm.involuntary_per_second))

@@ -1,0 +1,1 @@
+"""The answer as data and as sentences; nothing here looks at evidence for causes."""

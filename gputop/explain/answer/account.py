@@ -1,0 +1,66 @@
+"""One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.explain.answer.report import Account, Range
+from gputop.explain.chains.analysis import AccountingError, Analysis
+from gputop.explain.proofs.gaps import DeviceTime
+
+
+def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
+    """The parts of one GPU's span.
+
+    Args:
+        analysis: What was found.
+        device: The GPU.
+        shared: Whether processes that are not watched use it, too.
+
+    Raises:
+        AccountingError: They do not add up to it.
+    """
+    gaps = analysis.gaps
+    # gaps that rest on an assumption are no proof, and still no work was known then
+    assumed = (gaps.device == device.device) & ~gaps.proved & ~gaps.estimated
+    assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
+    open_ns = device.unknown_ns - assumed_ns
+    # the GPU waits while a process starts and code is loaded, as far as one can tell
+    begun = device.outside_ns
+    estimate = next((one for one in analysis.estimates if one.device == device.device), None)
+    guessed = estimate.idle_ns if estimate is not None else 0
+    proved_ns, busy_ns = (
+        device.empty_ns,
+        device.pending_ns + (open_ns - guessed if estimate is not None else 0),
+    )
+    if shared and estimate is not None and estimate.busy_share is not None:
+        # others may have worked while the watched ones gave the GPU nothing
+        idle_ns = assumed_ns + guessed + begun + proved_ns
+        others = max(idle_ns - int(device.span_ns * (1 - estimate.busy_share)), 0)
+        busy_ns += others
+        assumed_ns, proved_ns = assumed_ns + proved_ns - others, 0
+    made = Account(
+        span_ns=device.span_ns,
+        proved_ns=proved_ns,
+        estimated_ns=assumed_ns + guessed + (begun if estimate is not None else 0),
+        busy_ns=busy_ns,
+        unknown_ns=0 if estimate is not None else open_ns + begun,
+        outside_ns=device.outside_ns,
+        error_ns=estimate.error_ns if estimate is not None else None,
+        source=estimate.source if estimate is not None else None,
+        agrees=estimate.agrees if estimate is not None else True,
+        seen_busy=estimate.busy_share if estimate is not None else None,
+        bounds=Range(proved_ns, device.empty_ns + device.unknown_ns + begun),
+    )
+    parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns)
+    if sum(parts) != device.span_ns or min(parts) < 0:
+        raise AccountingError(f"the parts of a GPU's time, {parts}, do not add up to {device.span_ns} ns")
+    return made
+
+
+def whole(accounts: Sequence[Account]) -> Range:
+    """The idle time of all GPUs together; with an estimate where each of them has one."""
+    lower, upper = (sum(getattr(one.bounds, end) for one in accounts) for end in ("lower", "upper"))
+    if not accounts or any(one.idle.estimate is None for one in accounts):
+        return Range(lower, upper)
+    return Range(lower, upper, sum(one.proved_ns + one.estimated_ns for one in accounts))

@@ -1,0 +1,222 @@
+"""The report as JSON (docs/json.md) and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from gputop.engine.lines import line_json
+from gputop.explain.answer.figures import loss_text, what_if_text
+from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
+from gputop.format import escape_text, format_count, format_ns, format_percent
+
+SCHEMA = "gputop.explain/1"
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """One object; times in ns. Moments and events count from the start of the recording."""
+    return {
+        "schema": SCHEMA,
+        "start_ns": report.start_ns,
+        "duration_ns": report.duration_ns,
+        "verdict": report.verdict,
+        "class": report.diagnosis.kind if report.diagnosis else None,
+        "diagnosis": _diagnosis_json(report.diagnosis),
+        "gpu_idle_ns": {**range_json(report.idle), "source": _source(report)},
+        "span_ns": report.span_ns,
+        "gpus": [
+            {
+                "label": gpu.label,
+                "span_ns": gpu.span_ns,
+                "idle_ns": {**range_json(gpu.idle), "source": gpu.account.source},
+                "account_ns": {
+                    "proved_idle": gpu.account.proved_ns,
+                    "estimated_idle": gpu.account.estimated_ns,
+                    "busy": gpu.account.busy_ns,
+                    "unknown": gpu.account.unknown_ns,
+                },
+                "error_ns": gpu.account.error_ns,
+                "sources_agree": gpu.account.agrees,
+            }
+            for gpu in report.gpus
+        ],
+        "steps": None
+        if report.steps is None
+        else {
+            "count": report.steps.count,
+            "median_ns": report.steps.median_ns,
+            "usual_ns": report.steps.usual_ns,
+            "pid": report.steps.pid,
+            "tid": report.steps.tid,
+        },
+        "outside_ns": report.outside_ns,
+        "events": [_event_json(event) for event in report.events],
+        "findings": [_finding_json(finding) for finding in report.findings],
+        "what_if": [
+            {"cause": one.cause, "step_before_ns": one.before_ns, "step_after_ns": one.after_ns}
+            for one in report.what_if
+        ],
+        "storms": [
+            {
+                "pid": storm.pid,
+                "tid": storm.tid,
+                "name": storm.name,
+                "switches": storm.switches,
+                "switches_per_second": storm.switches_per_second,
+                "gpu_ns": storm.gpu_ns,
+            }
+            for storm in report.storms
+        ],
+        "small_ns": report.small_ns,
+        "unexplained_ns": report.unexplained_ns,
+        "unknown_ns": report.unknown_ns,
+        "coverage": report.coverage,
+        "lost": {"events": report.lost_events},
+        "notes": list(report.notes),
+    }
+
+
+def range_json(one: Range) -> dict[str, Any]:
+    """A duration between bounds."""
+    return {"lower": one.lower, "upper": one.upper, "estimate": one.estimate}
+
+
+def _source(report: Report) -> str | None:
+    """Who estimates: one word where all GPUs have the same."""
+    sources = {gpu.account.source for gpu in report.gpus if gpu.account.source is not None}
+    return sources.pop() if len(sources) == 1 else ("several" if sources else None)
+
+
+def _diagnosis_json(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+    if diagnosis is None:
+        return None
+    return {
+        "class": diagnosis.kind,
+        "title": diagnosis.title,
+        "level": str(diagnosis.level),
+        "evidence": list(diagnosis.evidence),
+        "advice": list(diagnosis.advice),
+    }
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {
+        "time_ns": event.time_ns,
+        "ns": event.ns,
+        "cause": event.cause,
+        "title": event.title,
+        "pid": event.pid,
+        "chain": [_link_json(link) for link in event.chain],
+        "line": line_json(event.line),
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause,
+        "kind": finding.kind,
+        "title": finding.title,
+        "level": str(finding.level),
+        "loss_ns": range_json(finding.loss),
+        "pid": finding.pid,
+        "tid": finding.tid,
+        "api": finding.api,
+        "chain": [_link_json(link) for link in finding.chain],
+        "evidence": list(finding.evidence),
+        "ruled_out": list(finding.ruled_out),
+        "advice": list(finding.advice),
+        "max_gain_ns": finding.max_gain_ns,
+        "moments_ns": list(finding.moments_ns),
+        "gaps": finding.gaps,
+        "per_step_ns": finding.per_step_ns,
+        "line": line_json(finding.line),
+    }
+
+
+def _link_json(link: Link) -> dict[str, Any]:
+    return {
+        "layer": link.layer,
+        "pid": link.pid,
+        "tid": link.tid,
+        "text": link.text,
+        "ns": link.ns,
+        "events": link.events,
+        "line": line_json(link.line),
+    }
+
+
+def report_to_text(report: Report, width: int = 100) -> str:
+    """The report for people."""
+    lines = [*_wrapped(report.verdict, width, "")]
+    if report.diagnosis is not None and not report.findings:
+        for text in report.diagnosis.evidence[1:]:
+            lines += _wrapped(text, width, "  ")
+        for text in report.diagnosis.advice:
+            lines += _wrapped(f"> {text}", width, "  ")
+    if report.steps is not None:
+        lines.append(
+            f"{report.steps.count} steps of {format_ns(report.steps.usual_ns)} each, by the calls of thread "
+            f"{report.steps.tid}."
+        )
+    for number, finding in enumerate(report.findings, 1):
+        lines += ["", *_finding_text(number, finding, report, width)]
+    if said := what_if_text(report):
+        lines += ["", *_wrapped(said, width, "")]
+    if report.events:
+        lines += ["", "Long gaps that did not repeat (not counted as findings):"]
+        for event in report.events:
+            lines += _wrapped(event.text(), width, "  ")
+    lines += _rest(report, width)
+    return "\n".join(lines) + "\n"
+
+
+def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
+    told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
+    share = (
+        f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
+    )
+    kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
+    per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
+    head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
+    lines = [*_wrapped(head, width, ""), f"   {kind}: {loss_text(finding.loss)}{share}{per_step}"]
+    for depth, link in enumerate(finding.chain):
+        what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
+        lines += _wrapped(what, width, "     ")
+    for title, texts in (("evidence", finding.evidence), ("ruled out", finding.ruled_out)):
+        if texts:
+            lines += _wrapped(f"{title}: {'; '.join(texts)}", width, "   ")
+    for text in finding.advice:
+        lines += _wrapped(f"> {text}", width, "   ")
+    lines.append(f"   wins at most {format_ns(finding.max_gain_ns)}")
+    if finding.moments_ns:
+        moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
+        lines.append(f"   worst at {moments} s (gputop replay --at)")
+    return lines
+
+
+def _rest(report: Report, width: int) -> list[str]:
+    lines = [""]
+    for storm in report.storms:
+        cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
+        text = (
+            f"{storm.name} ({storm.tid} of {storm.pid}) was preempted "
+            f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
+            f"a CPU: {cost}"
+        )
+        lines += _wrapped(text, width, "")
+    parts = [
+        f"outside the loop (start-up, end, first use) {format_ns(report.outside_ns)}",
+        f"small gaps {format_ns(report.small_ns)}",
+        f"unexplained {format_ns(report.unexplained_ns) if report.unexplained_ns else '0'}",
+    ]
+    lines += _wrapped("; ".join(parts), width, "")
+    for note in report.notes:
+        lines += _wrapped(f"! {note}", width, "")
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    """Lines; names in the text may be those of any process, and are shown escaped."""
+    return textwrap.wrap(
+        escape_text(text), width, initial_indent=indent, subsequent_indent=indent + "  "
+    ) or [indent]

@@ -1,0 +1,249 @@
+"""The explanation as data: what ``gputop explain`` prints, ``diff`` compares and the screen shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gputop.engine.lines import Line
+from gputop.format import format_ns
+
+
+class Level(str, Enum):
+    """How sure a verdict is."""
+
+    PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
+    STRONG = "strong"  # an assumption holds as far as one can see
+    HINT = "hint"  # fits, but something else could fit too
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A duration that lies between two bounds, in ns; ``estimate`` is where, as far as one can tell."""
+
+    lower: int
+    upper: int
+    estimate: int | None = None
+
+    @property
+    def middle(self) -> float:
+        """What findings are ranked by."""
+        return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of a chain, from the GPU down to what is to blame.
+
+    ``layer`` is gpu, cuda, host or system; ``ns`` is this link's time, ``events`` how many records say so,
+    ``line`` where its thread was for most of it, None when that is not known.
+    """
+
+    layer: str
+    pid: int
+    tid: int
+    text: str
+    ns: int
+    events: int
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One loss that repeats.
+
+    Attributes:
+        kind: ``idle`` (the GPU had nothing to do) or ``waste`` (time inside calls that costs the host).
+        loss: What it costs.
+        api: The call to look at.
+        evidence: Sentences with their figures.
+        ruled_out: What it is not, with the figures that say so.
+        max_gain_ns: The most that the advised change can win.
+        moments_ns: The worst moments, ns since the start of the recording.
+        gaps: How often it happened.
+        per_step_ns: ``loss.lower`` per step, None without steps.
+        line: Where in the program the call to look at is made, or the submitting thread waits for
+            others; None when that is not known.
+    """
+
+    cause: str
+    kind: str
+    title: str
+    level: Level
+    loss: Range
+    pid: int
+    tid: int
+    api: str
+    chain: tuple[Link, ...]
+    evidence: tuple[str, ...]
+    ruled_out: tuple[str, ...]
+    advice: tuple[str, ...]
+    max_gain_ns: int
+    moments_ns: tuple[int, ...]
+    gaps: int
+    per_step_ns: int | None
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a step takes before and after a cause is gone, ns; those told before it are gone already."""
+
+    cause: str
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was."""
+
+    time_ns: int
+    ns: int
+    cause: str
+    title: str
+    pid: int
+    chain: tuple[Link, ...]
+    line: Line | None = None
+
+    def text(self) -> str:
+        """``1.4s at 2.031 s, process 7: first use: imports modules at train.py:12``."""
+        at = f" at {self.line.brief}" if self.line is not None else ""
+        return f"{format_ns(self.ns)} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class StormCost:
+    """A thread that is switched very often, and the GPU time that this cost."""
+
+    pid: int
+    tid: int
+    name: str
+    switches: int
+    switches_per_second: float
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One GPU's span as parts that add up to it, ns.
+
+    Attributes:
+        span_ns: The whole.
+        proved_ns: Provably idle.
+        estimated_ns: Idle as far as one can tell: estimated, proved but for one assumption, and start-up.
+        busy_ns: Certainly or presumably at work.
+        unknown_ns: Nobody says.
+        outside_ns: Start-up and first uses within the span; they are among the others.
+        error_ns: How far the estimate may be off; None without one.
+        source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
+        agrees: False where these disagree.
+        seen_busy: The share of the span in which NVML saw a kernel run; None where it says nothing.
+        bounds: What is proved: the idle time lies between.
+    """
+
+    span_ns: int
+    proved_ns: int
+    estimated_ns: int
+    busy_ns: int
+    unknown_ns: int
+    outside_ns: int
+    error_ns: int | None
+    source: str | None
+    agrees: bool
+    seen_busy: float | None
+    bounds: Range
+
+    @property
+    def idle(self) -> Range:
+        """The idle time: its bounds, and the estimate where there is one or nothing is left to estimate."""
+        known = self.source is not None or not self.unknown_ns
+        estimate = self.proved_ns + self.estimated_ns if known else None
+        return Range(self.bounds.lower, self.bounds.upper, estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpan:
+    """One GPU: the time from its first work to the last moment of which its state is known."""
+
+    label: str
+    span_ns: int
+    idle: Range
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What kind of trouble it is.
+
+    Attributes:
+        kind: The class, as ``class`` in JSON (docs/json.md); None for a busy GPU of which no more is known.
+        title: The class in the field's words.
+        level: How sure that is.
+        evidence: Sentences with their figures.
+        advice: What to change, where no finding says it.
+        lead: The place of its largest finding among the findings; None for a class that has none.
+    """
+
+    kind: str | None
+    title: str
+    level: Level
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
+    lead: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """The steps that were found."""
+
+    count: int
+    median_ns: int
+    usual_ns: int
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that is told of a recording or a stretch of it.
+
+    Attributes:
+        span_ns: Time in which idleness counts, all GPUs together.
+        cpu_waits: (process, GPU idle time in which one of its threads wanted a CPU and had none).
+        small_ns: Explained gaps that are too small or too few for a finding.
+        unexplained_ns: Proved idle time of which the chain does not say why.
+        unknown_ns: Gaps that are not counted because a record is missing in them.
+        what_if: The step without the first finding, without the first two, and so on.
+        coverage: False when NVML contradicts the proofs: then some work is invisible.
+        notes: What cannot be known here.
+    """
+
+    start_ns: int
+    duration_ns: int
+    verdict: str
+    diagnosis: Diagnosis | None
+    idle: Range
+    span_ns: int
+    gpus: tuple[GpuSpan, ...]
+    steps: StepFacts | None
+    outside_ns: int
+    events: tuple[Event, ...]
+    findings: tuple[Finding, ...]
+    what_if: tuple[WhatIf, ...]
+    storms: tuple[StormCost, ...]
+    cpu_waits: tuple[tuple[int, int], ...]
+    small_ns: int
+    unexplained_ns: int
+    unknown_ns: int
+    coverage: bool
+    lost_events: int
+    notes: tuple[str, ...]
+
+    @property
+    def lost_share(self) -> float:
+        """The part of the span that idle findings take, 0 to 1."""
+        lost = sum(finding.loss.lower for finding in self.findings if finding.kind == "idle")
+        return lost / self.span_ns if self.span_ns else 0.0

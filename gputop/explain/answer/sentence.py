@@ -1,0 +1,91 @@
+"""The first line of an explanation: the class, the cause, the line, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.explain.answer.report import Account, Diagnosis, Finding, Range
+from gputop.explain.proofs.gaps import GpuTime
+from gputop.format import format_ns, format_percent
+
+_WORTH_TELLING = 5.0  # percent of the span
+
+
+def verdict(
+    gpu: GpuTime,
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+) -> str:
+    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``."""
+    which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
+    idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
+    lead = diagnosis.lead if diagnosis is not None else None
+    if diagnosis is not None and diagnosis.kind is not None and lead is None:
+        said = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"
+        return f"{said}; the largest loss: {_cause(findings[0])}." if findings else f"{said}."
+    if findings:
+        first = findings[lead or 0]
+        return f"{_of_class(diagnosis, _cause(first))}. {idleness}{_of_it(first)}."
+    if unexplained_ns > 0.02 * span_ns:
+        return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
+    if idle.estimate is None and idle.upper > 0.5 * span_ns:
+        return f"{idleness}; for the rest it cannot be told, because the program seldom waits for it."
+    return f"{idleness}: no loss that repeats."
+
+
+def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
+    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up)``.
+
+    Args:
+        which: Whose time it is.
+        idle: The idle time.
+        span_ns: All of it.
+        outside_ns: Start-up and first use, which the estimate counts as idle.
+    """
+    if not span_ns:
+        return f"Of {which} nothing is known yet: no work came to an end in this time"
+    were = "were" if which.endswith("GPUs") else "was"
+    sure = format_percent(100 * idle.lower / span_ns)
+    if idle.estimate is None:
+        most = format_percent(100 * idle.upper / span_ns)
+        return f"{which} {were} idle for {sure} to {most} % of {format_ns(span_ns)}"
+    told = format_percent(100 * idle.estimate / span_ns)
+    if told == sure:
+        return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
+    start = 100 * outside_ns / span_ns
+    begun = f", {format_percent(start)} % start-up" if start >= _WORTH_TELLING else ""
+    return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
+
+
+def _of_class(diagnosis: Diagnosis | None, cause: str) -> str:
+    """The cause with its class before it, unless it says the class itself."""
+    if diagnosis is None or not diagnosis.kind:
+        return cause
+    title, _, explained = diagnosis.title.partition(" (")
+    said = cause.lower()
+    if all(word in said.split() for word in title.lower().split()):
+        return _capital(cause)
+    if explained and explained.rstrip(")").lower() in said:
+        return f"{_capital(title)}: {cause}"
+    return f"{_capital(diagnosis.title)}: {cause}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cause(finding: Finding) -> str:
+    where = f" at {finding.line.text()}" if finding.line is not None else ""
+    return f"{finding.title}{where} [{finding.cause}, {finding.level}]"
+
+
+def _of_it(finding: Finding) -> str:
+    """What the cause costs; what is no idle time is said apart."""
+    loss = finding.loss
+    if finding.kind != "idle":
+        return f"; this takes {format_ns(int(loss.middle))}"
+    return f", {format_ns(loss.lower if loss.estimate is None else loss.estimate)} of it because of this"

@@ -1,0 +1,178 @@
+"""The links of a chain in words, from the leaves of one claim."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Link
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.places import hot_line, longest, waiting_line
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Ints, distinct
+from gputop.explain.evidence.waits import WORDS, Wait
+
+_NAMED = 2  # occupants that a link names
+
+
+def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
+    """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
+    scene = claim.scene
+    rows = np.flatnonzero(claim.leaves)
+    ns = scene.ns[rows]
+    states = scene.leaves.state[rows]
+    if cause.crowded and (states == State.RUN).any():
+        states = np.where(states == State.QUEUED, State.RUN, states)
+    leader = int(rows[np.argmax(_weights(scene, rows, states))])
+    enqueuer = int(scene.gaps.thread[scene.leaves.gap[leader]])
+    pid, tid = _ids(scene, enqueuer)
+    gap = int(scene.leaves.gap[leader])
+    device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
+    total, gaps = int(ns.sum()), len(claim.gaps)
+    links = [
+        Link("gpu", 0, 0, f"{device} was idle", total, gaps),
+        Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps),
+    ]
+    for thread, wait in _waits(scene, leader):
+        pid, tid = _ids(scene, thread)
+        through = rows[_passes(scene, rows, thread)]
+        line = waiting_line(scene, through, thread)
+        text = _at(f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}", line)
+        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line))
+    return (*links, _last(claim, rows, states, leader))
+
+
+def _weights(scene: Scene, rows: Ints, states: Ints) -> Ints:
+    """The claimed time of each leaf's (process, state), so that the biggest group is told, not one leaf."""
+    key = (scene.pid[rows] + 1) * 8 + states
+    _unique, where = np.unique(key, return_inverse=True)
+    sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
+    weights: Ints = sums[where.reshape(-1)] + scene.ns[rows] / (1 + scene.ns[rows].max())
+    return weights
+
+
+def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
+    scene = claim.scene
+    state = State(int(states[rows == leader][0]))
+    alike = rows[(states == state) & (scene.pid[rows] == scene.pid[leader])]
+    thread = int(scene.leaves.thread[leader])
+    pid, tid = _ids(scene, thread)
+    others = len(np.unique(scene.pid[rows])) - 1
+    name = _name(scene, thread)
+    layer, text, line = "host", f"{name} was running", None
+    call = int(scene.leaves.call[leader])
+    if call >= 0 and scene.own[leader]:
+        api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
+        line = usual_line(scene, scene.leaves.call[alike])
+        text = _at(f"{name} was inside {api}", line)
+    elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
+        line = hot.line
+        text += f", most often at {hot.text()}"
+    if (states != scene.leaves.state[rows]).any():
+        text += ", or others at this work ran on its CPU"
+    if state == State.QUEUED:
+        layer, text = "system", f"{name} was runnable but not running"
+        shares = scene.occupants(claim.leaves)
+        if shares:
+            text += ": preempted by " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
+    elif state == State.BLOCKED:
+        wait = Wait(int(scene.wait[leader]))
+        if scene.throttled[leader]:
+            layer, text = "system", f"{name} was held back by its control group's CPU quota"
+        else:
+            layer = (
+                "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
+            )
+            line = waiting_line(scene, alike, scene.leaves.thread[alike]) or line
+            text = _at(f"{name} was blocked {WORDS[wait]}", line)
+    elif state == State.OUTSIDE:
+        text = (
+            f"woken by a thread that is not watched, after it waited {WORDS[Wait(int(scene.wait[leader]))]}"
+        )
+    if others > 0:
+        text += f" (and {others} more process{'es' * (others > 1)} likewise)"
+        alike = rows
+    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line)
+
+
+def _at(text: str, line: Line | None) -> str:
+    return f"{text} at {line.text()}" if line is not None else text
+
+
+def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
+    """(thread, kind of wait) of each link from the enqueuer down to the leaf."""
+    found: list[tuple[int, int]] = []
+    link = int(scene.leaves.link[leaf])
+    slices, evidence = scene.evidence.slices, scene.evidence
+    while link >= 0 and len(found) < 16:
+        kind = int(evidence.waits[slices["syscall"][int(scene.links.slice[link])]])
+        found.append((int(scene.links.thread[link]), kind))
+        link = int(scene.links.above[link])
+    return found[::-1]
+
+
+def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
+    """Leaves whose chain goes through a wait of this thread."""
+    links = scene.links
+    through = links.thread == thread
+    for _ in range(16):
+        through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
+    link = scene.leaves.link[rows]
+    passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)
+    return passing
+
+
+def _calls_text(scene: Scene, gaps: Ints) -> str:
+    opener, closer = placed(scene, scene.gaps.opener[gaps]), placed(scene, scene.gaps.closer[gaps])
+    read = scene.gap_facts.read_row[gaps]
+    if opener and (read >= 0).mean() > 0.5:
+        copy = placed(scene, read)
+        opener = opener if copy == opener else f"{copy} and {opener}"
+    if not opener:
+        return f"until {closer or 'the next work'}"
+    return f"from the return of {opener} to {closer or 'the next work'}"
+
+
+def _usual(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls."""
+    rows = rows[rows >= 0]
+    if not len(rows):
+        return ""
+    return scene.evidence.apis.name(int(np.argmax(np.bincount(scene.evidence.calls["op"][rows]))))
+
+
+def usual_line(scene: Scene, rows: Ints) -> Line | None:
+    """The line in whose calls of the most frequent function most time passes; None when it is not known."""
+    calls = scene.evidence.calls
+    rows = rows[rows >= 0]
+    if not calls["stack"][rows].any():  # of ten million calls without lines none has to be sorted
+        return None
+    rows = distinct(rows)
+    ops = calls["op"][rows]
+    rows = rows[ops == np.argmax(np.bincount(ops))]
+    return longest(scene.evidence, calls["stack"][rows], (calls["end"] - calls["begin"])[rows])
+
+
+def placed(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls, with its line where that is known."""
+    name = _usual(scene, rows)
+    return _at(name, usual_line(scene, rows) if name else None)
+
+
+def usual_api(scene: Scene, rows: Ints) -> str:
+    """The most frequent function among calls; rows of -1 do not count."""
+    return _usual(scene, rows)
+
+
+def _ids(scene: Scene, thread: int) -> tuple[int, int]:
+    threads = scene.evidence.threads
+    return (int(threads.pid[thread]), int(threads.tid[thread])) if thread >= 0 else (0, 0)
+
+
+def _name(scene: Scene, thread: int) -> str:
+    if thread < 0:
+        return "a thread that is not watched"
+    pid, tid = _ids(scene, thread)
+    name = scene.evidence.facts.thread_name(tid)
+    return f"{name} ({tid})" if pid == tid else f"{name} ({tid} of {pid})"

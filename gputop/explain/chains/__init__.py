@@ -1,0 +1,1 @@
+"""Who made the submitting thread wait, and who made that one wait."""

@@ -1,0 +1,114 @@
+"""The whole computation: evidence in, gaps and leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.chains.chain import Leaves, Links, Walk
+from gputop.explain.estimates.estimate import WORTH_NS, Estimate, estimates
+from gputop.explain.evidence.effort import WHOLE, Effort
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.memory import give_back
+from gputop.explain.evidence.ranges import Ints, expand, length
+from gputop.explain.proofs.gaps import Gaps, GpuTime, join
+
+_MANY = 2_000_000
+
+
+class AccountingError(AssertionError):
+    """The parts do not add up to the whole: a defect of gputop, never of what it watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Gaps, proved and estimated, and where each instant of them went."""
+
+    evidence: Evidence
+    gpu: GpuTime
+    gaps: Gaps
+    leaves: Leaves
+    links: Links
+    estimates: tuple[Estimate, ...] = ()
+
+    @property
+    def estimated(self) -> bool:
+        """Whether every GPU has an estimate of its idle time."""
+        told = {one.device for one in self.estimates}
+        rest = [span.device for span in self.gpu.spans if span.device not in told]
+        return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
+
+
+def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE) -> Analysis:
+    """Finds the gaps in a stretch of time and explains each; its leaves sum up to it, to the nanosecond.
+
+    Raises:
+        AccountingError: They do not.
+    """
+    gpu = GpuTime(evidence, stretch)
+    if len(evidence.calls) > _MANY:
+        give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
+    estimated = tuple(estimates(evidence, gpu, effort))
+    gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
+    return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
+
+
+def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:
+    """Where each instant of some gaps went.
+
+    Raises:
+        AccountingError: The leaves of a gap do not sum up to it.
+    """
+    gap, begin, end, call = _cut_at_calls(evidence, gaps)
+    made = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
+    sums = np.bincount(made.leaves.gap, weights=made.leaves.ns, minlength=len(gaps)).astype(np.int64)
+    wrong = np.flatnonzero(sums != gaps.end - gaps.begin)
+    if len(wrong):
+        row = int(wrong[0])
+        raise AccountingError(
+            f"the parts of {len(wrong)} of {len(gaps)} gaps do not add up: "
+            f"{int(sums[row])} of {int(gaps.end[row] - gaps.begin[row])} ns at {int(gaps.begin[row])}"
+        )
+    return made.leaves, made.links
+
+
+def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:
+    """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them."""
+    calls = evidence.calls
+    first, last = np.zeros(len(gaps), np.int64), np.zeros(len(gaps), np.int64)
+    for thread in np.unique(gaps.thread).tolist():
+        mine = gaps.thread == thread
+        low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+        ends = np.maximum.accumulate(calls["end"][low:high])
+        first[mine] = low + np.searchsorted(ends, gaps.begin[mine], side="right")
+        last[mine] = low + np.searchsorted(calls["begin"][low:high], gaps.end[mine], side="left")
+    owner, row = expand(first, last)
+    begin = np.maximum(calls["begin"][row], gaps.begin[owner])
+    end = np.minimum(calls["end"][row], gaps.end[owner])
+    # calls of one thread do not overlap, but a jump out of one may leave records that do
+    head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+    reach = _running_end(owner, end, gaps.begin)
+    before = np.where(head, gaps.begin[owner], np.append(0, reach[:-1]) if len(reach) else reach)
+    begin = np.maximum(begin, before)
+    last_end = gaps.begin.copy()
+    np.maximum.at(last_end, owner, end)
+    every = np.arange(len(gaps))
+    none = np.full(len(owner), -1, np.int64)
+    gap = np.concatenate([owner, owner, every])
+    low = np.concatenate([begin, before, last_end])
+    high = np.concatenate([end, begin, gaps.end])
+    call = np.concatenate([row, none, np.full(len(gaps), -1, np.int64)])
+    keep = high > low
+    return gap[keep], low[keep], high[keep], call[keep]
+
+
+def _running_end(owner: Ints, end: Ints, begin: Ints) -> Ints:
+    """The latest end so far within each gap."""
+    if not len(owner):
+        return end
+    # counted from the gap's begin, so that many gaps in a long recording still fit into 64 bits
+    within = end - begin[owner]
+    width = int(within.max()) + 1
+    reach: Ints = np.maximum.accumulate(owner * width + within) - owner * width + begin[owner]
+    return reach

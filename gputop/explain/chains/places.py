@@ -1,0 +1,143 @@
+"""The lines where threads were between two calls: most often on a CPU, or longest off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gputop.engine.lines import Line
+from gputop.explain.chains.chain import DEPTH, State
+from gputop.explain.chains.pytorch import first_use
+from gputop.explain.evidence.evidence import Column, Evidence
+from gputop.explain.evidence.ranges import Ints
+from probes.code.source_files import is_library
+
+if TYPE_CHECKING:
+    from gputop.explain.chains.scene import Scene
+
+_MOST = 0.5  # of the time, for a line that stands for all of it
+_FEW = 2  # one sample may have met anything
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """The line at which a thread was met most often.
+
+    Attributes:
+        line: The line.
+        looks: How often it was met there.
+        of: How often it was met at all, at lines that are known.
+    """
+
+    line: Line
+    looks: int
+    of: int
+
+    def text(self) -> str:
+        """As a link of a chain tells it."""
+        return f"{self.line.text()} ({self.looks} of {self.of} samples)"
+
+
+def hot_line(scene: Scene, rows: Ints) -> Hot | None:
+    """The line at which these leaves' threads were running most often; None without enough samples."""
+    looks: dict[Line, int] = {}
+    for stack, count in sampled(scene, rows):
+        line = scene.evidence.facts.stacks.line(stack)
+        if line is not None:
+            looks[line] = looks.get(line, 0) + count
+    if not looks:
+        return None
+    # a deep stack is cut off before it comes to the program: what is known of others says more
+    line = max(looks, key=lambda one: (not is_library(one.file), looks[one], one))
+    return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
+
+
+def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
+    """(stack, how often it was met) of these leaves' threads while they were running."""
+    places, threads, leaves = scene.evidence.places, scene.evidence.threads, scene.leaves
+    rows = rows[(leaves.state[rows] == State.RUN) & (leaves.thread[rows] >= 0)]
+    if not len(places) or not len(rows):
+        return []
+    key = scene.evidence.key(leaves.thread[rows], leaves.begin[rows])
+    order = np.argsort(key, kind="stable")
+    rows, key = rows[order], key[order]
+    thread = np.searchsorted(threads.tid, places["tid"])
+    known = (thread < len(threads.tid)) & (
+        threads.tid[np.minimum(thread, len(threads.tid) - 1)] == places["tid"]
+    )
+    thread, time, stack = thread[known], places["time"][known], places["stack"][known]
+    leaf = np.searchsorted(key, scene.evidence.key(thread, time), side="right") - 1
+    within = leaf >= 0
+    leaf = rows[np.maximum(leaf, 0)]
+    within &= (leaves.thread[leaf] == thread) & (leaves.end[leaf] > time) & (leaves.begin[leaf] <= time)
+    numbers, counts = np.unique(stack[within], return_counts=True)
+    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def done_once(scene: Scene, rows: Ints) -> str:
+    """What of the things that are done once these leaves' threads did mostly (``imports modules``); or ""."""
+    stacks = scene.evidence.facts.stacks
+    times: dict[str, int] = {}
+    for stack, count in sampled(scene, rows):
+        words = first_use(frozenset(frame.file for frame in stacks.frames(stack)))
+        times[words] = times.get(words, 0) + count
+    return max(times, key=lambda words: (times[words], words), default="")
+
+
+def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
+    """A number for the line of each stack, the same for the same line; -1 where it is not known."""
+    numbers = np.unique(stacks)
+    known: dict[Line, int] = {}
+    of_stack = np.full(len(numbers), -1, np.int64)
+    for place, stack in enumerate(numbers.tolist()):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            of_stack[place] = known.setdefault(line, len(known))
+    of_each: Ints = of_stack[np.searchsorted(numbers, stacks)]  # of few different ones faster than an inverse
+    return of_each
+
+
+def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
+    """The line where at least half of this time lies; None when none is known for so much."""
+    shares = line_shares(evidence, stacks, ns)
+    return shares[0][0] if shares and shares[0][1] >= _MOST else None
+
+
+def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line, float]]:
+    """The lines where this time lies, most first, with their parts of it; what is at none is in no part."""
+    if not stacks.any():  # of ten million calls without lines none has to be sorted
+        return []
+    times: dict[Line, int] = {}
+    numbers, which = np.unique(stacks, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=ns)
+    for stack, spent in zip(numbers.tolist(), sums.tolist(), strict=True):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            times[line] = times.get(line, 0) + int(spent)
+    total = max(int(ns.sum()), 1)
+    return [
+        (line, times[line] / total) for line in sorted(times, key=lambda one: (times[one], one), reverse=True)
+    ]
+
+
+def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:
+    """The line where threads were blocked for most of the time of these leaves; none within libraries only.
+
+    Args:
+        scene: Everything.
+        rows: Leaves on such a thread, or at the end of a chain that goes through one.
+        threads: The thread, or that of each leaf.
+    """
+    leaves, links = scene.leaves, scene.links
+    own = (leaves.thread[rows] == threads) & (leaves.state[rows] == State.BLOCKED)
+    item = np.where(own, leaves.slice[rows], -1)
+    link = leaves.link[rows]
+    for _ in range(DEPTH if len(links.slice) else 0):
+        here = np.maximum(link, 0)
+        item = np.where((link >= 0) & (links.thread[here] == threads), links.slice[here], item)
+        link = np.where(link >= 0, links.above[here], -1)
+    known = item >= 0
+    line = longest(scene.evidence, scene.evidence.slices["stack"][item[known]], scene.ns[rows[known]])
+    return None if line is None or is_library(line.file) else line

@@ -1,0 +1,354 @@
+"""What the causes look at: each piece of a gap beside its opener, its closer and the way that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.engine.occupancy import match, split
+from gputop.explain.chains.analysis import Analysis
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.places import line_numbers
+from gputop.explain.chains.steps import Steps, find_steps
+from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.evidence import STINT_COLUMNS, Column, Evidence
+from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.waits import Wait
+from probes.schema import OffFlag
+
+READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
+SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
+BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
+FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
+REPEATED = 3  # wakeups between two processes that are no chance
+_BACK = 4  # calls before a wait among which its copy is looked for
+D2H, H2D = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class GapFacts:
+    """One row per gap.
+
+    Attributes:
+        opener_role: ``Role`` of the call that proved the GPU empty.
+        read_bytes: Size of the copy to the host that the opener waited for, -1 if there was none.
+        read_row: That copy's row.
+        moved_row: The copy to the device that the opener waited for, -1 if there was none.
+        closer_group: ``Group`` of the call that gave it work again.
+        sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
+        slack_ns: Time just before the gap in which the GPU may have been idle already.
+    """
+
+    opener_role: Column
+    read_bytes: Ints
+    read_row: Ints
+    moved_row: Ints
+    closer_group: Column
+    sent_bytes: Ints
+    slack_ns: Ints
+
+
+class Scene:
+    """Columns over the leaves, and facts about gaps, steps and threads.
+
+    Attributes:
+        wait: ``Wait`` in which the leaf's thread slept (leaves that sleep), else that of the last link.
+        via: ``Wait`` of the enqueuer's own sleep that led down the chain; -1 on the enqueuer itself.
+        own: Whether the leaf is on the enqueuer.
+        same_process: Whether its thread belongs to the enqueuer's process.
+        family: Whether its process descends from the enqueuer's, or they have one parent that is watched.
+        group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
+        in_opener: Whether it lies in the wait that opened the gap (a late return).
+        in_closer: Whether it lies in the call that gives the GPU work again.
+        estimated: Whether its gap is estimated, not proved.
+        throttled: Whether the cgroup's quota was used up.
+        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
+    """
+
+    def __init__(self, analysis: Analysis, *, steps_of: Scene | None = None) -> None:
+        """Steps are those of another scene of the same evidence, where there is one."""
+        self.analysis = analysis
+        self.evidence: Evidence = analysis.evidence
+        self.gaps = analysis.gaps
+        self.leaves = analysis.leaves
+        self.links = analysis.links
+        self.steps: Steps | None = (
+            steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
+        )
+        self._steps_of: dict[int, Steps | None] = {}
+        self._kept: dict[str, Ints] = {}
+        self.gap_facts = _gap_facts(analysis)
+        self.size = len(self.leaves)
+        self.ns: Ints = self.leaves.ns
+        self._columns()
+
+    def _columns(self) -> None:
+        evidence, leaves = self.evidence, self.leaves
+        calls, threads, slices = evidence.calls, evidence.threads, evidence.slices
+        enqueuer = self.gaps.thread[leaves.gap]
+        self.own: Mask = leaves.thread == enqueuer
+        watched = leaves.thread >= 0
+        pid = np.where(watched, threads.pid[leaves.thread], -1)
+        self.pid: Ints = pid
+        self.same_process: Mask = pid == threads.pid[enqueuer]
+        self.family: Mask = np.isin(pid, self._family())
+        in_call = leaves.call >= 0
+        groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
+        self.group: Column = np.where(in_call, groups[leaves.call], Group.OTHER)
+        self.in_opener: Mask = in_call & (leaves.call == self.gaps.opener[leaves.gap])
+        self.in_closer: Mask = in_call & (leaves.call == self.gaps.closer[leaves.gap])
+        self.estimated: Mask = self.gaps.estimated[leaves.gap]
+        kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
+        flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
+        asleep = leaves.slice >= 0
+        self.throttled: Mask = asleep & ((flags[leaves.slice] & OffFlag.THROTTLED) != 0)
+        first, last = self._ends_of_chains()
+        linked = leaves.link >= 0
+        size = len(self.links.slice)
+        of_link = kinds[self.links.slice] if size else np.zeros(1, np.uint8)
+        via = np.where(linked, of_link[first], 255)
+        behind = np.where(linked, of_link[last], Wait.OTHER)
+        sleeps = asleep & (leaves.state == State.BLOCKED)
+        self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
+        self.via: Column = via
+        self.over_network: Mask = (
+            self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
+        )
+
+    def _ends_of_chains(self) -> tuple[Ints, Ints]:
+        """(first, last) link of each leaf's chain; 0 where there is none."""
+        above = self.links.above
+        root = np.arange(len(above))
+        for _ in range(16):  # each round goes up one level; chains are no deeper than chain.DEPTH
+            parent = above[root] if len(root) else root
+            root = np.where(parent >= 0, parent, root)
+        last = np.maximum(self.leaves.link, 0)
+        return (root[last] if len(root) else last), last
+
+    def _any_link(self, marked: Column) -> Column:
+        """Whether any link of each leaf's chain is marked."""
+        above, reached = self.links.above, marked.copy()
+        for _ in range(16):
+            reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
+        link = self.leaves.link
+        return np.where(link >= 0, reached[np.maximum(link, 0)], False)
+
+    def _family(self) -> Ints:
+        """Processes that descend from one that gives a GPU work, its forked servants included."""
+        enqueuers = (
+            set(self.evidence.threads.pid[np.unique(self.gaps.thread)].tolist()) if len(self.gaps) else set()
+        )
+        threads = self.evidence.threads
+        made = {
+            (int(threads.pid[parent]), int(pid))
+            for pid, parent in zip(threads.pid.tolist(), threads.parent.tolist(), strict=True)
+            if parent >= 0
+        }
+        for facts in self.evidence.facts.processes.values():
+            made.add((int(facts.get("parent_pid", 0)), int(facts["pid"])))
+        family = set(enqueuers)
+        while True:
+            more = {child for parent, child in made if parent in family} - family
+            if not more:
+                return np.array(sorted(family), np.int64)
+            family |= more
+
+    def steps_of(self, pid: int) -> Steps | None:
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
+
+        Of other processes only their times are kept.
+        """
+        if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
+            return self.steps
+        if pid not in self._steps_of:
+            found = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            self._steps_of[pid] = found.times() if found is not None else None
+        return self._steps_of[pid]
+
+    def once(self, name: str, make: Callable[[], Ints]) -> Ints:
+        """A column that several causes ask for."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    @property
+    def cpus(self) -> int:
+        """Number of CPUs of the machine; 0 when it is not known."""
+        machine = self.evidence.header.get("machine")
+        return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
+
+    def helpers(self) -> Ints:
+        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
+
+        Who works for somebody is woken by him, or wakes him, again and again.
+        """
+        slices = self.evidence.slices
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
+        meant = (slices["flags"] & by_chance) == 0
+        served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
+        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        family = np.setdiff1d(self._family(), feeders)
+        return np.intersect1d(family, known[times >= REPEATED])
+
+    def occupants(self, chosen: Column) -> list[tuple[str, float]]:
+        """Who ran while the chosen leaves waited for a CPU: (name, share of the time), most first.
+
+        What is missing to 1 was nobody: the CPU was idle, or on its way.
+        """
+        shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
+        return [(self._occupant(pid), share) for pid, share in shares]
+
+    def occupant_shares(self, chosen: Column) -> dict[int, float]:
+        """The same by process number; of a thread that belongs to none, by its own."""
+        rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
+        slices = self.evidence.slices
+        item = self.leaves.slice[rows]
+        waits = np.zeros(len(rows), STINT_COLUMNS)
+        waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
+        waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
+        total = int((waits["end"] - waits["begin"]).sum())
+        by_process: dict[int, float] = {}
+        if len(rows) and len(self.evidence.stints):
+            for (_tid, occupant, pid), ns in match(
+                split(waits, self.evidence.moves), self.evidence.stints
+            ).items():
+                key = pid if pid else occupant
+                by_process[key] = by_process.get(key, 0.0) + ns / total
+        return by_process
+
+    def _occupant(self, pid: int) -> str:
+        if not pid:
+            return "idle"
+        name = f"{self.evidence.facts.process_name(pid)} ({pid})"
+        return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
+
+    def does(self, *states: State) -> Mask:
+        """Leaves in one of these states."""
+        return np.isin(self.leaves.state, [int(state) for state in states])
+
+    def waits(self, *kinds: Wait) -> Mask:
+        """Leaves asleep in one of these kinds of waits."""
+        asleep = self.does(State.BLOCKED)
+        return asleep & np.isin(self.wait, [int(kind) for kind in kinds])
+
+    def inside(self, *groups: Group) -> Mask:
+        """Leaves inside a call of the enqueuer of one of these groups; ``OTHER``: between calls."""
+        return np.isin(self.group, [int(group) for group in groups])
+
+    def faulting(self) -> Mask:
+        """Leaves on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
+        slices, leaves = self.evidence.slices, self.leaves
+        if not len(slices):
+            return self.mask()
+        key = self.evidence.key
+        order = key(slices["row"], slices["begin"])
+        place = np.searchsorted(order, key(np.maximum(leaves.thread, 0), leaves.end), side="left")
+        following = np.minimum(place, len(slices) - 1)
+        known = (place < len(slices)) & (slices["row"][following] == leaves.thread)
+        before = np.maximum(following - 1, 0)
+        same = (following > 0) & (slices["row"][before] == leaves.thread)
+        ran = slices["begin"][following] - np.where(same, slices["end"][before], leaves.begin)
+        faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
+        faulting: Mask = known & faulty & self.does(State.RUN)
+        return faulting
+
+    def mask(self) -> Mask:
+        """A mask that chooses nothing."""
+        return np.zeros(self.size, np.bool_)
+
+    def gap_ns(self, chosen: Mask) -> Ints:
+        """The chosen leaves' time per gap."""
+        sums = np.bincount(self.leaves.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
+        return sums.astype(np.int64)
+
+
+def _gap_facts(analysis: Analysis) -> GapFacts:
+    evidence, gaps = analysis.evidence, analysis.gaps
+    calls = evidence.calls
+    if not len(gaps):
+        empty = np.zeros(0, np.int64)
+        return GapFacts(empty, empty, empty, empty, empty, empty, empty)
+    opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
+    roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
+    roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
+    moved_row = np.where(gaps.estimated, -1, _moved(evidence, opener, roles))
+    # what opens an estimated gap is the work that came to its end, not a wait
+    read_row = np.where(gaps.estimated, -1, _reads(evidence, opener, roles))
+    read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
+    sends = (gaps.closer >= 0) & (calls["direction"][closer] == H2D)
+    groups = evidence.apis.group.take(calls["op"][closer], mode="clip")
+    groups = np.where(gaps.closer >= 0, groups, Group.COLLECTIVE)
+    return GapFacts(
+        opener_role=roles,
+        read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
+        read_row=read_row,
+        moved_row=moved_row,
+        closer_group=groups,
+        sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
+        slack_ns=_slack(analysis),
+    )
+
+
+def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
+    """The copy to the host that each opener waited for: itself, or shortly before in the same stream."""
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    copies = (calls["direction"] == D2H) & (groups == Group.COPY)
+    found = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, -1)
+    for back in range(1, _BACK + 1):
+        row = np.maximum(opener - back, 0)
+        near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
+        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
+        near &= (
+            (roles == Role.PROVE_DEVICE)
+            | (roles == Role.PROVE_EVENT)
+            | (calls["stream"][row] == calls["stream"][opener])
+        )
+        found = np.where((found < 0) & near & copies[row], row, found)
+    return found
+
+
+def _moved(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
+    """The copy to the device that each opener waited for: itself, or the call before in the same stream.
+
+    A synchronisation at another line of the program was asked for by itself.
+    """
+    calls = evidence.calls
+    copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)
+    row = np.maximum(opener - 1, 0)
+    near = (roles == Role.PROVE_STREAM) & (opener >= 1) & copies[row]
+    near &= (calls["row"][row] == calls["row"][opener]) & (calls["stream"][row] == calls["stream"][opener])
+    near &= calls["begin"][opener] - calls["end"][row] <= NEXT_NS
+    apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][opener]))
+    both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][opener[apart]]))
+    copied, waited = both[: len(apart)], both[len(apart) :]
+    near[apart] = (copied == waited) | (copied < 0) | (waited < 0)
+    moved: Ints = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, np.where(near, row, -1))
+    return moved
+
+
+def _slack(analysis: Analysis) -> Ints:
+    """Time before each gap in which the GPU is not known to have had work."""
+    gaps, streams = analysis.gaps, analysis.gpu.streams
+    slack = np.zeros(len(gaps), np.int64)
+    for device in np.unique(gaps.device).tolist():
+        mine = np.flatnonzero(gaps.device == device)
+        ends = np.sort(streams.enqueue_end[streams.device[streams.enqueue_stream] == device])
+        busy = analysis.gpu.pending(device)[1]
+        begin = gaps.begin[mine]
+        latest = _last_before(ends, begin)
+        latest = np.maximum(latest, _last_before(busy, begin))
+        slack[mine] = np.where(latest > 0, begin - latest, 0)
+    return slack
+
+
+def _last_before(times: Ints, moment: Ints) -> Ints:
+    if not len(times):
+        return np.zeros(len(moment), np.int64)
+    place = np.searchsorted(times, moment, side="right") - 1
+    return np.where(place >= 0, times[np.maximum(place, 0)], 0)

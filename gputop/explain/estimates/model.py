@@ -1,0 +1,170 @@
+"""The queue of what a GPU was given with durations as far as they are known: when it was idle then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gputop.explain.estimates.learned import Learned
+from gputop.explain.evidence.ranges import Ints, covered, intersect, length, shared, union
+from gputop.explain.proofs.witness import Work
+from gputop.explain.proofs.workqueue import Floats, Queue
+
+LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
+_STRETCHES = 16  # of time, which stand for a long queue
+_ROUNDS, _CLOSE = 20, 2.0**-9
+MOST_KERNELS = 500_000  # of a queue that is held against NVML reading by reading
+NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
+_USUAL_NS = 10_000.0  # what a kernel takes, to begin with
+
+
+class Model:
+    """The queue with durations, and what of its idle time lies in the unknown.
+
+    Attributes:
+        copies_ns: Time in which copies and fills run, and no kernel: in the unknown, or waited for.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        unknown: tuple[Ints, Ints],
+        pending: tuple[Ints, Ints],
+        learned: Learned | None,
+        operations: int,
+    ) -> None:
+        """Beyond so many operations a sample stands for the whole.
+
+        Args:
+            queue: What the GPU was given.
+            unknown: When it may or may not have had work.
+            pending: When it certainly had.
+            learned: What the program's waits taught of kernels.
+            operations: How many of a long queue are looked at.
+        """
+        queue = _as_moved(queue, pending)
+        self.queue, self.unknown, self.learned = queue, unknown, learned
+        self._pending, self._moving = pending, _moving(queue, pending)
+        self._part, self._part_unknown = _sample(queue, unknown, operations)
+        whole = length(*unknown)
+        self._weight = whole / max(length(*self._part_unknown), 1)
+        # idle time within the unknown if kernels took no time at all: what is left are copies
+        least = self._inside(_USUAL_NS, 0.0)
+        self.copies_ns = max(whole - int(least * self._weight), 0) + length(*self._moving)
+
+    def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
+        """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
+        if self.learned is None:
+            return np.where(queue.kernel, usual * scale, queue.fixed)
+        return np.where(queue.kernel, self.learned.durations(queue.kind, usual, scale), queue.fixed)
+
+    def _inside(self, usual: float, scale: float) -> int:
+        """Idle time within the unknown of the sample."""
+        idle = self._part.idle(self._durations(self._part, usual, scale=scale))
+        return shared(idle, self._part_unknown)
+
+    def known(self) -> Floats:
+        """The durations that are learned."""
+        return self._durations(self.queue, self._usual(), scale=1.0)
+
+    def fitted(self, idle_ns: int, error_ns: int) -> Floats:
+        """Durations with which the queue is idle for so long within the unknown.
+
+        Those that are learned stay as they are where that is near enough.
+        """
+        usual, goal = self._usual(), idle_ns / self._weight
+        if self.learned is not None and abs(self._inside(usual, 1.0) - goal) * self._weight <= error_ns:
+            return self.known()
+        most = self._inside(usual, 0.0)
+        scale = _solved(lambda one: self._inside(usual, one), most, goal)
+        return self._durations(self.queue, usual, scale=scale)
+
+    def _usual(self) -> float:
+        return self.learned.usual_ns if self.learned is not None else _USUAL_NS
+
+    def idle(self, duration: Floats) -> int:
+        """Idle time within the unknown."""
+        return length(*self.pieces(duration))
+
+    def pieces(self, duration: Floats) -> tuple[Ints, Ints]:
+        """The idle intervals within the unknown."""
+        return intersect(self.queue.idle(duration), self.unknown)
+
+    def learned_idle(self) -> tuple[float, float] | None:
+        """(idle time within the unknown, its error) by what was learned; None where that is too little."""
+        learned = self.learned
+        if learned is None or not learned.enough(self.queue, self.unknown):
+            return None
+        error = max(learned.error, LEAST_ERROR)
+        scales = (1 + error, max(learned.sure, 1e-3) / (1 + error))
+        least, most = (self._weight * self._inside(learned.usual_ns, scale) for scale in scales)
+        return (least + most) / 2, (most - least) / 2
+
+    def work(self, duration: Floats) -> Work | None:
+        """When the GPU was at work; None of a queue that is too long for that."""
+        if len(self.queue) > MOST_KERNELS:
+            return None
+        real = self.queue.real(duration).astype(np.int64)
+        end = np.minimum(self.queue.ends(duration), self.queue.limit)
+        begin, end = union(np.append(end - real, self._pending[0]), np.append(end, self._pending[1]))
+        copies = np.flatnonzero(~self.queue.kernel & (self.queue.fixed > 0))
+        copies = copies[np.argsort(self.queue.ready[copies], kind="stable")]
+        return Work((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
+
+
+def _staged_last(queue: Queue) -> Ints:
+    """Rows of the staged copies behind which a proof comes: their wait ends with them."""
+    return np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
+
+
+def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
+    """The queue with the durations of copies that were waited for: until the wait's end."""
+    last = _staged_last(queue)
+    last = last[covered(pending, queue.ready[last], queue.limit[last]) > 0]
+    fixed = queue.fixed.copy()
+    fixed[last] = queue.limit[last] - queue.ready[last]
+    return replace(queue, fixed=fixed)
+
+
+def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """When a copy was waited for, alone: a staged one before a proof, from the end of its call until then."""
+    last = _staged_last(queue)
+    return intersect(union(queue.ready[last], queue.limit[last]), pending)
+
+
+def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[Queue, tuple[Ints, Ints]]:
+    """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
+    if len(queue) <= operations:
+        return queue, unknown
+    low, high = int(queue.ready.min()), int(queue.ready.max())
+    begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
+    end = begin + int((high - low) / _STRETCHES * operations / len(queue))
+    place = np.searchsorted(begin, queue.ready, side="right") - 1
+    chosen = np.flatnonzero((place >= 0) & (queue.ready < end[np.maximum(place, 0)]))
+    return queue.take(chosen), intersect(unknown, (begin, end))
+
+
+def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
+    """The scale of the durations at which the idle time, which falls with it, meets the goal.
+
+    Args:
+        idle: Idle time by scale, ns.
+        most: The same for the scale 0.
+        goal: What it should be.
+    """
+    low, high, middle = -10.0, 14.0, 0.0  # powers of two
+    for turn in range(_ROUNDS):
+        found = idle(2.0**middle)
+        low, high = (middle, high) if found > goal else (low, middle)
+        # where the GPU is never idle, longer durations change nothing: the shortest are sought
+        near = abs(found - goal) <= NEAR * most < found
+        if near or high - low < _CLOSE:
+            break
+        # while the GPU keeps up, what is busy grows as the durations do
+        busy, wanted = most - found, most - goal
+        guess = middle + math.log2(wanted / busy) if busy > 0 and wanted > 0 else low
+        middle = guess if turn % 3 < 2 and low < guess < high else (low + high) / 2
+    return float(2.0**middle)

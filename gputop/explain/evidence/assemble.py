@@ -1,0 +1,207 @@
+"""Sorts what was gathered: threads with their lives, calls and slices by thread, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gputop.engine.switches import OpenThreads
+from gputop.explain.evidence.backward import with_lines
+from gputop.explain.evidence.evidence import (
+    CALL_COLUMNS,
+    LIFE_COLUMNS,
+    SLICE_COLUMNS,
+    STINT_COLUMNS,
+    TIME_BITS,
+    Column,
+    Columns,
+    Evidence,
+    Gatherer,
+    Table,
+    Threads,
+)
+from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.samples import no_places
+from gputop.explain.evidence.thread_order import by_thread, different
+from gputop.explain.evidence.waits import wait_table
+from probes.schema import NO_SYSCALL, Kind, OffFlag
+
+FOREVER = 1 << 62
+
+
+def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:
+    """The evidence of everything that the gatherer holds.
+
+    Args:
+        gatherer: What was taken in.
+        since_ns: Of what is older only the order need be told apart; None where nothing is.
+        consume: Take it out of the gatherer, so that there is room for it but once.
+    """
+    ticks = gatherer.ticks
+    calls = [part for tick in ticks for part in tick.calls]
+    slices = [part for tick in ticks for part in tick.slices]
+    slices.append(_open_slices(gatherer.open, gatherer.end_ns, slices))
+    inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
+    open_calls = _open_calls(gatherer.open, calls)
+    lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
+    start = since_ns or int(gatherer.header.get("start_ns", 0))
+    if since_ns is None:
+        begins = [int(part["begin"].min()) for part in (*calls, *slices) if len(part)]
+        start = min([start or FOREVER, *begins]) if begins else start
+    threads = _threads(calls, slices, lives)
+    in_order = by_thread(calls, CALL_COLUMNS, threads, start, consume=consume)
+    off_cpu = by_thread(slices, SLICE_COLUMNS, threads, start, consume=consume)
+    _live(threads, in_order, off_cpu, lives)
+    off_cpu = _disjoint(off_cpu, start)
+    lost = gatherer.losses.intervals()
+    return Evidence(
+        start_ns=start,
+        end_ns=gatherer.end_ns,
+        apis=gatherer.apis,
+        facts=gatherer.facts,
+        threads=threads,
+        calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
+        inner=inner,
+        slices=off_cpu,
+        stints=_joined([part for tick in ticks for part in tick.stints]),
+        moves=_joined([part for tick in ticks for part in tick.moves]),
+        places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
+        open_calls=open_calls,
+        lost=lost,
+        lost_events=max(gatherer.counted_lost, gatherer.losses.records),
+        complete=_complete(lives, gatherer),
+        ended=group_ends(lives),
+        gpus=tuple(gatherer.gpus),
+        accepted=gatherer.accepted,
+        waits=wait_table(_machine(gatherer.header)),
+        header=gatherer.header,
+    )
+
+
+def _machine(header: Mapping[str, Any]) -> str:
+    """As ``uname -m``; recordings from before it was written came from x86-64."""
+    machine = header.get("machine")
+    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+
+
+def _joined(parts: list[Table]) -> Table:
+    return np.concatenate([np.zeros(0, STINT_COLUMNS), *parts])
+
+
+def _disjoint(slices: Columns, start_ns: int) -> Columns:
+    """A thread is off its CPU once at a time: what a damaged file says beyond that is cut off."""
+    if not len(slices):
+        return slices
+    width = 1 << TIME_BITS
+    row, begin = slices["row"], slices["begin"]
+    reach = np.maximum.accumulate(row * width + np.clip(slices["end"] - start_ns, 0, width - 1))
+    before = np.append(0, reach[:-1]) - row * width + start_ns
+    if (begin >= before).all():
+        return slices
+    begin = np.maximum(begin, before)
+    end = np.maximum(slices["end"], begin)
+    columns = {name: slices[name] for name in slices.names()}
+    columns.update(begin=begin, end=end, queued=np.clip(slices["queued"], begin, end))
+    return Columns(columns).take(np.flatnonzero(end > begin))
+
+
+def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
+    """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
+    tids = np.array(still.tid, np.int64)
+    asked = since > 0
+    if not asked.any():
+        return np.zeros(len(tids), np.bool_)
+    order = np.argsort(tids)
+    latest = np.zeros(len(tids), np.int64)  # by ascending thread id
+    for part in parts:
+        recent = np.flatnonzero(part["end"] > since[asked].min())
+        recent = recent[np.isin(part["tid"][recent], tids[asked])]
+        np.maximum.at(latest, np.searchsorted(tids[order], part["tid"][recent]), part["end"][recent])
+    result = np.zeros(len(tids), np.bool_)
+    result[order] = latest > since[order]
+    return result & asked
+
+
+def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:
+    """Stays off the CPU that had not ended at the last mark: until the far future."""
+    off = np.array(still.off_since, np.int64)
+    queued = np.array(still.queued_since, np.int64)
+    chosen = (off > 0) & (off <= end_ns) & ~_since_returned(still, off, slices)
+    rows = int(np.count_nonzero(chosen))
+    columns: dict[str, Column] = {
+        name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()
+    }
+    columns["begin"] = off[chosen]
+    columns["end"] = np.full(rows, FOREVER, np.int64)
+    columns["queued"] = np.where(queued[chosen] > 0, queued[chosen], FOREVER)
+    columns["tid"] = np.array(still.tid, np.uint32)[chosen]
+    columns["pid"] = np.array(still.pid, np.uint32)[chosen]
+    columns["syscall"] = np.full(rows, NO_SYSCALL, np.uint16)
+    columns["flags"] = np.full(rows, OffFlag.WAKE_MISSED, np.uint16)
+    return Columns(columns)
+
+
+def _open_calls(still: OpenThreads, calls: Sequence[Columns]) -> Table:
+    """Outermost calls under way at the last mark."""
+    op, since = np.array(still.op, np.int64), np.array(still.call_since, np.int64)
+    chosen = (op >= 0) & ~_since_returned(still, since, calls)
+    table = np.zeros(
+        int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")]
+    )
+    table["tid"], table["pid"] = np.array(still.tid, np.int64)[chosen], np.array(still.pid, np.int64)[chosen]
+    table["op"], table["begin"] = op[chosen], np.array(still.call_since, np.int64)[chosen]
+    return table
+
+
+def _threads(calls: Sequence[Columns], slices: Sequence[Columns], lives: Table) -> Threads:
+    """The threads, about which nothing is known yet."""
+    tids = different([part["tid"] for part in (*calls, *slices)] + [lives["tid"]])
+    size = len(tids)
+    never = np.full(size, FOREVER, np.int64)
+    return Threads(tids, np.zeros(size, np.int64), never, never.copy(), np.full(size, -1, np.int64))
+
+
+def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> None:
+    """Fills in whose the threads are, and from when to when each lived."""
+    for columns in (calls, slices):
+        threads.pid[columns["row"]] = columns["pid"]
+    place = np.searchsorted(threads.tid, lives["tid"])
+    threads.pid[place] = lives["pid"]
+    # Without a birth on record a thread is known from its first record on.
+    np.minimum.at(threads.known, slices["row"], slices["begin"])
+    order = np.argsort(lives["at"], kind="stable")
+    for life, row in zip(lives[order], place[order].tolist(), strict=True):
+        at = int(life["at"])
+        if life["kind"] == Kind.EXIT:
+            threads.ended[row] = at
+        else:
+            threads.known[row], threads.ended[row] = min(int(threads.known[row]), at), FOREVER
+            if life["kind"] == Kind.FORK:
+                maker = int(np.searchsorted(threads.tid, life["maker"]))
+                if maker < len(threads.tid) and threads.tid[maker] == life["maker"]:
+                    threads.parent[row] = maker
+
+
+def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
+    """Processes whose birth or whose program's start was seen."""
+    born = (lives["kind"] == Kind.EXEC) | ((lives["kind"] == Kind.FORK) & (lives["tid"] == lives["pid"]))
+    clock = gatherer.header.get("clock", {})
+    asleep = int(clock.get("boottime_ns", 0)) - int(clock.get("monotonic_ns", 0))
+    started = {
+        pid
+        for pid, facts in gatherer.facts.processes.items()
+        if "boottime_ns" in clock
+        and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
+    }
+    return frozenset(lives["pid"][born].tolist()) | started
+
+
+def group_ends(lives: Table) -> dict[int, int]:
+    """When each process's last thread ended: its GPU contexts end with it."""
+    last: dict[int, int] = {}
+    exits = lives[lives["dead"]]
+    for pid, at in zip(exits["pid"].tolist(), exits["at"].tolist(), strict=True):
+        last[pid] = max(last.get(pid, 0), at)
+    return last

@@ -1,0 +1,207 @@
+"""What kind of trouble it is, in the words of the field: input-bound, sync-bound, launch-bound, …
+
+An idle GPU is of the class whose causes take most of its idle time. A busy one is told by what it is busy
+with: GPM's activity of multiprocessors, tensor cores and memory, and where there is no GPM, as a hint, NVML's
+utilisation of the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from gputop.explain.answer.report import Account, Diagnosis, Finding, Level
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.ranks import of_lateness
+from gputop.explain.chains.scene import Scene
+from gputop.explain.findings.findings import Outcome
+from gputop.explain.proofs.witness import UTILIZATION_KEY, readings
+from gputop.format import format_percent
+
+
+class Kind(str, Enum):
+    """The classes, as ``class`` in JSON has them."""
+
+    INPUT = "input"
+    SYNC = "sync"
+    LAUNCH = "launch"
+    COPY = "copy"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    COMMUNICATION = "communication"
+    CPU = "cpu"
+    SHARED = "shared"
+    UNASKED = "unasked"
+
+    __str__ = str.__str__
+
+
+TITLES: dict[Kind, str] = {
+    Kind.INPUT: "input-bound",
+    Kind.SYNC: "sync-bound",
+    Kind.LAUNCH: "launch-bound (CPU overhead)",
+    Kind.COPY: "copy-bound",
+    Kind.COMPUTE: "compute-bound",
+    Kind.MEMORY: "memory-bound",
+    Kind.COMMUNICATION: "communication-bound",
+    Kind.CPU: "starved of CPU",
+    Kind.SHARED: "GPU shared",
+    Kind.UNASKED: "no work asked for",
+}
+_CAUSES: dict[Kind, str] = {
+    Kind.INPUT: "C08 C09 C10 C11 C12 C19",
+    Kind.SYNC: "C01 C02 C03 C07 C20 C21",
+    Kind.LAUNCH: "C06 C22",
+    Kind.COPY: "C04 C05 C27",
+    Kind.COMMUNICATION: "C23",
+    Kind.CPU: "C13 C14 C15 C16",
+    Kind.SHARED: "C25",
+    Kind.UNASKED: "C26",
+}
+CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
+LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
+MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
+# Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
+# is below is hardly used; with fewer multiprocessors at work the kernels are too small
+BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
+
+
+def diagnose(
+    scene: Scene, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
+) -> Diagnosis | None:
+    """The class of what was explained; None where it is not known."""
+    once = sum(event.ns for event in outcome.events)
+    # what happened once, at the start as a rule, is neither work nor a loss of the loop
+    span = sum(one.span_ns - one.outside_ns for one in accounts) - once
+    if span <= 0:
+        return None
+    outside = sum(one.outside_ns for one in accounts)
+    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once - outside, 0) / span
+    agreed = all(one.agrees for one in accounts)
+    kinds = _kinds(scene, outcome, findings)
+    taken = _taken(scene, outcome, findings, kinds)
+    kind = max(taken, key=lambda one: taken[one]) if taken else None
+    longest = span / max(len(accounts), 1)
+    lead = kinds.index(kind) if kind in kinds else None
+    # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
+    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
+    if kind is not None and won >= LEAST * (span if kind is Kind.UNASKED else longest):
+        level = findings[lead].level if lead is not None else Level.STRONG
+        said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
+        return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
+    if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
+        return None
+    return _of_busy(scene, 1 - idle)
+
+
+def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[Kind | None]:
+    """The class of each finding."""
+    crowded = _crowded(scene, outcome)
+    return [
+        Kind.INPUT if (one.cause, one.pid, one.tid) in crowded else CLASS_OF.get(one.cause)
+        for one in findings
+    ]
+
+
+def _taken(
+    scene: Scene, outcome: Outcome, findings: Sequence[Finding], kinds: Sequence[Kind | None]
+) -> dict[Kind, float]:
+    """The time that each class takes: of findings, and of time in which nobody asked for work."""
+    taken: dict[Kind, float] = {}
+    for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
+        if kind is not None:
+            taken[kind] = taken.get(kind, 0.0) + finding.loss.middle + moved
+    for row, cause in enumerate(CATALOGUE):
+        if not cause.fault:
+            kind = CLASS_OF[cause.number]
+            taken[kind] = taken.get(kind, 0.0) + float(scene.ns[outcome.cause == row].sum())
+    return {kind: ns for kind, ns in taken.items() if ns}
+
+
+def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
+    """Findings of threads that want a CPU on which mostly their own loader's workers run."""
+    helpers = set(scene.helpers().tolist())
+    found = set()
+    for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
+        if helpers and CLASS_OF.get(finding.cause) is Kind.CPU:
+            shares = scene.occupant_shares(claim.leaves)
+            if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
+                found.add((finding.cause, finding.pid, finding.tid))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    """Means over the span, percent; None where the GPU does not tell. ``ran``: a kernel ran."""
+
+    ran: float | None
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    memory: float | None
+
+
+def _of_busy(scene: Scene, busy: float) -> Diagnosis:
+    """Compute or memory: by what is at its ceiling."""
+    seen = _activity(scene)
+    share = f"a kernel ran for about {format_percent(100 * busy)} % of the time"
+    if seen.dram is None or seen.sm is None:
+        if seen.memory is None:
+            return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
+        kind = Kind.MEMORY if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100 else Kind.COMPUTE
+        said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
+        return Diagnosis(str(kind), TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
+    # while kernels run, not over all the time
+    ran = max(seen.ran or 100 * busy, 1.0) / 100
+    dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
+    said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
+    if dram >= BOUND and dram >= tensor:
+        return Diagnosis(
+            str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said), _ADVICE[Kind.MEMORY]
+        )
+    advice = list(_ADVICE[Kind.COMPUTE])
+    if sm < FULL:
+        advice = [f"kernels keep {sm:.0f} % of the multiprocessors busy: a larger batch fills more of them"]
+    if tensor < HARDLY:
+        advice.insert(0, _TENSOR.format(tensor=tensor))
+    return Diagnosis(str(Kind.COMPUTE), TITLES[Kind.COMPUTE], Level.STRONG, (share, said), tuple(advice))
+
+
+_TENSOR = (
+    "tensor cores are hardly used ({tensor:.0f} %): torch.set_float32_matmul_precision('high') (TF32), or "
+    "torch.autocast to bfloat16"
+)
+_ADVICE: dict[Kind, tuple[str, ...]] = {
+    Kind.COMPUTE: (
+        "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), less work",
+    ),
+    Kind.MEMORY: (
+        "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
+        "convolutions, no clone() or contiguous() that is not needed, autocast to halve the bytes",
+    ),
+}
+
+
+def _activity(scene: Scene) -> _Activity:
+    keys = (
+        UTILIZATION_KEY,
+        "sm_active_percent",
+        "tensor_active_percent",
+        "dram_bandwidth_percent",
+        "memory_utilization_percent",
+    )
+    return _Activity(*(_mean(scene, key) for key in keys))
+
+
+def _mean(scene: Scene, key: str) -> float | None:
+    """Over the GPUs' spans; None where no GPU tells it."""
+    gpu, means = scene.analysis.gpu, []
+    for span in gpu.spans:
+        time, value = readings(scene.evidence, gpu.devices.index[span.device], key)
+        inside = (time >= span.begin) & (time <= span.end)
+        if inside.any():
+            means.append(float(value[inside].mean()))
+    return float(np.mean(means)) if means else None

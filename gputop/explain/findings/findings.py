@@ -1,0 +1,343 @@
+"""From leaves to findings and events: each cause in turn takes its pieces, and what repeats is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gputop.engine.lines import Line
+from gputop.explain.answer.report import Event, Finding, Level, Range
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.chaintext import chain, usual_api
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.places import done_once, hot_line, line_shares, waiting_line
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.evidence import Column
+from gputop.explain.evidence.ranges import Ints
+from gputop.explain.findings.attribution import owners
+from gputop.explain.findings.possible import possible
+from gputop.explain.findings.shortgaps import short_gaps
+from gputop.format import format_ns
+from probes.code.source_files import is_library
+
+LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
+SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
+LEAST_GAPS = 3  # fewer do not repeat
+LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
+OUTWEIGHS = (
+    3  # a gap that takes more than all others together is one, if it is this many times as long as usual
+)
+_PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
+_LINE = 0.2  # of a loss, for the line of a finding
+_MOMENTS = 3
+MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the gaps gave.
+
+    Attributes:
+        claims: What each finding rests on.
+        small_ns: Explained, but too little or too rare.
+        cause: The catalogue's row of the cause that took each leaf, -1 for none.
+        unexplained_ns: The chain did not lead to a cause.
+    """
+
+    findings: tuple[Finding, ...]
+    events: tuple[Event, ...]
+    small_ns: int
+    unexplained_ns: int
+    cause: Ints
+    claims: tuple[tuple[Cause, Claim], ...] = ()
+
+
+def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
+    """Lets every cause take its pieces, process by process."""
+    least = _Least(
+        max(LEAST_SHARE * span_ns, LEAST_NS), max(SUPPOSED_SHARE * span_ns, LEAST_NS, _doubt(scene))
+    )
+    findings: list[Finding] = []
+    claims: list[tuple[Cause, Claim]] = []
+    events: list[Event] = []
+    small = 0
+    owner, early = owners(scene), possible(scene)
+    short = short_gaps(scene, owner)
+    processes = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
+    for number, cause in enumerate(CATALOGUE):
+        if not cause.fault:
+            continue
+        taken = owner == number
+        for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
+            mine = taken & (processes[scene.leaves.gap] == pid)
+            more = short.pop((number, pid), 0)
+            finding, claim, lonely, rest = _judge(
+                scene, cause, mine, least, early.left_ns, more, coverage=coverage
+            )
+            events += lonely
+            small += rest
+            if finding is not None:
+                claims.append((cause, claim))
+                findings.append(
+                    replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0)))
+                )
+    small += sum(short.values())
+    rest = int(scene.ns[owner < 0].sum())
+    return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """What a loss must reach, ns: one of which enough is proved, and one that is an estimate."""
+
+    proved: float
+    supposed: float
+
+
+def _doubt(scene: Scene) -> float:
+    """The error of the estimates, all GPUs together, ns."""
+    return float(sum(one.error_ns for one in scene.analysis.estimates))
+
+
+def _judge(
+    scene: Scene, cause: Cause, mine: Column, least: _Least, slack_ns: Ints, short_ns: int, *, coverage: bool
+) -> tuple[Finding | None, Claim, list[Event], int]:
+    """(the finding if it repeats and is worth it, what repeats, gaps that stand alone, what is neither).
+
+    ``short_ns`` are gaps too short to be among these that belong to the cause, too.
+    """
+    per_gap = scene.gap_ns(mine)
+    gaps = np.flatnonzero(per_gap)
+    alone = _lonely(per_gap[gaps], scene.gaps.begin[gaps])
+    events = []
+    for gap in gaps[alone].tolist():
+        if per_gap[gap] >= least.proved:
+            claim = _claim(scene, mine, np.array([gap]))
+            events.append(_event(cause, claim))
+    told = sum(event.ns for event in events)
+    claim = _claim(scene, mine, gaps[~alone])
+    sure = int(scene.ns[claim.leaves & ~scene.estimated].sum())
+    worth = sure >= least.proved or claim.ns + short_ns >= least.supposed
+    if len(claim.gaps) < LEAST_GAPS or not worth:
+        return None, claim, events, int(per_gap.sum()) - told + short_ns
+    finding = _finding(cause, claim, slack_ns, short_ns, coverage=coverage)
+    return finding, claim, events, int(per_gap.sum()) - claim.ns - told
+
+
+def _lonely(ns: Ints, begin: Ints) -> Column:
+    """Which gaps stand alone: all when there are few, else those that are far longer than usual.
+
+    So is one that outweighs all the others. Several may be a loss that repeats more rarely (a checkpoint);
+    then only those before it, and far longer still, stand alone: first uses of something.
+    """
+    if len(ns) < LEAST_GAPS:
+        return np.ones(len(ns), np.bool_)
+    far = (ns > LONELY * np.median(ns)) & (ns > LONELY_NS)
+    top = int(np.argmax(ns))
+    far[top] |= ns[top] > max(LONELY_NS, OUTWEIGHS * np.median(ns)) and 2 * ns[top] > ns.sum()
+    if np.count_nonzero(far) < LEAST_GAPS:
+        return far
+    usual = np.sort(begin[~far])[:LEAST_GAPS]
+    late = far & (begin > usual[-1]) if len(usual) else far
+    if np.count_nonzero(late) < LEAST_GAPS:
+        return far
+    return far & ~late & (ns > OUTWEIGHS * np.median(ns[late]))
+
+
+def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:
+    wanted = np.zeros(len(scene.gaps), np.bool_)
+    wanted[gaps] = True
+    return Claim(scene, mine & wanted[scene.leaves.gap], gaps)
+
+
+def _event(cause: Cause, claim: Claim) -> Event:
+    scene = claim.scene
+    gap = int(claim.gaps[0])
+    thread = int(scene.gaps.thread[gap])
+    rows = np.flatnonzero(claim.leaves)
+    hot, done = hot_line(scene, rows), done_once(scene, rows)
+    return Event(
+        int(scene.gaps.begin[gap]) - _start(scene),
+        claim.ns,
+        cause.number,
+        f"first use: {done}" if done else cause.name(claim),
+        int(scene.evidence.threads.pid[thread]),
+        chain(cause, claim),
+        hot.line if hot is not None and not is_library(hot.line.file) else _own(_line(cause, claim)),
+    )
+
+
+def _own(line: Line | None) -> Line | None:
+    """The line, unless it is a library's."""
+    return None if line is None or is_library(line.file) else line
+
+
+def _start(scene: Scene) -> int:
+    return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+
+
+def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
+    scene, gaps = claim.scene, claim.gaps
+    per_gap = scene.gap_ns(claim.leaves)[gaps]
+    level, loss = _loss(cause, claim, per_gap, slack_ns, short_ns, coverage=coverage)
+    leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
+    worst = gaps[np.argsort(per_gap)[::-1][:_MOMENTS]]
+    return Finding(
+        cause.number,
+        "idle",
+        cause.name(claim),
+        level,
+        loss,
+        int(scene.evidence.threads.pid[leader]),
+        int(scene.evidence.threads.tid[leader]),
+        usual_api(scene, _blamed(cause, claim)),
+        chain(cause, claim),
+        (*_evidence(claim, per_gap), *_at_lines(cause, claim)),
+        _ruled_out(claim),
+        cause.advice(claim),
+        _gain(cause, claim),
+        tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
+        len(gaps),
+        _told(loss) // claim.steps.count if claim.steps is not None and claim.steps.count else None,
+        _line(cause, claim),
+    )
+
+
+def _loss(
+    cause: Cause, claim: Claim, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
+) -> tuple[Level, Range]:
+    """How sure the loss is, and how large; the lower bound is what is proved of it."""
+    scene, gaps = claim.scene, claim.gaps
+    whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
+    guessed = scene.gaps.estimated[gaps]
+    slack = int((slack_ns[gaps] * (per_gap / whole))[~guessed].sum())
+    assumed, total = int(per_gap[~guessed].sum()), claim.ns + short_ns
+    sure = int(per_gap[scene.gaps.proved[gaps]].sum())
+    level, lower = cause.level(claim), assumed
+    if not coverage or sure < 0.5 * total:
+        level = Level.STRONG if level == Level.PROVED else level
+    elif level == Level.PROVED:
+        lower = sure
+    estimates = [
+        one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
+    ]
+    if not estimates:
+        return level, Range(lower, assumed + slack)
+    if not all(one.agrees for one in estimates) and assumed < 0.5 * total:
+        level = Level.HINT
+    known = sum(one.idle_ns for one in estimates)
+    doubt = sum(one.error_ns for one in estimates) * (total - assumed) / max(known, 1)
+    return level, Range(lower, max(assumed + slack, total + int(doubt)), total)
+
+
+def _widened(loss: Range, more_ns: int) -> Range:
+    """With time that may belong to it, too."""
+    return Range(loss.lower, loss.upper + more_ns, loss.estimate)
+
+
+def _told(loss: Range) -> int:
+    """What a loss is told to be, per step: the estimate, else what is sure."""
+    return loss.lower if loss.estimate is None else loss.estimate
+
+
+def _line(cause: Cause, claim: Claim) -> Line | None:
+    """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
+    scene, rows, line = claim.scene, np.flatnonzero(claim.leaves), None
+    if cause.culprit == "closer" and (hot := hot_line(scene, rows)) is not None:
+        line = hot.line
+    if cause.culprit == "waiter":
+        line = waiting_line(scene, rows, scene.gaps.thread[scene.leaves.gap[rows]])
+    shares = _lines(cause, claim)
+    return line or (shares[0][0] if shares and shares[0][1] >= _LINE else None)
+
+
+def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
+    """The lines of the calls that are blamed, with their parts of the loss, most first."""
+    scene, blamed = claim.scene, _blamed(cause, claim)
+    inside = cause.culprit == "inside"
+    cost = scene.ns[claim.leaves] if inside else scene.gap_ns(claim.leaves)[claim.gaps]
+    known = blamed >= 0
+    return line_shares(scene.evidence, scene.evidence.calls["stack"][blamed[known]], cost[known])
+
+
+def _blamed(cause: Cause, claim: Claim) -> Ints:
+    """The calls that the cause blames; -1 where a gap has none."""
+    scene, gaps = claim.scene, claim.gaps
+    if cause.culprit == "closer":
+        return scene.gaps.closer[gaps]
+    if cause.culprit == "inside":
+        return scene.leaves.call[claim.leaves]
+    return scene.gaps.opener[gaps]
+
+
+def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
+    ordered = np.sort(per_gap)[::-1]
+    # the many short ones that add up to nothing are not what it is about
+    most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
+    facts = [
+        f"{len(most)} gaps, usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
+    ]
+    steps = claim.steps
+    if steps is not None and steps.count:
+        facts.append(
+            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of "
+            f"{format_ns(steps.usual_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
+        )
+    return tuple(facts)
+
+
+def _at_lines(cause: Cause, claim: Claim) -> tuple[str, ...]:
+    """The lines among which a loss lies, where it is more than one."""
+    parts = [(line, part) for line, part in _lines(cause, claim) if part >= _PART][:_NAMED]
+    if len(parts) < 2:
+        return ()
+    return ("at " + ", ".join(f"{line.text()} {part:.0%}" for line, part in parts),)
+
+
+def _ruled_out(claim: Claim) -> tuple[str, ...]:
+    """What else these gaps hold, of the things that are often blamed."""
+    scene = claim.scene
+    wanted = np.zeros(len(scene.gaps), np.bool_)
+    wanted[claim.gaps] = True
+    here = wanted[scene.leaves.gap] & ~claim.leaves
+    total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
+    state, ns = scene.leaves.state, scene.ns
+
+    def told(what: str, chosen: Column) -> str:
+        part = int(ns[here & chosen].sum())
+        return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
+
+    parts = []
+    if not (claim.leaves & scene.own & (state == State.QUEUED)).any():
+        parts.append(told("waiting for a CPU", scene.own & (state == State.QUEUED)))
+    if not (claim.leaves & ~scene.own).any():
+        parts.append(told("waiting for other threads", ~scene.own))
+    if not (claim.leaves & scene.own & (state == State.BLOCKED)).any():
+        parts.append(told("blocked in the kernel", scene.own & (state == State.BLOCKED)))
+    return tuple(parts)
+
+
+def _gain(cause: Cause, claim: Claim) -> int:
+    """The most that the advised change can win.
+
+    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host
+    and GPU work side by side: of H + K a step max(H, K) is left, so it wins min(H, K), with H the host's
+    time outside of waits for the GPU and K the time in them (docs/explain.md, "What a change can win").
+    """
+    scene = claim.scene
+    if not cause.overlaps:
+        return claim.ns + cause.more(claim)
+    thread = int(scene.gaps.thread[claim.gaps[0]])
+    calls = scene.evidence.calls
+    rows = np.arange(*np.searchsorted(calls["row"], [thread, thread + 1]))
+    low, high = scene.analysis.gpu.stretch
+    rows = rows[(calls["end"][rows] > low) & (calls["begin"][rows] < high)]
+    waits = rows[np.isin(scene.evidence.group(calls).take(rows), [Group.SYNC])]
+    waited = int((calls["end"][waits] - calls["begin"][waits]).sum())
+    reads = np.unique(scene.gap_facts.read_row[claim.gaps])
+    reads = reads[(reads >= 0) & ~np.isin(reads, waits)]
+    waited += int((calls["end"][reads] - calls["begin"][reads]).sum())
+    return min(claim.ns, waited)

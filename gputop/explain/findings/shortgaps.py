@@ -1,0 +1,75 @@
+"""Which cause gets the time of estimated gaps that are too short to be followed one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.inputs import TINY_COPIES
+from gputop.explain.causes.overhead import LAUNCHES
+from gputop.explain.chains.scene import H2D, Scene
+from gputop.explain.estimates.estimate import Small
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.ranges import Ints, Mask
+
+
+def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
+    """(row of the catalogue, process) -> ns.
+
+    What comes before a launch is the launching thread's overhead. What comes before a copy to the device goes
+    where the longer gaps before such copies of that process went.
+
+    Args:
+        scene: Everything.
+        owner: The catalogue's row of the cause that took each leaf, -1 for none.
+    """
+    found: dict[tuple[int, int], int] = {}
+    launches, copies = CATALOGUE.index(LAUNCHES), CATALOGUE.index(TINY_COPIES)
+    for estimate in scene.analysis.estimates:
+        small = estimate.small
+        length, sends = small.end - small.begin, ends_with_copy(scene, small)
+        pids = scene.evidence.threads.pid[small.thread]
+        for pid in np.unique(pids).tolist():
+            mine = pids == pid
+            _add(found, launches, pid, int(length[mine & ~sends].sum()))
+            rest = int(length[mine & sends].sum())
+            for cause, share in _shares(scene, owner, pid, copies):
+                _add(found, cause, pid, int(rest * share))
+    return found
+
+
+def causes_of_short(scene: Scene, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause that each short gap belongs to, or mostly does."""
+    cause = np.full(len(small.begin), CATALOGUE.index(LAUNCHES), np.int64)
+    sends, pids = ends_with_copy(scene, small), scene.evidence.threads.pid[small.thread]
+    for pid in np.unique(pids[sends]).tolist():
+        shares = _shares(scene, owner, pid, CATALOGUE.index(TINY_COPIES))
+        cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
+    return cause
+
+
+def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:
+    if ns:
+        found[cause, pid] = found.get((cause, pid), 0) + ns
+
+
+def ends_with_copy(scene: Scene, small: Small) -> Mask:
+    """Which of them end with a copy to the device."""
+    calls = scene.evidence.calls
+    if not len(calls):
+        return np.zeros(len(small.begin), np.bool_)
+    row = np.maximum(small.closer, 0)
+    copies = scene.evidence.group_of(row) == Group.COPY
+    sends: Mask = (small.closer >= 0) & copies & (calls["direction"][row] == H2D)
+    return sends
+
+
+def _shares(scene: Scene, owner: Ints, pid: int, otherwise: int) -> list[tuple[int, float]]:
+    """(cause, share) of the process's followed gaps that end with a copy to the device."""
+    gap = scene.leaves.gap
+    mine = (scene.gap_facts.sent_bytes[gap] >= 0) & (owner >= 0)
+    mine &= scene.evidence.threads.pid[scene.gaps.thread[gap]] == pid
+    taken = np.bincount(owner[mine], weights=scene.ns[mine])
+    if not taken.sum():
+        return [(otherwise, 1.0)]
+    return [(int(row), float(taken[row] / taken.sum())) for row in np.flatnonzero(taken)]

@@ -1,0 +1,89 @@
+"""On which GPU a call works: by the device its thread chose, and the process's way to NVML's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gputop.engine.gpu_of import Device, UnknownGpuError, visible_devices
+from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.evidence import Columns, Evidence
+from gputop.explain.evidence.ranges import Ints, unique_runs
+
+
+class Devices:
+    """Numbers the GPUs that calls work on; two processes share a number only when they provably share a GPU.
+
+    Attributes:
+        of_calls: The number for each row of ``evidence.calls``.
+        labels: What each number stands for, in words.
+        index: NVML's index of each number, -1 when it is not known.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._gpus = _gpus(evidence)
+        self._numbers: dict[tuple[str, int, int], int] = {}
+        self.labels: list[str] = []
+        self.index: list[int] = []
+        calls = evidence.calls
+        chosen = self._chosen(calls)
+        self.of_calls: Ints = np.zeros(len(calls), np.int64)
+        pids = calls["pid"].astype(np.int64)
+        pairs, _first, where = unique_runs((pids << 8) | chosen)
+        numbers = [self._number(int(pair) >> 8, int(pair) & 0xFF) for pair in pairs]
+        self.of_calls = np.array(numbers, np.int64)[where] if numbers else self.of_calls
+        self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
+
+    def of(self, calls: Columns) -> Ints:
+        """For calls outside ``evidence.calls``: the GPU of the call that their thread had made before."""
+        evidence = self._evidence
+        outer, row = evidence.calls, evidence.threads.row(calls["tid"])
+        if not len(outer) or not len(calls):
+            return np.zeros(len(calls), np.int64)
+        begins = evidence.key(outer["row"], outer["begin"])
+        place = np.maximum(np.searchsorted(begins, evidence.key(row, calls["begin"]), side="right") - 1, 0)
+        same = outer["row"][place] == row
+        first = np.array([self._single.get(pid, 0) for pid in calls["pid"].tolist()], np.int64)
+        return np.where(same, self.of_calls[place], first)
+
+    def _chosen(self, calls: Columns) -> Ints:
+        """The device number that each call's thread had chosen, as the process counts."""
+        sets = (self._evidence.role(calls) == Role.SET_DEVICE) & (calls["ret"] == 0)
+        chosen = np.zeros(len(calls), np.int64)
+        if not sets.any():
+            return chosen
+        rows = np.arange(len(calls))
+        last = np.maximum.accumulate(np.where(sets, rows, -1))
+        same = (last >= 0) & (calls["row"][np.maximum(last, 0)] == calls["row"])
+        value = (calls["aux"][np.maximum(last, 0)] & np.uint64(0xFF)).astype(np.int64)
+        return np.where(same, value, 0)
+
+    def _number(self, pid: int, ordinal: int) -> int:
+        facts = self._evidence.facts.processes.get(pid, {})
+        index = self._physical(facts, ordinal)
+        key = ("gpu", index, 0) if index >= 0 else ("process", pid, ordinal)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.labels)
+            name = f"GPU {index}" if index >= 0 else f"device {ordinal} of process {pid}"
+            self.labels.append(name)
+            self.index.append(index)
+        return self._numbers[key]
+
+    def _physical(self, facts: dict[str, Any], ordinal: int) -> int:
+        try:
+            visible = visible_devices(facts, self._gpus)
+        except UnknownGpuError:
+            return -1
+        return visible[ordinal] if ordinal < len(visible) else -1
+
+
+def _gpus(evidence: Evidence) -> list[Device]:
+    for sample in reversed(evidence.gpus):
+        rows = sample.data.get("gpus") or ()
+        if rows:
+            return [
+                Device(int(row["index"]), str(row.get("uuid", "")), str(row.get("name", ""))) for row in rows
+            ]
+    return []

@@ -1,0 +1,360 @@
+"""When a GPU provably had nothing to do, who let it run dry and who gave it work again.
+
+The lemma (docs/explain.md): if a call that returned at r proves that all work of a stream whose enqueueing
+had returned by c is complete, and the first enqueue call that returned after c began at M > r, then the
+stream is empty on [r, M). With enqueues sorted by their return, M(c) is a suffix minimum of their begins,
+which holds for any number of threads. A GPU is empty where all streams of all its processes are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.evidence import Column, Evidence
+from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
+from gputop.explain.proofs.devices import Devices
+from gputop.explain.proofs.pending import Delays, Pending
+from gputop.explain.proofs.pinned import HostRanges
+from gputop.explain.proofs.proofs import Proofs, proofs
+from gputop.explain.proofs.streams import Streams
+
+FOREVER = 1 << 62
+FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
+LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Intervals in which a GPU had nothing to do, by begin.
+
+    Attributes:
+        begin, end, device: Of each gap.
+        opener: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
+        closer: Row of the call that gives it work at ``end``, -1 for a group of collectives.
+        thread: Row of the thread that makes it.
+        proved: Whether every assumption is known to hold (else it is strong).
+        estimated: Whether no call proves it: what the GPU was given had ended by then, as far as one can tell
+            (estimate.py).
+    """
+
+    begin: Ints
+    end: Ints
+    device: Ints
+    opener: Ints
+    closer: Ints
+    thread: Ints
+    proved: Column
+    estimated: Column
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEmpty:
+    """Disjoint intervals in which a stream is empty, in order.
+
+    Attributes:
+        at, until: Of each interval; the first one begins before everything.
+        row: The call that proves it, -1 for the first one and for the end of a process.
+        closing: The operation that ends it, -1 for none.
+        cover: Operations that had returned by then are those that are proved complete.
+    """
+
+    at: Ints
+    until: Ints
+    row: Ints
+    closing: Ints
+    cover: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """One GPU's time.
+
+    ``begin`` to ``end`` is the span: from the first enqueue to the last moment at which it was proved empty
+    before the end. For ``empty_ns`` of it the GPU provably had no work, for ``pending_ns`` work was proved
+    outstanding, ``outside_ns`` went into first-use initialisation and the start of further processes.
+    """
+
+    device: int
+    begin: int
+    end: int
+    empty_ns: int
+    pending_ns: int
+    outside_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """Length of the span."""
+        return self.end - self.begin
+
+    @property
+    def unknown_ns(self) -> int:
+        """Time of the span in which it may or may not have been idle."""
+        return max(self.span_ns - self.empty_ns - self.pending_ns - self.outside_ns, 0)
+
+
+class GpuTime:
+    """Gaps and spans of all GPUs.
+
+    Attributes:
+        voided_ns: Time of gaps that are unknown because a record is missing in them.
+        empty: When each stream was proved empty.
+        unknown: For each GPU when it may or may not have had work: disjoint intervals of its span.
+        outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
+    """
+
+    def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
+        """Only what lies in ``stretch`` counts; the proofs may rest on what came before."""
+        self.evidence = evidence
+        self.stretch = stretch
+        self.devices = Devices(evidence)
+        self.ranges = HostRanges(evidence)
+        self.streams = Streams(evidence, self.devices)
+        self.delays = Delays(evidence)
+        self.voided_ns = 0
+        self.spans: list[DeviceTime] = []
+        self.empty: dict[int, StreamEmpty] = {}
+        self.unknown: dict[int, tuple[Ints, Ints]] = {}
+        every = proofs(evidence, self.streams, self.devices, self.ranges)
+        self._every = [known for _direct, known in every]
+        self._pending = Pending(
+            evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
+        )
+        self._firsts = self._first_of_processes()
+        self._first_uses = self._first_use_rows()
+        self._starts = np.array(
+            [
+                self.streams.enqueue_begin[self.streams.operations(one)].min()
+                for one in range(len(self.streams))
+            ]
+        )
+        parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
+        self.gaps = join(parts)
+
+    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        return self._pending.of(device, without)
+
+    def waited_for(self, rows: Ints) -> Ints:
+        """Until when what had been given is what each of these calls waits for, ns.
+
+        That is its begin, but for a wait for an event: then it is when the event was recorded.
+        """
+        until: Ints = self.evidence.calls["begin"][rows].astype(np.int64)
+        events = np.flatnonzero(self.evidence.role_of(rows) == Role.PROVE_EVENT)
+        events = events[np.argsort(rows[events])]
+        latest = np.full(len(events), -1, np.int64)
+        for known in self._every if len(events) else ():
+            place = np.minimum(np.searchsorted(rows[events], known.row), len(events) - 1)
+            mine = rows[events][place] == known.row
+            np.maximum.at(latest, place[mine], known.cover[mine])
+        until[events] = np.where(latest >= 0, latest, until[events])
+        return until
+
+    def _device(self, device: int) -> Gaps:
+        mine = np.flatnonzero(self.streams.device == device)
+        empty = [self._empty(stream, self._every[stream]) for stream in mine.tolist()]
+        self.empty.update(zip(mine.tolist(), empty, strict=True))
+        return self._bounded(device, empty, *_all_empty(empty))
+
+    def _empty(self, stream: int, known: Proofs) -> StreamEmpty:
+        """The intervals in which a stream is provably empty."""
+        streams, calls = self.streams, self.evidence.calls
+        order = streams.operations(stream)
+        begin, end = streams.enqueue_begin[order], streams.enqueue_end[order]
+        least, whose = _least_of_rest(begin)
+        cover, row = self._self_covering(known, streams.enqueue_row[order], end), known.row
+        place = np.searchsorted(end, cover, side="right")
+        at = np.minimum(known.at, self.delays.completed[row])
+        # what is proved before the first enqueue is known without a proof
+        valid = (place > 0) & (least[place] > np.maximum(at, calls["end"][row]))
+        place, at, row, cover = place[valid], at[valid], row[valid], cover[valid]
+        first = np.lexsort((at, place))
+        place, at, row, cover = place[first], at[first], row[first], cover[first]
+        head = np.flatnonzero(np.diff(place, prepend=-1))
+        place, at, row, cover = place[head], at[head], row[head], cover[head]
+        at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(-FOREVER, cover)
+        until = np.append(least[0], least[place])
+        closing = np.append(whose[0], np.append(whose, -1)[place])
+        closing = np.where(closing >= 0, order[np.maximum(closing, 0)], -1)
+        gone = self.evidence.ended.get(int(streams.pid[stream]), FOREVER)
+        if until[-1] <= gone < FOREVER:  # its contexts went with it
+            at, until, cover = np.append(at, gone), np.append(until, FOREVER), np.append(cover, gone)
+            row, closing = np.append(row, -1), np.append(closing, -1)
+        return StreamEmpty(at, until, row, closing, cover)
+
+    def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> Ints:
+        """The covers; copies that wait are their own proof: they cover themselves if nothing came between."""
+        copies = np.flatnonzero(self.evidence.role_of(known.row) == Role.COPY_SYNC)
+        finish = self.evidence.calls["end"][known.row[copies]]
+        place = np.searchsorted(end, known.cover[copies], side="right")
+        own = np.minimum(place, len(rows) - 1)
+        alone = (rows[own] == known.row[copies]) & (np.searchsorted(end, finish, side="right") == own + 1)
+        cover: Ints = known.cover.copy()
+        cover[copies] = np.where(alone, finish, cover[copies])
+        return cover
+
+    def _bounded(
+        self, device: int, empty: list[StreamEmpty], at: Ints, opener: Ints, until: Ints, closer: Ints
+    ) -> Gaps:
+        """Cuts the gaps to the device's span and takes out what is not certain."""
+        streams = self.streams
+        first = int(self._starts[streams.device == device].min())
+        inside = (until < FOREVER) & (at >= first) & (closer >= 0)
+        drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
+        last = int(drained.max()) if len(drained) else first
+        busy = self.pending(device)
+        # what was given last may have been under way at the end: nobody saw
+        orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
+        given = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
+        last = max(last, min(given, self.evidence.end_ns))
+        # who never waits for all of its work proves no end, and yet that the GPU had work up to here
+        last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
+        torn, fresh = self._losses(empty, at, until)
+        low, high = self.stretch
+        inside &= (until > low) & (at < high)
+        at, opener, until, closer = at[inside], opener[inside], until[inside], closer[inside]
+        torn, fresh = torn[inside], fresh[inside]
+        at, until = np.maximum(at, low), np.minimum(until, high)
+        first, last = min(max(first, low), high), max(min(last, high), low)
+        starts_up = np.isin(closer, self._firsts)
+        outside = (at[starts_up], until[starts_up])
+        first_use = self._first_use(device)
+        keep = ~starts_up & ~torn
+        self.voided_ns += int((until - at)[torn & ~starts_up].sum())
+        gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep], fresh[keep])
+        span = (np.array([first]), np.array([max(last, first)]))
+        gone = (gaps.begin, gaps.end)
+        pending = subtract(intersect(busy, span), gone)
+        aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
+        aside = subtract(subtract(intersect(aside, span), gone), pending)
+        self.unknown[device] = subtract(subtract(subtract(span, gone), pending), aside)
+        self.spans.append(
+            DeviceTime(
+                device,
+                first,
+                max(last, first),
+                int((gaps.end - gaps.begin)[gaps.proved].sum()),
+                length(*pending),
+                length(*aside),
+            )
+        )
+        return gaps
+
+    def _losses(self, empty: list[StreamEmpty], at: Ints, until: Ints) -> tuple[Column, Column]:
+        """(torn, fresh): a record is missing since what opened a gap; none is since any proof that it needs.
+
+        A lost record may be an enqueueing that had begun before, or the change of an event.
+        """
+        begin, end = self.evidence.lost
+        torn, fresh = np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_)
+        if not len(begin):
+            return torn, fresh
+        starts = np.append(begin - LOST_CALL_NS, FOREVER)
+        for stream in empty:
+            place = np.searchsorted(stream.at, at, side="right") - 1
+            missing = starts[np.searchsorted(end, stream.cover[place], side="left")] < until
+            fresh &= ~missing | (stream.at[place] == -FOREVER)
+            torn |= missing & (stream.at[place] == at)
+        within = np.searchsorted(end, at, side="left") < np.searchsorted(starts[:-1], until, side="left")
+        return torn | within, fresh
+
+    def _first_of_processes(self) -> Ints:
+        """The first operation of each process: a gap that ends with it is its start-up, not a loss."""
+        streams = self.streams
+        firsts: dict[int, tuple[int, int]] = {}
+        for stream, pid in enumerate(streams.pid.tolist()):
+            own = streams.operations(stream)
+            first = own[np.argmin(streams.enqueue_begin[own])]
+            one = int(streams.enqueue_begin[first]), int(first)
+            firsts[pid] = min(firsts.get(pid, one), one)
+        return np.array(sorted(first for _begin, first in firsts.values()), np.int64)
+
+    def _first_use_rows(self) -> Ints:
+        """The first launch of each kernel, where it took long: it loads the kernel."""
+        calls = self.evidence.calls
+        long = calls["end"] - calls["begin"] >= FIRST_NS
+        launches = np.flatnonzero((self.evidence.group(calls) == Group.LAUNCH) & (calls["ret"] == 0))
+        if not long[launches].any():
+            return np.zeros(0, np.int64)
+        kernel = calls["aux"][launches] ^ (calls["pid"][launches].astype(np.uint64) << np.uint64(40))
+        order = np.lexsort((calls["begin"][launches], kernel))
+        fresh = np.append(True, kernel[order][1:] != kernel[order][:-1])
+        firsts = launches[order[fresh]]
+        loads: Ints = firsts[long[firsts]]
+        return loads
+
+    def _first_use(self, device: int) -> tuple[Ints, Ints]:
+        calls, rows = self.evidence.calls, self._first_uses
+        rows = rows[self.devices.of_calls[rows] == device]
+        return union(calls["begin"][rows], calls["end"][rows])
+
+    def _gaps(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints, fresh: Column) -> Gaps:
+        streams = self.streams
+        return Gaps(
+            begin=at,
+            end=until,
+            device=np.full(len(at), device, np.int64),
+            opener=opener,
+            closer=streams.enqueue_row[closer],
+            thread=streams.enqueue_thread[closer],
+            # a process that ends may leave its GPU at work for a moment
+            proved=fresh & (opener >= 0) & (at >= self._proved_since(device)),
+            estimated=np.zeros(len(at), np.bool_),
+        )
+
+    def _proved_since(self, device: int) -> int:
+        """From when on no stream from before the attach can still hold work."""
+        streams, calls = self.streams, self.evidence.calls
+        since = 0
+        rows = streams.rows(Role.PROVE_DEVICE)
+        for pid in np.unique(streams.pid[streams.device == device]).tolist():
+            if pid in self.evidence.complete:
+                continue
+            own = rows[(calls["pid"][rows] == pid) & (self.devices.of_calls[rows] == device)]
+            since = max(since, int(calls["end"][own].min()) if len(own) else FOREVER)
+        return since
+
+
+def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
+    """(least, whose): for each place the least number from there on, and where it stands.
+
+    ``least`` has one more entry, for "nothing is left".
+    """
+    backwards = np.minimum.accumulate(begin[::-1])
+    fresh = np.append(True, backwards[1:] < backwards[:-1])
+    place = np.maximum.accumulate(np.where(fresh, np.arange(len(begin)), 0))
+    return np.append(backwards[::-1], FOREVER), len(begin) - 1 - place[::-1]
+
+
+def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
+    """(begin, opener, end, closer) of the intervals that all streams share."""
+    streams = len(empty)
+    time = np.concatenate([part.at for part in empty] + [part.until for part in empty])
+    what = np.concatenate([part.row for part in empty] + [part.closing for part in empty])
+    step = np.where(np.arange(len(time)) < len(time) // 2, 1, -1)
+    order = np.lexsort((step, time))
+    time, what, step = time[order], what[order], step[order]
+    all_at = np.flatnonzero((np.cumsum(step) == streams) & (step == 1))
+    following = np.minimum(all_at + 1, len(time) - 1)
+    whole = time[following] > time[all_at]
+    all_at, following = all_at[whole], following[whole]
+    return time[all_at], what[all_at], time[following], what[following]
+
+
+def join(parts: list[Gaps]) -> Gaps:
+    """All of them, by begin."""
+    names = ("begin", "end", "device", "opener", "closer", "thread", "proved", "estimated")
+    types = (np.int64,) * 6 + (np.bool_,) * 2
+    columns = [
+        np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
+        for name, dtype in zip(names, types, strict=True)
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    begin, end, device, opener, closer, thread, proved, estimated = (column[order] for column in columns)
+    return Gaps(begin, end, device, opener, closer, thread, proved, estimated)

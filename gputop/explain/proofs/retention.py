@@ -1,0 +1,298 @@
+"""What of the past a proof about the present may still rest on, as a few of its own call records.
+
+A live explanation keeps the last seconds only. What it drops may still matter: a stream that got work long
+ago and was never waited for blocks its GPU until now, one that was drained does not. So from what is dropped
+these rows are carried over, as they were recorded:
+
+- of each stream the enqueues that returned last, and the call that first proved it empty after them;
+- of each event its last record, since a later wait may name it;
+- of the edges between streams (waits for events, the default stream) those that a later proof may follow;
+- creations of streams, page-locked memory, chosen devices, the first launch of each kernel, the first wait
+  for a device: facts that hold until they are replaced.
+
+Every row carried is true, and the enqueue that returned last is among them, so no stream looks emptier than
+it is. Of a process that has ended nothing is carried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
+from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.proofs.devices import Devices
+from gputop.explain.proofs.pinned import HostRanges
+from gputop.explain.proofs.proofs import Events, Proofs, in_order, proofs
+from gputop.explain.proofs.streams import H2D, HOLDS, LEGACY, NON_BLOCKING, Streams
+
+FOREVER = 1 << 62
+_BEFORE_OPENER = 4  # calls before a wait among which its copy is looked for (scene.py)
+
+
+def carried(evidence: Evidence) -> tuple[Columns, Columns, Columns]:
+    """(calls, inner calls, stays off the CPU) of the evidence that later evidence needs."""
+    calls = evidence.calls.take(_Carry(evidence).keep & _alive(evidence, evidence.calls))
+    inner, slices = evidence.inner, evidence.slices
+    inner = inner.take(_last(_mixed(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
+    # from when on a thread is known: its first stay off the CPU, where no birth is on record
+    slices = slices.take(np.flatnonzero(np.diff(slices["row"], prepend=-1)))
+    return (
+        _plain(calls, CALL_COLUMNS),
+        _plain(inner.take(_alive(evidence, inner)), CALL_COLUMNS),
+        _plain(slices.take(_alive(evidence, slices)), SLICE_COLUMNS),
+    )
+
+
+def _plain(columns: Columns, dtype: np.dtype[np.void]) -> Columns:
+    return Columns({name: columns[name] for name in dtype.names or ()})
+
+
+def _alive(evidence: Evidence, columns: Columns) -> Mask:
+    """Rows of processes that have not ended since."""
+    alive = np.ones(len(columns), np.bool_)
+    for pid, at in evidence.ended.items():
+        alive &= (columns["pid"] != pid) | (columns["end"] > at)
+    return alive
+
+
+def _mixed(*columns: Ints) -> Ints:
+    """One key from several columns."""
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed.view(np.int64)
+
+
+def _last(key: Ints, time: Ints) -> Ints:
+    """The row with the greatest time of each key."""
+    order = np.lexsort((time, key))
+    return order[np.flatnonzero(np.append(key[order][1:] != key[order][:-1], True))] if len(order) else order
+
+
+def _first(key: Ints, time: Ints) -> Ints:
+    """The row with the least time of each key."""
+    return _last(key, -time)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What a proof on stream ``one`` says about ``other``: with ``when`` covered, ``cover`` is proved."""
+
+    one: int
+    other: int
+    when: Ints
+    cover: Ints
+    rows: tuple[Ints, ...]  # the calls that each is made of
+
+    def best(self, moments: Ints) -> Ints:
+        """For a proof up to each moment the row that says most, -1 where none says anything."""
+        order = np.argsort(self.when, kind="stable")
+        reach = np.maximum.accumulate(self.cover[order])
+        leader = np.maximum.accumulate(np.where(self.cover[order] == reach, np.arange(len(order)), 0))
+        place = np.searchsorted(self.when[order], moments, side="right") - 1
+        return np.where(place >= 0, order[leader[np.maximum(place, 0)]], -1)
+
+
+class _Carry:
+    """Chooses the calls; ``keep`` marks them."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        calls = evidence.calls
+        self._evidence, self._calls = evidence, calls
+        self._roles, self._groups = evidence.role(calls), evidence.group(calls)
+        self._devices = Devices(evidence)
+        self._ranges = HostRanges(evidence)
+        self._streams = Streams(evidence, self._devices)
+        self._events = Events(evidence, self._streams)
+        self._ordered = in_order(evidence, self._streams)
+        self.keep: Mask = np.zeros(len(calls), np.bool_)
+        # moments up to which a later proof may reach on each stream, beside "all of it"
+        self._moments: list[list[int]] = [[FOREVER] for _ in range(len(self._streams))]
+        self._last_end: Ints = np.zeros(len(self._streams), np.int64)  # of each stream's enqueues
+        self._facts()
+        self._records()
+        self._openers(self._drains())
+        self._follow(self._edges())
+        self._host_ranges()
+        self._captures()
+        self._chosen_devices()
+
+    def _done(self, role: Role) -> Ints:
+        return np.flatnonzero((self._roles == role) & (self._calls["ret"] == 0))
+
+    def _facts(self) -> None:
+        calls, complete = self._calls, np.array(sorted(self._evidence.complete), np.int64)
+        made = self._done(Role.CREATE_STREAM)
+        flag = calls["aux"][made] & NON_BLOCKING
+        stream = _mixed(calls["pid"][made], calls["stream"][made])
+        self.keep[made[_last(_mixed(stream, flag), calls["end"][made])]] = True
+        self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
+        holds = np.flatnonzero(self._evidence.apis.is_op(calls["op"], *HOLDS))
+        self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
+        launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
+        kernel = _mixed(calls["pid"][launches], calls["aux"][launches])
+        self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
+        waits = self._streams.rows(Role.PROVE_DEVICE)
+        waits = waits[~np.isin(calls["pid"][waits], complete)]
+        where = _mixed(calls["pid"][waits], self._devices.of_calls[waits])
+        self.keep[waits[_first(where, calls["end"][waits])]] = True
+
+    def _records(self) -> None:
+        """The last records of each event, of two: whether the last overlaps another makes it uncertain."""
+        calls, events = self._calls, self._events
+        rows, number = events.row[:-1], events.number
+        later = np.append(number[2:] != number[:-2], [True, True])[: len(number)]
+        later &= calls["end"][rows] >= self._evidence.start_ns
+        self.keep[rows[later]] = True
+        self._reach(events.stream[:-1][later], calls["begin"][rows[later]])
+
+    def _reach(self, stream: Ints, moment: Ints) -> None:
+        for number, at in zip(stream.tolist(), moment.tolist(), strict=True):
+            if number >= 0:
+                self._moments[number].append(at)
+
+    def _drains(self) -> Ints:
+        """Keeps the last enqueues of each stream; returns the calls that proved it empty after them."""
+        streams, calls = self._streams, self._calls
+        known = proofs(self._evidence, streams, self._devices, self._ranges)
+        count = int(np.count_nonzero(streams.enqueue_row >= 0))
+        found: set[int] = set()
+        for stream in range(len(streams)):
+            own = np.flatnonzero(streams.enqueue_stream == stream)
+            # of two, so that one sees whether a copy that waited was alone meanwhile
+            own = own[np.argsort(streams.enqueue_end[own], kind="stable")][-2:]
+            self._last_end[stream] = streams.enqueue_end[own[-1]]
+            ends, last = streams.enqueue_end[own], int(streams.enqueue_row[own[-1]])
+            self.keep[streams.enqueue_row[own[own < count]]] = True
+            every = known[stream][1]
+            drained = every.cover >= ends[-1]
+            if last >= 0 and (len(own) == 1 or ends[0] <= calls["begin"][last]):
+                drained |= (every.row == last) & (self._roles[last] == Role.COPY_SYNC)
+            if drained.any():
+                found.add(int(every.row[drained][np.argmin(every.at[drained])]))
+        rows = np.array(sorted(found), np.int64)
+        for stream, (direct, _all) in enumerate(known):
+            self._reach_of(stream, direct, rows)
+        return rows
+
+    def _reach_of(self, stream: int, direct: Proofs, rows: Ints) -> None:
+        chosen = np.isin(direct.row, rows)
+        self._moments[stream] += direct.cover[chosen].tolist()
+
+    def _openers(self, rows: Ints) -> None:
+        """The proofs themselves, the records that they name, and the copies just before them."""
+        calls = self._calls
+        self.keep[rows] = True
+        named = rows[self._roles[rows] == Role.PROVE_EVENT]
+        place = self._events.record_before(named, calls["begin"][named], calls["end"][named])
+        self.keep[self._events.row[place[place >= 0]]] = True
+        for back in range(1, _BEFORE_OPENER + 1):
+            before = rows[rows >= back] - back
+            near = (calls["row"][before] == calls["row"][before + back]) & (
+                self._groups[before] == Group.COPY
+            )
+            self.keep[before[near]] = True
+
+    def _edges(self) -> list[_Edge]:
+        """Waits for events, and the order between the legacy default stream and the streams that heed it."""
+        streams, events, calls = self._streams, self._events, self._calls
+        waits = streams.rows(Role.WAIT)
+        waits = waits[(calls["end"][waits] >= self._evidence.start_ns) & ~streams.captured(waits)]
+        place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
+        source, target = streams.number(waits), events.stream[place]
+        valid = np.flatnonzero((place >= 0) & (source >= 0) & (target >= 0) & (source != target))
+        found = []
+        for one, other in np.unique(np.stack([source[valid], target[valid]]), axis=1).T.tolist():
+            here = valid[(source[valid] == one) & (target[valid] == other)]
+            rows = waits[here], events.row[place[here]]
+            found.append(_Edge(one, other, calls["end"][rows[0]], calls["begin"][rows[1]], rows))
+        for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
+            for peer in streams.peers(legacy):
+                found += [self._default_edge(legacy, peer), self._default_edge(peer, legacy)]
+        return [edge for edge in found if len(edge.when)]
+
+    def _default_edge(self, one: int, other: int) -> _Edge:
+        """Work on ``one`` comes after all that ``other`` had before it."""
+        streams = self._streams
+        own = np.flatnonzero((streams.enqueue_stream == one) & self._ordered)
+        rows = streams.enqueue_row[own]
+        return _Edge(one, other, streams.enqueue_end[own], streams.enqueue_begin[own], (rows,))
+
+    def _follow(self, edges: list[_Edge]) -> None:
+        """Keeps those by which a proof still to come can reach a stream's last work, over two at most."""
+        for edge in edges:
+            best = edge.best(np.array(self._moments[edge.one], np.int64))
+            best = np.unique(best[best >= 0])
+            useful = edge.cover[best] >= self._last_end[edge.other]
+            for onward in edges:
+                if onward.one == edge.other and len(best):
+                    further = onward.best(edge.cover[best])
+                    reaches = (further >= 0) & (onward.cover[further] >= self._last_end[onward.other])
+                    useful |= reaches
+                    self._keep_edge(onward, further[reaches])
+            self._keep_edge(edge, best[useful])
+
+    def _keep_edge(self, edge: _Edge, places: Ints) -> None:
+        for rows in edge.rows:
+            self.keep[rows[places]] = True
+
+    def _host_ranges(self) -> None:
+        """Memory that is still page-locked, or was during a copy that is carried."""
+        calls = self._calls
+        rows = np.concatenate([self._done(Role.HOST_RANGE), self._done(Role.HOST_FREE)])
+        rows = rows[np.argsort(calls["end"][rows], kind="stable")]
+        copies = self.keep & (self._roles == Role.COPY_SYNC) & (calls["direction"] == H2D)
+        held: dict[tuple[int, int], list[int]] = {}
+        for row in rows.tolist():
+            still = held.setdefault((int(calls["pid"][row]), int(calls["aux"][row])), [])
+            if self._roles[row] == Role.HOST_RANGE:
+                still.append(row)
+            elif still:
+                begun = still.pop()
+                if self._copied(copies, begun, row):
+                    self.keep[[begun, row]] = True
+        self.keep[np.array([row for still in held.values() for row in still], np.int64)] = True
+
+    def _copied(self, copies: Mask, begun: int, ended: int) -> bool:
+        calls = self._calls
+        low, high = int(calls["aux"][begun]), int(calls["aux"][begun]) + int(calls["bytes"][begun])
+        inside = (
+            copies & (calls["pid"] == calls["pid"][begun]) & (calls["aux"] >= low) & (calls["aux"] < high)
+        )
+        inside &= (calls["begin"] >= calls["end"][begun]) & (calls["begin"] < calls["begin"][ended])
+        return bool(inside.any())
+
+    def _captures(self) -> None:
+        """Captures under way, and those during which a call was made that is carried."""
+        calls = self._calls
+        rows = np.concatenate([self._streams.rows(Role.CAPTURE_BEGIN), self._streams.rows(Role.CAPTURE_END)])
+        opened: dict[tuple[int, int], int] = {}
+        for row in rows[np.argsort(calls["begin"][rows], kind="stable")].tolist():
+            stream = int(calls["pid"][row]), int(calls["stream"][row])
+            if self._roles[row] == Role.CAPTURE_BEGIN:
+                opened[stream] = row
+                continue
+            begun = opened.pop(stream, row)
+            since = int(calls["begin"][begun]) if begun != row else 0
+            during = self.keep & (calls["pid"] == stream[0]) & (calls["end"] >= since)
+            if (during & (calls["begin"] <= calls["end"][row])).any():
+                self.keep[[begun, row]] = True
+        self.keep[np.array(list(opened.values()), np.int64)] = True
+
+    def _chosen_devices(self) -> None:
+        """The choice of device before each call that is carried, and the last of each thread."""
+        calls, size = self._calls, len(self._calls)
+        sets = (self._roles == Role.SET_DEVICE) & (calls["ret"] == 0)
+        if not sets.any():
+            return
+        last = np.maximum.accumulate(np.where(sets, np.arange(size), -1))
+        wanted = self.keep.copy()
+        wanted[np.flatnonzero(np.append(calls["row"][1:] != calls["row"][:-1], True))] = True
+        rows = np.flatnonzero(wanted)
+        chosen = last[rows]
+        same = (chosen >= 0) & (calls["row"][np.maximum(chosen, 0)] == calls["row"][rows])
+        self.keep[chosen[same]] = True

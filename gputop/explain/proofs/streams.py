@@ -1,0 +1,267 @@
+"""Which stream a call gives work to, and what is known about streams: their GPU, their kind, captures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.evidence import Column, Columns, Evidence
+from gputop.explain.evidence.ranges import Ints, Mask, union
+from gputop.explain.proofs.devices import Devices
+
+LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
+NON_BLOCKING = 1  # cudaStreamNonBlocking
+D2H, H2D = 2, 1
+FOREVER = 1 << 62
+_NOT_READY = 600
+# a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
+# up a million of them would take hours
+MOST_STREAMS = 16384
+# in a stream, and not the GPU's work: while they are due it may be idle
+HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
+
+
+class Streams:
+    """All streams that received work, and the calls that concern them.
+
+    Attributes:
+        device, pid, handle: Of each stream.
+        blocking: Whether it is known to synchronise with the legacy default stream.
+        enqueue_stream, enqueue_begin, enqueue_end, enqueue_row, enqueue_thread: One entry per operation;
+            ``row`` is -1 for what a group of collectives started and for calls still under way.
+        captures: For each process: when some of its streams were captured into a graph, and not run.
+    """
+
+    def __init__(self, evidence: Evidence, devices: Devices) -> None:
+        self._evidence = evidence
+        self._devices = devices
+        calls, inner = evidence.calls, evidence.inner
+        self._roles = roles = evidence.role(calls)
+        gives = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
+            (calls["ret"] == 0) | calls["abandoned"]
+        )
+        rows = np.flatnonzero(gives)
+        rows = rows[~self._into_graphs(rows)]
+        device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
+        # of ten million operations few go to another stream than the one before: only those are looked at
+        heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
+        inner_device, inner_rows = devices.of(inner), np.arange(len(inner))
+        ids = np.concatenate(
+            [
+                self._identity(calls, rows[heads], device[heads]),
+                self._identity(inner, inner_rows, inner_device),
+            ]
+        )
+        unique, first, number = np.unique(ids, return_index=True, return_inverse=True)
+        lengths = np.append(np.diff(np.append(heads, len(rows))), np.ones(len(inner), np.int64))
+        number = np.repeat(number.reshape(-1).astype(np.int64), lengths)
+        self._ids = unique
+        self.pid = np.concatenate([calls["pid"][rows[heads]], inner["pid"]])[first].astype(np.int64)
+        every_handle = np.concatenate([handle[heads], inner["stream"]])[first]
+        self.handle = np.where(every_handle == 1, LEGACY, every_handle)
+        if len(self) > MOST_STREAMS:
+            raise ValueError(f"work for {len(self)} streams, where no machine has {MOST_STREAMS}")
+        self.enqueue_stream: Column = number
+        self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
+        self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
+        self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
+        self.enqueue_thread: Ints = np.concatenate([thread, evidence.threads.row(inner["tid"])])
+        self._add_open_calls()
+        self._sort()
+        self.device = self._device(np.concatenate([device, inner_device]))
+        self.blocking = self._blocking()
+        self.captures = self._captures()
+
+    def __len__(self) -> int:
+        return len(self.pid)
+
+    # -- which stream -------------------------------------------------------------------------------
+
+    def _identity(self, calls: Columns, rows: Ints, device: Ints) -> Column:
+        """A number for (process, stream); default streams are one per GPU, and per thread where they say so.
+
+        A stream that was made belongs to one GPU, whichever is current when something is put into it.
+        """
+        handle = calls["stream"][rows]
+        pid, tid = calls["pid"][rows].astype(np.uint64), calls["tid"][rows].astype(np.uint64)
+        handle = np.where(handle == 1, np.uint64(LEGACY), handle)
+        thread = np.where(handle == PER_THREAD, tid, np.uint64(0))
+        where = np.where(handle > PER_THREAD, np.uint64(0), device.astype(np.uint64) + np.uint64(1))
+        mixed = handle * np.uint64(0x9E3779B97F4A7C15) + (pid << np.uint64(32))
+        mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
+        numbers: Column = mixed ^ (where * np.uint64(0x165667B19E3779F9))
+        return numbers
+
+    def _device(self, every: Ints) -> Ints:
+        """The GPU of each stream: where it was made last, else where it was given work last."""
+        device = np.full(len(self), every[0] if len(every) else 0)
+        if not len(every) or (every == every[0]).all():
+            return device
+        for stream in range(len(self)):
+            own = self.operations(stream)
+            device[stream] = every[own[own < len(every)][-1]]
+        made = self.rows(Role.CREATE_STREAM)
+        made = made[np.argsort(self._evidence.calls["end"][made], kind="stable")]
+        number = self.number(made)
+        device[number[number >= 0]] = self._devices.of_calls[made[number >= 0]]
+        return device
+
+    def number(self, rows: Ints) -> Ints:
+        """The stream that each of these calls names; -1 when it never received work."""
+        ids = self._identity(self._evidence.calls, rows, self._devices.of_calls[rows])
+        if not len(self._ids):
+            return np.full(len(rows), -1, np.int64)
+        place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return np.where(self._ids[place] == ids, place, -1)
+
+    def rows(self, role: Role) -> Ints:
+        """Calls of a role that succeeded and returned."""
+        calls = self._evidence.calls
+        return np.flatnonzero((self._roles == role) & (calls["ret"] == 0) & ~calls["abandoned"])
+
+    # -- what is known about streams ----------------------------------------------------------------
+
+    def _add_open_calls(self) -> None:
+        """A call that had not returned at the end may give any stream of its process work."""
+        table = self._evidence.open_calls
+        roles = self._evidence.apis.role.take(table["op"], mode="clip")
+        for call in table[(roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)]:
+            own = np.flatnonzero(self.pid == int(call["pid"]))
+            thread = int(self._evidence.threads.row(np.array([call["tid"]]))[0])
+            self.enqueue_stream = np.append(self.enqueue_stream, own)
+            self.enqueue_begin = np.append(self.enqueue_begin, np.full(len(own), int(call["begin"])))
+            self.enqueue_end = np.append(self.enqueue_end, np.full(len(own), FOREVER))
+            self.enqueue_row = np.append(self.enqueue_row, np.full(len(own), -1))
+            self.enqueue_thread = np.append(self.enqueue_thread, np.full(len(own), thread))
+
+    def _blocking(self) -> Column:
+        """Streams that were only ever made without the non-blocking flag, and per-thread default streams."""
+        calls = self._evidence.calls
+        made = self.rows(Role.CREATE_STREAM)
+        known: dict[tuple[int, int], bool] = {}
+        flagged = (calls["aux"][made] & NON_BLOCKING) != 0
+        for pid, handle, free in zip(
+            calls["pid"][made].tolist(), calls["stream"][made].tolist(), flagged.tolist(), strict=True
+        ):
+            known[pid, handle] = known.get((pid, handle), True) and not free
+        pairs = zip(self.pid.tolist(), self.handle.tolist(), strict=True)
+        return np.array(
+            [
+                handle == PER_THREAD or (handle > PER_THREAD and known.get((pid, handle), False))
+                for pid, handle in pairs
+            ],
+            np.bool_,
+        )
+
+    def _into_graphs(self, rows: Ints) -> Mask:
+        """Operations that were put into a graph: on a stream between the begin and end of its capture."""
+        calls = self._evidence.calls
+        inside: Mask = np.zeros(len(rows), np.bool_)
+        begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
+        for first in begins.tolist():
+            pid, stream = calls["pid"][first], calls["stream"][first]
+            own = (calls["pid"][ends] == pid) & (calls["stream"][ends] == stream)
+            later = ends[own & (calls["begin"][ends] > calls["end"][first])]
+            if len(later):
+                until = int(calls["begin"][later].min())
+                here = (calls["pid"][rows] == pid) & (calls["stream"][rows] == stream)
+                here &= (calls["begin"][rows] >= calls["end"][first]) & (calls["end"][rows] <= until)
+                inside |= here
+        return inside
+
+    def _captures(self) -> dict[int, tuple[Ints, Ints]]:
+        calls = self._evidence.calls
+        begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
+        rows = np.concatenate([begins, ends])
+        opened: dict[tuple[int, int], int] = {}
+        parts: dict[int, list[tuple[int, int]]] = {}
+        for row in rows[np.argsort(calls["begin"][rows], kind="stable")].tolist():
+            stream = int(calls["pid"][row]), int(calls["stream"][row])
+            if self._roles[row] == Role.CAPTURE_BEGIN:
+                opened[stream] = int(calls["begin"][row])
+            else:
+                since = opened.pop(stream, -FOREVER)
+                parts.setdefault(stream[0], []).append((since, int(calls["end"][row])))
+        for (pid, _handle), since in opened.items():
+            parts.setdefault(pid, []).append((since, FOREVER))
+        return {
+            pid: union(np.array([one[0] for one in some]), np.array([one[1] for one in some]))
+            for pid, some in parts.items()
+        }
+
+    def captured(self, rows: Ints) -> Mask:
+        """Calls that may have been put into a graph instead of being done: made during any capture."""
+        calls = self._evidence.calls
+        result: Mask = np.zeros(len(rows), np.bool_)
+        for pid, (begin, end) in self.captures.items():
+            first = np.searchsorted(end, calls["begin"][rows], side="left")
+            last = np.searchsorted(begin, calls["end"][rows], side="right")
+            result |= (calls["pid"][rows] == pid) & (last > first)
+        return result
+
+    # -- what was put into streams ------------------------------------------------------------------
+
+    def _sort(self) -> None:
+        """Puts the operations of each stream in the order of their return; waits for events beside them."""
+        calls = self._evidence.calls
+        # ten million: by stream with a sort of small numbers, then by end where that is not so already
+        small = self.enqueue_stream.astype(np.uint16) if len(self) <= 1 << 16 else self.enqueue_stream
+        self.enqueue_stream = small
+        # as indices only; half the memory of ten million
+        self._order = np.argsort(small, kind="stable").astype(np.int32 if len(small) < 1 << 31 else np.int64)
+        self._first = np.append(0, np.cumsum(np.bincount(self.enqueue_stream, minlength=len(self))))
+        for first, last in zip(self._first[:-1].tolist(), self._first[1:].tolist(), strict=True):
+            own = self._order[first:last]
+            end = self.enqueue_end[own]
+            if (end[1:] < end[:-1]).any():
+                self._order[first:last] = own[np.argsort(end, kind="stable")]
+        self._wait_rows = self.rows(Role.WAIT)
+        self._wait_stream = self.number(self._wait_rows)
+        denied = (self._roles == Role.PROVE_STREAM) & (calls["ret"] == _NOT_READY)
+        self._denied = np.flatnonzero(denied)
+        self._denied_stream = self.number(self._denied)
+
+    def operations(self, stream: int) -> Column:
+        """A stream's operations, as indices into the ``enqueue_`` columns, by their return."""
+        mine: Column = self._order[self._first[stream] : self._first[stream + 1]]
+        return mine
+
+    def given(self, streams: list[int]) -> tuple[Ints, Ints, Ints]:
+        """(row, begin, latest end so far) of some streams' operations and waits for events, by begin."""
+        calls = self._evidence.calls
+        own = np.concatenate([self.operations(stream) for stream in streams])
+        waits = self._wait_rows[np.isin(self._wait_stream, streams)]
+        rows = np.concatenate([self.enqueue_row[own], waits])
+        begins = np.concatenate([self.enqueue_begin[own], calls["begin"][waits]])
+        ends = np.concatenate([self.enqueue_end[own], calls["end"][waits]])
+        order = np.argsort(begins, kind="stable")
+        return rows[order], begins[order], np.maximum.accumulate(ends[order])
+
+    def peers(self, stream: int) -> list[int]:
+        """The streams that wait for what is put into this one, and it for theirs."""
+        alike = (self.pid == self.pid[stream]) & (self.device == self.device[stream])
+        if self.handle[stream] == LEGACY:
+            return [int(peer) for peer in np.flatnonzero(alike & self.blocking)]
+        alike &= self.blocking[stream]
+        return [int(peer) for peer in np.flatnonzero(alike & (self.handle == LEGACY))]
+
+    def not_ready(self, stream: int) -> Ints:
+        """Queries that found a stream at work."""
+        rows: Ints = self._denied[self._denied_stream == stream]
+        return rows
+
+    def held(self) -> set[int]:
+        """Processes whose streams may wait for something else than their own GPU's work."""
+        calls = self._evidence.calls
+        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *HOLDS)]).tolist())
+        for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
+            if len(np.unique(self.device[self.pid == pid])) > 1:
+                pids.add(pid)
+        return pids
+
+
+def _changes(column: Column) -> Mask:
+    """Where a column differs from the row before."""
+    result: Mask = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=result[1:])
+    return result

@@ -1,0 +1,185 @@
+"""NVML as a witness: in which share of a stretch of time some kernel ran on a GPU.
+
+NVML's utilisation is the share of its sampling window (1/6 s to 1 s, by product) in which a kernel ran, and
+the figure may be as old as that window is long; some drivers keep samples with the time of each. GPM (Hopper
+and newer) counts exactly between two readings. Copies are no kernels: nobody tells of the copy engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import Ints, covered
+
+FEWEST = 3  # samples; fewer are an anecdote
+SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest product
+# how old the middle of NVML's window may be when its figure is read: fresh and short, usual, old and long
+AGES_NS = (100_000_000, 350_000_000, 800_000_000)
+_USUAL = 1
+WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
+MANY = 6  # readings by which a window is found
+ROUNDED = 0.005  # NVML tells whole percents
+GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
+    "graphics_active_percent",
+    "utilization_samples",
+    "utilization_percent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What NVML says of one GPU.
+
+    Attributes:
+        busy: The share of the time in which a kernel ran, 0 to 1.
+        error: How far that may be off, as a share.
+        samples: How many readings say so.
+        source: ``gpm``, ``samples`` or ``utilization``.
+    """
+
+    busy: float
+    error: float
+    samples: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a GPU did by a model.
+
+    Attributes:
+        busy: When it was at work: disjoint intervals, in order.
+        moved: When it was given copies and fills, in order.
+        moved_ns: How long each of these takes, ns.
+    """
+
+    busy: tuple[Ints, Ints]
+    moved: Ints
+    moved_ns: npt.NDArray[np.float64]
+
+    def kernels(self, begin: Ints, end: Ints) -> npt.NDArray[np.float64]:
+        """For how long kernels ran in each [begin, end), ns: the work without what was moved."""
+        total = np.append(0.0, np.cumsum(self.moved_ns))
+        moved = total[np.searchsorted(self.moved, end)] - total[np.searchsorted(self.moved, begin)]
+        ran: npt.NDArray[np.float64] = np.maximum(covered(self.busy, begin, end) - moved, 0.0)
+        return ran
+
+
+def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
+    """What NVML saw of one GPU between two times, ns of CLOCK_MONOTONIC.
+
+    None where it said too little: no GPU of that number, fewer than ``FEWEST`` readings, a stretch shorter
+    than ``SHORTEST_NS``.
+    """
+    if index < 0 or high - low < SHORTEST_NS:
+        return None
+    return (
+        _between(*readings(evidence, index, GPM_KEY), low, high, "gpm")
+        or _between(*_samples(evidence, index), low, high, "samples")
+        or _by_utilization(evidence, index, low, high)
+    )
+
+
+def readings(evidence: Evidence, index: int, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """(time, value) of each sample of a GPU that has a figure, in order of time."""
+    rows = [
+        (sample.time_ns, float(row[key]))
+        for sample in evidence.gpus
+        for row in _rows(sample.data, index)
+        if row.get(key) is not None
+    ]
+    rows.sort()
+    return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
+
+
+def _rows(data: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
+    return [row for row in data.get("gpus") or () if row.get("index") == index]
+
+
+def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """(time, value) of the samples that NVML itself kept, in order of time."""
+    rows = {
+        int(at): float(percent)
+        for sample in evidence.gpus
+        for row in _rows(sample.data, index)
+        for at, percent in row.get(SAMPLES_KEY) or ()
+    }
+    return np.array(sorted(rows), np.int64), np.array([rows[at] for at in sorted(rows)], np.float64)
+
+
+def _between(time: Ints, value: npt.NDArray[np.float64], low: int, high: int, source: str) -> Witness | None:
+    """Each reading tells of the time since the one before."""
+    begin = np.append(low, time[:-1]) if len(time) else time
+    shared = np.maximum(np.minimum(time, high) - np.maximum(begin, low), 0)
+    shared[:1] = 0  # nobody knows since when the first one counts
+    heard = int(shared.sum())
+    if np.count_nonzero(shared) < FEWEST or heard < 0.5 * (high - low):
+        return None
+    busy = float((shared * value).sum() / heard / 100)
+    spread = float(np.std(value[shared > 0])) / 100
+    # what it did not hear may have been like the rest, give or take
+    unheard = 1 - heard / (high - low)
+    return Witness(busy, ROUNDED + unheard * max(spread, 0.05), int(np.count_nonzero(shared)), source)
+
+
+def _by_utilization(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
+    """The mean of what was read, for each age that the figures may have; their difference is the error."""
+    time, value = readings(evidence, index, UTILIZATION_KEY)
+    means, counts = [], []
+    for age in AGES_NS:
+        at = time - age
+        inside = (at >= low) & (at <= high)
+        counts.append(int(np.count_nonzero(inside)))
+        means.append(_mean(time[inside], value[inside]))
+    if min(counts) < FEWEST:
+        return None
+    inside = (time - AGES_NS[_USUAL] >= low) & (time - AGES_NS[_USUAL] <= high)
+    # readings follow each other faster than the windows: a second holds one that is new
+    fresh = max((high - low) / 1e9, 1.0)
+    chance = float(np.std(value[inside])) / 100 / np.sqrt(fresh)
+    apart = max(abs(mean - means[_USUAL]) for mean in means)
+    return Witness(means[_USUAL], ROUNDED + max(apart, chance), counts[_USUAL], "utilization")
+
+
+def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
+    if len(time) < 2:
+        return float(value.mean()) / 100 if len(value) else 0.0
+    weight = np.diff(time, prepend=2 * time[0] - time[1])
+    return float((weight * value).sum() / max(int(weight.sum()), 1)) / 100
+
+
+def misfit(evidence: Evidence, index: int, low: int, high: int, work: Work) -> tuple[float, float] | None:
+    """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
+
+    Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
+    agrees with the model best.
+
+    Args:
+        evidence: What NVML said.
+        index: NVML's number of the GPU.
+        low, high: The time that is looked at.
+        work: What the GPU did by the model.
+    """
+    time, value = readings(evidence, index, UTILIZATION_KEY)
+    best: tuple[float, float] | None = None
+    least = np.inf
+    for window in WINDOWS_NS:
+        for lag in (0, window // 2, window):
+            end = time - lag
+            inside = (end - window >= low) & (end <= high)
+            count = int(np.count_nonzero(inside))
+            if count < MANY:
+                continue
+            end = end[inside]
+            off = value[inside] / 100 - work.kernels(end - window, end) / window
+            if float((off**2).mean()) < least:
+                least = float((off**2).mean())
+                independent = min(count, max((high - low) / window, 1.0))
+                best = float(off.mean()), ROUNDED + float(off.std()) / np.sqrt(independent)
+    return best

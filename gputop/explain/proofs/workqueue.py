@@ -1,0 +1,242 @@
+"""What a GPU was given, as queues: when each operation ends if its duration is known.
+
+An operation begins when it was given and the one before it in its stream has ended:
+``end[n] = max(end[n - 1], ready[n]) + duration[n]``. With running sums of the durations this is a running
+maximum, so that ten million operations are a few passes over arrays. Between two moments at which the stream
+was proved empty the queue starts anew; nothing of what came before ends later than the proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import Ints, Mask, union
+from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
+from gputop.explain.proofs.streams import D2H, H2D, HOLDS
+
+Floats = npt.NDArray[np.float64]
+
+UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
+START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)
+BIG_COPY = 64 << 10  # smaller pageable copies to the device go into the queue with the call
+PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
+COPY_NS = 1_500.0  # what a copy takes beside its bytes
+FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of what HBM3 moves
+
+
+_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "staged", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """First operation of each part between two proofs, the part of each operation, when it was ready.
+
+    ``ready`` counts ``UNIT_NS`` from ``base``.
+    """
+
+    head: Ints
+    number: Ints
+    base: int
+    ready: Ints
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
+
+    Attributes:
+        row: Row of the call, -1 for a part of a group of collectives.
+        thread: Row of the thread that gave it.
+        ready: When the GPU could begin with it at the earliest, ns.
+        group: Rows between two proofs of emptiness of one stream, counted from 0.
+        limit: When it was proved to have ended at the latest, ns.
+        kernel: Whether its duration is not known; the others are copies and fills.
+        fixed: The duration of those, ns.
+        staged: Whether the CPU staged such a copy to the device inside the call, once its stream was empty.
+        kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
+        streams: Number of streams.
+    """
+
+    row: Ints
+    thread: Ints
+    ready: Ints
+    group: Ints
+    limit: Ints
+    kernel: Mask
+    fixed: Floats
+    staged: Mask
+    kind: Ints
+    streams: int
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, rows: Ints) -> Queue:
+        """Some of the operations, by ascending number."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return Queue(**columns, streams=self.streams)
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        """What running the queue needs of it whatever the durations are: it is run many times."""
+        head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
+        number = np.repeat(np.arange(len(head)), np.diff(np.append(head, len(self))))
+        base = int(self.ready.min())
+        return _Parts(head, number, base, (self.ready - base) // UNIT_NS)
+
+    def ends(self, duration: Floats) -> Ints:
+        """When each operation ends, ns, given its duration (ns) and no proof but the queues' begins."""
+        if not len(self):
+            return self.ready
+        parts = self._parts
+        total = np.cumsum(np.rint(duration / UNIT_NS).astype(np.int64))
+        before = np.append(0, total[:-1])
+        # each queue counts from its own begin
+        own = before[parts.head][parts.number]
+        slack = parts.ready - before + own
+        least = int(slack.min())
+        width = int(slack.max()) - least + 1
+        apart = parts.number * width - least
+        reach = np.maximum.accumulate(apart + slack) - apart
+        ends: Ints = (reach + total - own) * UNIT_NS + parts.base
+        return ends
+
+    def real(self, duration: Floats) -> Floats:
+        """What each operation takes, ns, of a given duration once the proofs are heeded."""
+        end = np.minimum(self.ends(duration), self.limit)
+        before = np.append(0, end[:-1])
+        before[np.append(True, self.group[1:] != self.group[:-1])] = 0
+        real: Floats = np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+        return real
+
+    def idle(self, duration: Floats) -> tuple[Ints, Ints]:
+        """Disjoint intervals, in order, in which no stream has an operation under way."""
+        whole = self.ends(duration)
+        end = np.minimum(whole, self.limit)
+        if self.streams > 1:
+            # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
+            took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
+            begin, end = union(np.minimum(whole - took, end), end)
+            return end[:-1], begin[1:]
+        reach = np.maximum.accumulate(end) if len(end) else end
+        late = np.flatnonzero(self.ready[1:] > reach[:-1])  # of a busy GPU few
+        low, high = reach[late], np.minimum(self.ready[late + 1], end[late + 1])
+        keep = high > low
+        return low[keep], high[keep]
+
+
+def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
+    """Everything that one GPU was given; with ``most`` the first so many operations, stream by stream."""
+    streams, calls = gpu.streams, evidence.calls
+    mine = np.flatnonzero(streams.device == device).tolist()
+    orders = [streams.operations(stream) for stream in mine]
+    if most is not None:
+        begin = np.append(0, np.cumsum([len(order) for order in orders]))
+        orders = [order[: max(most - at, 0)] for order, at in zip(orders, begin.tolist(), strict=False)]
+    order = np.concatenate([np.zeros(0, np.int64), *orders])
+    row = streams.enqueue_row[order]
+    known = np.maximum(row, 0)
+    ready = streams.enqueue_end[order] + START_NS
+    if not len(calls):
+        groups = np.zeros(len(order), np.uint8)
+    else:
+        groups = np.where(row >= 0, evidence.group_of(known), np.uint8(Group.COLLECTIVE))
+    copies = (groups == Group.COPY) | (groups == Group.SET)
+    runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    if len(calls):  # in a stream, and no work of the GPU
+        runs &= ~((row >= 0) & evidence.apis.is_op(calls["op"][known], *HOLDS))
+    fixed, staged = _copies(evidence, gpu, row, groups, copies)
+    # a call that never returned may have given something when it was called
+    abandoned = ready > evidence.end_ns + START_NS
+    ready = np.where(abandoned, streams.enqueue_begin[order], ready)
+    group, limit = _proofs(streams_empty(gpu, mine), [streams.enqueue_end[own] for own in orders])
+    return Queue(
+        row=row,
+        thread=streams.enqueue_thread[order],
+        ready=ready,
+        group=group,
+        limit=limit,
+        kernel=runs,
+        fixed=fixed,
+        staged=staged,
+        kind=_kinds(evidence, row, runs),
+        streams=len(mine),
+    )
+
+
+def streams_empty(gpu: GpuTime, streams: list[int]) -> list[StreamEmpty]:
+    """When each of these streams was proved empty."""
+    return [gpu.empty[stream] for stream in streams]
+
+
+def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
+    """(group, limit) of each operation: between which proofs it lies, and the time of the later one."""
+    groups, limits, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for known, end in zip(empty, ends, strict=True):
+        place = np.searchsorted(end, known.cover, side="right")
+        at = np.append(known.at, np.int64(1) << 62)
+        after = np.searchsorted(place, np.arange(len(end)), side="right")
+        groups.append(after + count)
+        limits.append(at[after])
+        count += len(place) + 1
+    return np.concatenate(groups), np.concatenate(limits)
+
+
+def _copies(
+    evidence: Evidence, gpu: GpuTime, row: Ints, groups: npt.NDArray[np.uint8], copies: Mask
+) -> tuple[Floats, Mask]:
+    """(duration, whether it was staged) of copies, by their bytes; 0 of the others.
+
+    The CPU moves a staged copy into the driver's buffers inside the call, so that no engine of the GPU is at
+    it for much of that time.
+    """
+    calls = evidence.calls
+    fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)
+    at = np.flatnonzero(copies & (row >= 0))
+    if not len(at):
+        return fixed, staged
+    rows = row[at]
+    size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
+    over_link = (direction == H2D) | (direction == D2H)
+    rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
+    pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
+    staged[at] = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
+    # what the link has not moved while the CPU staged it follows after the call
+    before = np.where(staged[at], calls["end"][rows] - calls["begin"][rows], 0)
+    fixed[at] = COPY_NS + np.maximum(size / rate - before, 0)
+    return fixed, staged
+
+
+def link_rate(evidence: Evidence) -> float:
+    """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
+    for sample in reversed(evidence.gpus):
+        for gpu in sample.data.get("gpus") or ():
+            generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
+            if generation and width:
+                return 0.8 * 0.985 * 2.0 ** (int(generation) - 3) * int(width)
+    return PINNED_RATE
+
+
+def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
+    """Kernels by process, function and handle; exact, so that no two kernels are taken for one."""
+    calls = evidence.calls
+    at = np.flatnonzero(runs & (row >= 0))
+    kind = np.full(len(row), -1, np.int64)
+    rows = row[at]
+    handle, owner = _numbered(calls["aux"][rows]), _numbered(calls["pid"][rows])
+    ops = calls["op"][rows].astype(np.int64)
+    kind[at] = _numbered((handle * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops)
+    return kind
+
+
+def _numbered(values: npt.NDArray[Any]) -> Ints:
+    """Equal values get equal numbers, from 0 on without a gap; fast where few are different."""
+    numbers: Ints = np.searchsorted(np.unique(values), values).astype(np.int64)
+    return numbers

@@ -1,0 +1,1 @@
+"""What the screen polls: the live session, its past, and recordings."""

@@ -1,0 +1,151 @@
+"""What the live screen polls: a source, run by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from gputop.engine.engine import WINDOW_NS, Engine
+from gputop.engine.frame import Frame
+from gputop.explain.live import LiveExplainer
+from gputop.playback.feed import Explained, RecordingState
+from gputop.playback.landmarks import Landmarks
+from gputop.playback.player import explained_by
+from gputop.playback.recorder import Recorder
+from gputop.playback.rewind import Rewind
+from gputop.process.failures import sentence
+from probes.source import MARK, Item, Sample, Source
+from replay.history import History
+
+_LOG_LINES = 5000
+
+
+class CommandLog:
+    """Follows the file that takes a command's output; the newest lines are kept.
+
+    Args:
+        path: Where it is.
+        file: The same, open.
+    """
+
+    def __init__(self, path: Path, file: TextIO) -> None:
+        self.path = path
+        self._file = file
+        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._first = 0  # number of the oldest line kept
+        self._partial = ""
+
+    def lines(self, after: int) -> tuple[int, list[str]]:
+        """(next number, lines from number ``after`` on)."""
+        *whole, self._partial = (self._partial + self._file.read()).split("\n")
+        for line in whole:
+            self._first += len(self._lines) == _LOG_LINES
+            self._lines.append(line)
+        end = self._first + len(self._lines)
+        return end, list(self._lines)[max(after - self._first, 0) :]
+
+
+class LiveFeed:
+    """Runs a live source through the engine, and into the history of the last minutes."""
+
+    def __init__(
+        self,
+        source: Source,
+        log: CommandLog | None = None,
+        window_ns: int = WINDOW_NS,
+        *,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            source: What is observed.
+            log: The output of the started command.
+            window_ns: What rates refer to.
+            recorder: Records on request, and holds the history; one of its own without it.
+        """
+        self._source = source
+        self._log = log
+        self._engine = Engine(source.header, window_ns)
+        self._frame: Frame | None = None
+        self._failure: str | None = None
+        self._landmarks = Landmarks()
+        self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
+        self._explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
+        self.recorder = recorder or Recorder(History(source.header))
+        self._history = self.recorder.history
+        self.transport = Rewind(
+            self._history,
+            lambda: self._frame,
+            lambda: explained_by(self._explainer),
+            landmarks=self._landmarks,
+            marked=self._markers.append,
+            checkpoints=lambda: self._explainer.checkpoints,
+        )
+        self._thread = threading.Thread(target=self._run, name="gputop-engine", daemon=True)
+
+    def start(self) -> None:
+        """Starts to read the source."""
+        if self._source.header.get("calls_observed") is not False:
+            self._explainer.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for item in self._source.items():
+                self._take(item)
+        except Exception as error:  # whatever it was, the screen must say it
+            self._failure = f"observing stopped: {sentence(error)}"
+        finally:
+            self.recorder.finish()
+            self._explainer.close()
+
+    def _take(self, item: Item) -> None:
+        marked = isinstance(item, Sample) and item.kind == MARK
+        while marked and self._markers:
+            self.recorder.write(self._markers.popleft())
+        self.recorder.write(item)
+        self._explainer.feed(item)
+        if self._engine.feed(item):
+            self._frame = self._told(self._engine.frame())
+        if isinstance(item, Sample) and marked:
+            self._landmarks.take_mark(item.time_ns, item.data)
+
+    def _told(self, frame: Frame) -> Frame:
+        """The frame, beside it what is wrong with the history."""
+        problem = self._history.problem
+        return replace(frame, problems=(*frame.problems, problem)) if problem else frame
+
+    def latest(self) -> Frame | None:
+        """The frame to be shown: the newest, or that of the moment gone back to."""
+        return self.transport.latest()
+
+    def explained(self) -> Explained:
+        """The explanation of that frame."""
+        return self.transport.explained()
+
+    def failure(self) -> str | None:
+        """What went wrong, in a sentence."""
+        return self._failure or self.recorder.failure or self.transport.failure()
+
+    def fail(self, sentence: str) -> None:
+        """Something went wrong outside of the feed; the screen says it."""
+        self._failure = sentence
+
+    def recording(self) -> RecordingState | None:
+        """The session file that is being written."""
+        return self.recorder.state()
+
+    def log_lines(self, after: int) -> tuple[int, list[str]]:
+        """Output of the command."""
+        return self._log.lines(after) if self._log else (0, [])
+
+    def close(self) -> None:
+        """Ends the source and waits for its last mark."""
+        self.transport.close()
+        self._source.close()
+        self._thread.join()
+        self._history.close()

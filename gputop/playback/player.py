@@ -1,0 +1,301 @@
+"""Plays a recording, or the live history, to the screen: a thread of its own seeks and steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+from gputop.engine.engine import HISTORY_MARKS, WINDOW_NS, Engine
+from gputop.engine.frame import Frame
+from gputop.explain.live import LiveExplainer, ReplayExplainer
+from gputop.playback.feed import Explained, RecordingState
+from gputop.playback.landmarks import MARKED, Landmark, Landmarks
+from gputop.playback.survey import Survey
+from replay.items import ItemReader
+
+_SEEK_SLACK_NS = 2_000_000_000
+_STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
+_AGED_NS = 10_000_000_000
+_LONGEST_TURN_S = 1.0
+_LOOKING = "looking at this moment ..."
+SPEEDS = (0.25, 64.0)
+
+
+def frame_at(reader: ItemReader, index: int) -> Frame:
+    """The frame of a mark, made from the part of the file that it depends on."""
+    return with_damage(_engine_at(reader, index).frame(), reader)
+
+
+def with_damage(frame: Frame, reader: ItemReader) -> Frame:
+    """The frame, told beside it what of the file is damaged or missing: its figures may be too low."""
+    if not reader.problems:
+        return frame
+    return replace(frame, problems=(*reader.problems, *frame.problems))
+
+
+def _engine_at(reader: ItemReader, index: int) -> Engine:
+    engine = Engine(reader.header)
+    # a sample is older than the mark that shows it: start one mark earlier than the history reaches
+    first = index - HISTORY_MARKS - 1
+    oldest = int(reader.marks[first]) if first >= 0 else 0
+    records_since = int(reader.marks[index]) - WINDOW_NS - _SEEK_SLACK_NS
+    for item in reader.items_until(index, records_since, min(oldest, records_since)):
+        engine.feed(item)
+    return engine
+
+
+class ReplayFeed:
+    """Plays a session file: a thread that seeks and steps so that the screen never waits."""
+
+    recorder = None
+
+    def __init__(
+        self,
+        reader: ItemReader,
+        start_index: int,
+        speed: float = 1.0,
+        *,
+        playing: bool,
+        frame: Frame | None = None,
+        explainer: ReplayExplainer | None = None,
+        landmarks: Landmarks | None = None,
+    ) -> None:
+        """Stand at a mark.
+
+        Args:
+            reader: The recording, or the live history.
+            start_index: The mark.
+            speed: Recorded seconds per second.
+            playing: Whether time runs.
+            frame: The frame of the mark, where it is known already.
+            explainer: Explains the marks; one that starts at the beginning without it.
+            landmarks: The moments worth going to; they are looked for in the recording without them.
+        """
+        self._reader = reader
+        self._engine: Engine | None = None
+        self._index = start_index
+        self._frame = frame if frame is not None else self._frame_at(start_index)
+        self._caught_up = False
+        self._wanted: int | None = None
+        self._aim = start_index  # where the last key goes to, reached or not: the next step counts from there
+        self._playing = playing
+        self._speed = speed
+        self._clock_ns = float(reader.marks[start_index])
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._failure: str | None = None
+        self._explainer = explainer or ReplayExplainer(reader)
+        self._survey = Survey(reader) if landmarks is None else None
+        self._landmarks = landmarks or (self._survey.landmarks if self._survey else Landmarks())
+        self._thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
+
+    def start(self) -> None:
+        """Starts the player."""
+        if self._reader.header.get("calls_observed") is not False:
+            self._explainer.start()
+            self._explainer.show(self._index, exact=True)
+        self._thread.start()
+        if self._survey is not None:
+            self._survey.start()
+
+    # -- Feed ---------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> ReplayFeed:
+        """The controls."""
+        return self
+
+    def latest(self) -> Frame | None:
+        """The frame at the position."""
+        return self._frame
+
+    def explained(self) -> Explained:
+        """The explanation at the position, or shortly before while it plays."""
+        found = explained_by(self._explainer)
+        ahead = found.end_ns - self.position_ns
+        # while time runs explanations come as they can, and the screen says how old the newest is
+        behind = (_AGED_NS if self._playing else _STALE_NS) * max(self._speed, 1.0)
+        if found.report is not None and ahead <= _STALE_NS and -ahead <= behind:
+            return found
+        traced = self._reader.header.get("calls_observed") is not False
+        return Explained(problem=found.problem or (_LOOKING if traced else ""))
+
+    def failure(self) -> str | None:
+        """What went wrong, in a sentence."""
+        return self._failure
+
+    def recording(self) -> RecordingState | None:
+        """A replay does not record."""
+        return None
+
+    def log_lines(self, after: int) -> tuple[int, list[str]]:
+        """A recording holds no output of commands."""
+        return after, []
+
+    # -- Transport ----------------------------------------------------------------------------
+
+    live = False
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether playing has come to the end of what may still grow."""
+        return self._caught_up
+
+    @property
+    def playing(self) -> bool:
+        """Whether time runs."""
+        return self._playing
+
+    @property
+    def speed(self) -> float:
+        """Recorded seconds per second."""
+        return self._speed
+
+    @property
+    def position_ns(self) -> int:
+        """The mark that is shown."""
+        return int(self._reader.marks[self._index])
+
+    @property
+    def start_ns(self) -> int:
+        """The first mark."""
+        return int(self._reader.marks[min(self._reader.first, len(self._reader.marks) - 1)])
+
+    @property
+    def end_ns(self) -> int:
+        """The last mark."""
+        return int(self._reader.marks[-1])
+
+    def toggle(self) -> None:
+        """Play or pause; at the end, play from the beginning."""
+        with self._lock:
+            if not self._playing and self._index == self._newest and not self._reader.refresh():
+                self._wanted = self._aim = 0
+            self._playing = not self._playing
+        self._wake.set()
+
+    def step(self, marks: int) -> None:
+        """Pauses and moves by marks."""
+        with self._lock:
+            self._reader.refresh()
+            self._wanted = self._aim = min(max(self._aim + marks, self._reader.first), self._newest)
+            self._playing = False
+        self._wake.set()
+
+    def seek(self, time_ns: int) -> None:
+        """Goes to the newest mark that is not after ``time_ns``."""
+        with self._lock:
+            self._reader.refresh()
+            self._wanted = self._aim = mark_at(self._reader, time_ns)
+        self._wake.set()
+
+    def set_speed(self, speed: float) -> None:
+        """Plays faster or slower, within ``SPEEDS``."""
+        self._speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
+        self._wake.set()
+
+    def go_live(self) -> None:
+        """To the last mark."""
+        self.seek(self.end_ns)
+
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """The moments worth going to, as far as they are found."""
+        return self._landmarks.since(self.start_ns)
+
+    def mark(self, text: str) -> None:
+        """Marks the moment shown; a recording is only read, so this is kept until gputop ends."""
+        self._landmarks.add(self.position_ns, MARKED, text)
+
+    # -- the player ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._turn()
+        except Exception as error:  # whatever it was, the screen must say it
+            self._failure = f"replay stopped: {type(error).__name__}: {error}"
+
+    def _turn(self) -> None:
+        began = time.monotonic()
+        self._wake.wait(self._pause_s())
+        self._wake.clear()
+        with self._lock:
+            wanted, self._wanted = self._wanted, None
+            playing = self._playing
+        if wanted is not None:
+            self._go(wanted)
+        elif playing:
+            # after ctrl+z and fg it goes on where it was
+            self._clock_ns += min(time.monotonic() - began, _LONGEST_TURN_S) * 1e9 * self._speed
+            self._reader.refresh()
+            self._advance(mark_at(self._reader, int(self._clock_ns)))
+        else:
+            self._explainer.show(self._index, exact=True)
+
+    def _pause_s(self) -> float | None:
+        """How long until the next mark is due; None: until somebody calls."""
+        if not self._playing or self._wanted is not None:
+            return 0 if self._wanted is not None else None
+        following = min(self._index + 1, self._newest)
+        return max((float(self._reader.marks[following]) - self._clock_ns) / 1e9 / self._speed, 0.01)
+
+    @property
+    def _newest(self) -> int:
+        return len(self._reader.marks) - 1
+
+    def _frame_at(self, index: int) -> Frame:
+        self._engine = _engine_at(self._reader, index)
+        return with_damage(self._engine.frame(), self._reader)
+
+    def _go(self, index: int) -> None:
+        if index == self._index + 1:
+            self._advance(index)
+        elif index != self._index:
+            self._show(index, self._frame_at(index))
+        self._explainer.show(index, exact=True)
+        self._clock_ns = float(self._reader.marks[index])
+
+    def _advance(self, index: int) -> None:
+        """Feeds what lies between two marks; skipped marks are fed too, their frames are not made."""
+        if index > self._index:
+            engine = self._engine or _engine_at(self._reader, self._index)
+            for item in self._reader.items_between(self._index, index):
+                engine.feed(item)
+            self._engine = engine
+            self._show(index, with_damage(engine.frame(), self._reader))
+        if index == self._newest:
+            self._caught_up = self._reader.refresh()
+            self._playing &= self._caught_up
+
+    def _show(self, index: int, frame: Frame) -> None:
+        with self._lock:
+            self._index, self._caught_up = index, False
+            if self._wanted is None:
+                self._aim = index
+        self._explainer.show(index, exact=not self._playing)
+        self._frame = frame
+
+    def close(self) -> None:
+        """Ends the player."""
+        self._closed = True
+        self._wake.set()
+        self._explainer.close()
+        if self._survey is not None:
+            self._survey.close()
+        self._thread.join(timeout=1)
+
+
+def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
+    """The newest explanation, as the screen takes it."""
+    verdict = explainer.verdict
+    if verdict is None or explainer.failure:
+        return Explained(problem=explainer.failure)
+    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+
+
+def mark_at(reader: ItemReader, time_ns: int) -> int:
+    """Index of the newest mark that is not after ``time_ns``; the first one when none is."""
+    index = int(reader.marks.searchsorted(time_ns, side="right")) - 1
+    return min(max(index, reader.first), len(reader.marks) - 1)

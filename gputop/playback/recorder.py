@@ -1,0 +1,146 @@
+"""Records a live session on request, beside its history: the same bytes go to both."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from gputop.format import format_bytes
+from gputop.playback.feed import RecordingState
+from probes.source import Item
+from replay.format import SessionError
+from replay.history import History
+from replay.keep import Disguised, Kept
+from replay.writer import SessionWriter
+
+
+class Recorder:
+    """Owns the history and the recording.
+
+    ``write``, ``finish`` belong to the thread that reads the source, all else to that of the screen.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        writer: SessionWriter | None = None,
+        *,
+        owner: tuple[int, int] | None = None,
+        private: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Start with the recording that was asked for on the command line, if any.
+
+        Args:
+            history: Gets everything.
+            writer: A new session file that gets the same from the first item on.
+            owner: User and group id behind sudo, for files to come.
+            private: Whether files disguise processes that are not watched.
+            now: Seconds since the epoch, for names of files.
+        """
+        self.history = history
+        self.failure: str | None = None
+        self._owner, self._private, self._now = owner, private, now
+        self._writer = writer
+        self._started = time.monotonic()
+        self._notice = ""
+        self._copying: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
+        self._lock = threading.Lock()
+        if writer is not None:
+            history.tee(Disguised(writer) if private else writer)
+
+    # -- the thread that reads the source ---------------------------------------------------------
+
+    def write(self, item: Item) -> None:
+        """Take one item."""
+        try:
+            self.history.write(item)
+        except SessionError as error:
+            self.failure = f"the live history and the recording miss something: {error}"
+        if self.history.tee_failure:
+            self.failure = f"recording stopped: {self.history.tee_failure}"
+            self.history.tee(None)
+            self._end()
+
+    def finish(self) -> None:
+        """Complete the file at the end of the session."""
+        for thread in (self._copying, self._ending):
+            if thread is not None:
+                thread.join()
+        self.history.flush()
+        self.history.tee(None)
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except SessionError as error:
+            self.failure = f"recording stopped: {error}"
+        else:
+            size = format_bytes(writer.size_bytes)
+            self._notice = f"recorded {writer.path}, {size}; see it with: gputop replay {writer.path}"
+
+    # -- the thread of the screen -----------------------------------------------------------------
+
+    def held(self) -> tuple[int, int]:
+        """(ns, bytes) of the past that a recording could begin with."""
+        return self.history.span_ns, self.history.size_bytes
+
+    def default_path(self) -> str:
+        """A name that says when."""
+        return time.strftime("gputop-%Y%m%d-%H%M%S.gputop", time.localtime(self._now()))
+
+    def state(self) -> RecordingState | None:
+        """The file that is being written."""
+        writer = self._writer
+        if writer is None:
+            return None
+        return RecordingState(str(writer.path), writer.size_bytes, time.monotonic() - self._started)
+
+    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+        """Record from now on; returns "", or why it cannot be."""
+        copy = Kept(self.history, whole=history)
+        try:
+            writer = SessionWriter(
+                path, copy.header, owner=self._owner, private=self._private, overwrite=overwrite
+            )
+        except SessionError as error:
+            return str(error)
+        self._started = time.monotonic() - (self.history.span_ns / 1e9 if history else 0)
+        self._writer, self.failure = writer, None
+        copying = threading.Thread(target=self._copy, args=(copy, writer), name="gputop-keep", daemon=True)
+        self._copying = copying
+        copying.start()
+        return ""
+
+    def _copy(self, copy: Kept, writer: SessionWriter) -> None:
+        try:
+            copy.copy_into(writer, private=self._private)
+        except SessionError as error:
+            self.failure = f"recording stopped: {error}"
+            self._end()
+
+    def stop(self) -> None:
+        """End the recording; a notice says when the file is complete."""
+
+        def end(copying: threading.Thread | None) -> None:
+            if copying is not None:
+                copying.join()
+            self.history.tee(None)
+            self._end()
+
+        # closing waits for the disk
+        ending = threading.Thread(target=end, args=(self._copying,), name="gputop-keep", daemon=True)
+        self._ending = ending
+        ending.start()
+
+    def take_notice(self) -> str:
+        """What has happened since the last call."""
+        notice, self._notice = self._notice, ""
+        return notice

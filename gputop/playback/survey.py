@@ -1,0 +1,68 @@
+"""Reads a recording once, in the background, for the moments that its time bar shows."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from gputop.explain.window import Window
+from gputop.playback.landmarks import Landmarks
+from probes.source import MARK, MARKER, Sample
+from replay.items import ItemReader
+
+FINEST_NS, COARSEST_NS = 1_000_000_000, 10_000_000_000  # between two explanations
+_STEPS = 300  # explanations of a recording, as far as the coarsest step allows
+_REST = 1.0  # rests as long as an explanation took: the player and the screen go first
+
+
+class Survey:
+    """Fills landmarks from a recording."""
+
+    def __init__(self, reader: ItemReader) -> None:
+        """Start with none; ``start`` begins to read.
+
+        Args:
+            reader: The recording; it may be used by others meanwhile.
+        """
+        self.landmarks = Landmarks()
+        self.failure = ""
+        self._reader = reader
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="gputop-survey", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops reading."""
+        self._closed = True
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for sample in self._reader.samples(MARKER):
+                self.landmarks.take_marker(sample)
+            self.read()
+        except Exception as error:  # the bar shows what was found until then
+            self.failure = f"{type(error).__name__}: {error}"
+
+    def read(self) -> None:
+        """Reads all of it."""
+        marks = self._reader.marks
+        traced = self._reader.header.get("calls_observed") is not False
+        window = Window(self._reader.header) if traced else None
+        step = min(max((int(marks[-1]) - int(marks[0])) // _STEPS, FINEST_NS), COARSEST_NS)
+        due = int(marks[0]) + step
+        for item in self._reader.items():
+            if self._closed:
+                return
+            closed = window.feed(item) if window is not None else False
+            if isinstance(item, Sample) and item.kind == MARK:
+                self.landmarks.take_mark(item.time_ns, item.data)
+            if window is not None and closed and (window.end_ns >= due or window.end_ns == marks[-1]):
+                due = window.end_ns + step
+                began = time.thread_time()
+                self.landmarks.take_verdict(window.verdict())
+                time.sleep((time.thread_time() - began) * _REST)

@@ -1,0 +1,125 @@
+"""What went wrong where nobody expected it, in a sentence: what the machine refused, or a mistake of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gputop.errors import FAILURE
+from gputop.process.say import say, say_where
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+# what each package raises with a sentence of its own; not imported for that: most commands need few of them
+_SENTENCES = (
+    ("probes.ebpf.loader", "ProbeError"),
+    ("replay.format", "SessionError"),
+    ("gputop.simgpu.build", "SimGpuError"),
+)
+_NEXT = {
+    errno.EMFILE: "allow more open files (ulimit -n) and start gputop again",
+    errno.ENFILE: "this machine's open files are used up: end programs, or raise fs.file-max",
+    errno.ENOMEM: "end other programs, or allow gputop more memory (ulimit -v, its control group)",
+    errno.EIO: "the disk or device fails: see dmesg",
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+}
+_OF_FILES = {
+    errno.ENOENT: "if it belongs to gputop or to Python, install that again",
+    errno.EACCES: "see who may read it",
+}
+_NO_MEMORY = f"there is not enough memory; {_NEXT[errno.ENOMEM]}"
+# how the dynamic loader says it, in the text of an ImportError
+_UNLOADABLE = ("failed to map segment", "annot allocate memory")
+_WHERE = "(GPUTOP_TRACEBACK=1 shows where)"
+
+
+def tell(error: BaseException) -> None:
+    """Says what went wrong; with GPUTOP_TRACEBACK where."""
+    if os.environ.get("GPUTOP_TRACEBACK"):
+        say_where(error)
+    else:
+        say(sentence(error))
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong and what to do, in one sentence."""
+    for module, name in _SENTENCES:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(error, kind):
+            return str(error)
+    for cause in _causes(error):
+        if said := refused(cause):
+            return said
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(
+        ("gputop", "probes", "replay")
+    ):
+        # started from a checkout by a Python that nobody set up
+        return (
+            f"{sys.executable} has no package {error.name}, which gputop needs: "
+            "start it by `make run`, or `make install` it"
+        )
+    return (
+        f"this should not have happened: {type(error).__name__}: {error} "
+        "(GPUTOP_TRACEBACK=1 shows where; please report it)"
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it comes of: libraries make an ImportError of their own of what the system said."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        yield cause
+        cause = cause.__cause__ or (cause.__context__ if isinstance(cause, ImportError) else None)
+
+
+def refused(error: BaseException) -> str:
+    """What the machine refused and what to do; empty where it is no matter of the machine."""
+    if _out_of_memory(error):
+        return f"{_NO_MEMORY} {_WHERE}"
+    if not isinstance(error, OSError):
+        return ""
+    advice = _NEXT.get(error.errno or 0) or (_OF_FILES.get(error.errno or 0) if error.filename else None)
+    if advice is None:
+        return ""
+    what = (
+        f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else ""
+    )
+    return f"{what or f'the system refused a call: {error.strerror}'}; {advice} {_WHERE}"
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    text = str(error)
+    # Python's reader of compiled modules forgets to say that there was no memory
+    if text in ("error return without exception set", "can't start new thread"):
+        return True
+    return isinstance(error, ImportError | OSError) and any(words in text for words in _UNLOADABLE)
+
+
+def listen() -> None:
+    """From here on what ends a thread is told in a sentence, too."""
+    threading.excepthook = _thread_ended
+    sys.unraisablehook = _not_raised
+
+
+def _thread_ended(what: threading.ExceptHookArgs) -> None:
+    if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
+        tell(what.exc_value)
+
+
+def _not_raised(what: UnraisableHookArgs) -> None:
+    if what.exc_value is None:
+        return
+    tell(what.exc_value)
+    if isinstance(getattr(what.object, "__self__", None), threading.Thread):
+        # it ended before it began, for want of memory, and who started it would wait for it for ever
+        os._exit(FAILURE)

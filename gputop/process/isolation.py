@@ -1,0 +1,57 @@
+"""Root's Python takes no code from the working folder, from PYTHONPATH or from a user's packages.
+
+An interpreter that was started without -I looks there. ``isolate`` starts it again with -I, before anything
+but the standard library is imported, where somebody other than root could put something into its way.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gputop.process.trust import weak_part
+
+_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
+# of the variables that Python reads, those that bring no code with them
+_HARMLESS = frozenset(
+    {
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONFAULTHANDLER",
+        "PYTHONHASHSEED",
+        "PYTHONIOENCODING",
+        "PYTHONSAFEPATH",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+    }
+)
+
+
+def isolated(module: str, *arguments: str, name: str = "") -> list[str]:
+    """The words that start one of our programs so that nobody else's folder gives it code.
+
+    Args:
+        module: The package whose ``__main__`` it is.
+        arguments: What it is given.
+        name: What it takes itself to be called.
+    """
+    return [sys.executable, "-I", _LAUNCHER, f"{module}:{name}" if name else module, *arguments]
+
+
+def isolate() -> None:
+    """Becomes an isolated interpreter if root runs this one and others could give it code."""
+    if os.geteuid() != 0:
+        return
+    # an editable installation leaves a name there, which would be a folder of the working folder
+    sys.path[:] = [folder for folder in sys.path if os.path.isabs(folder)]
+    if sys.flags.isolated or not _exposed():
+        return
+    words = isolated("gputop", *sys.argv[1:], name=sys.argv[0])
+    if sys.flags.utf8_mode:
+        words[1:1] = ["-X", "utf8"]
+    os.execv(sys.executable, words)
+
+
+def _exposed() -> bool:
+    """Whether this interpreter may import what others than root wrote."""
+    named = any(name.startswith("PYTHON") and name not in _HARMLESS for name in os.environ)
+    return named or any(map(weak_part, sys.path))

@@ -1,0 +1,55 @@
+"""The file that takes the output of a command: it goes on being written when gputop ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+from gputop.errors import CommandError
+from gputop.process.child import behind_sudo
+from replay.ownership import create
+
+
+class OutputFile:
+    """A new file of the user behind sudo.
+
+    That user may rename it, or put something else in its place: it is read and measured by its descriptor,
+    and removed where it was created.
+
+    Raises:
+        CommandError: There is no place for it.
+    """
+
+    def __init__(self) -> None:
+        user = behind_sudo()
+        owner = (user.uid, user.gid) if user else None
+        self.path = Path(tempfile.gettempdir(), f"gputop-output-{os.urandom(6).hex()}.log")
+        try:
+            self._file = create(str(self.path), owner)
+        except OSError as error:
+            raise CommandError(
+                f"{self.path.parent} cannot take the command's output ({error.strerror}): set TMPDIR to a "
+                "folder that can"
+            ) from error
+        if owner is not None and self._file.owner is None:  # only root may write there
+            os.fchown(self.descriptor, *owner)
+
+    @property
+    def descriptor(self) -> int:
+        """Where the command writes."""
+        return self._file.descriptor
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return os.fstat(self.descriptor).st_size
+
+    def reader(self) -> TextIO:
+        """The file from its start, with a position of its own."""
+        return Path(f"/proc/self/fd/{self.descriptor}").open(errors="replace")
+
+    def remove(self) -> None:
+        """Takes the file away."""
+        self._file.remove()

@@ -1,0 +1,114 @@
+"""Sends a signal to a process that was seen, and to no other that has its number by now."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from dataclasses import dataclass
+
+from gputop.format import escape_text
+from probes.proc.procfs import boot_offset_ns, process_state, start_of
+
+# What a person may want to send, the gentlest first, with what it does.
+OFFERED: tuple[tuple[signal.Signals, str], ...] = (
+    (signal.SIGTERM, "ask it to end"),
+    (signal.SIGINT, "interrupt it, as ctrl+c does"),
+    (signal.SIGHUP, "its terminal has gone; some programs read their settings again"),
+    (signal.SIGSTOP, "hold it where it is"),
+    (signal.SIGCONT, "let it go on"),
+    (signal.SIGUSR1, "whatever the program has made of it; ends it if nothing"),
+    (signal.SIGKILL, "end it at once, without a chance to save"),
+)
+
+_SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are read one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process that was seen.
+
+    Attributes:
+        pid: Its number.
+        name: Its name, as the kernel has it.
+        user: Whose it is.
+        seen_ns: When it was first seen, CLOCK_MONOTONIC: a later one with its number started after that.
+    """
+
+    pid: int
+    name: str
+    user: str
+    seen_ns: int
+
+
+class SignalError(Exception):
+    """The signal was not sent; the text says why."""
+
+
+class Aim:
+    """A hold on one process: as long as it lasts, nobody else is met by accident.
+
+    Raises:
+        SignalError: The process has ended, its number belongs to another one by now, or one may not.
+    """
+
+    def __init__(self, target: Target) -> None:
+        """Take hold of a process.
+
+        Args:
+            target: Which one.
+        """
+        self.target = target
+        if target.pid == os.getpid():
+            raise SignalError("that is gputop itself: q quits")
+        self._descriptor, self._sent = -1, ""
+        try:
+            # What holds the process comes first, then the look whether it is the right one.
+            self._descriptor = os.pidfd_open(target.pid)
+            start = start_of(target.pid)
+            if start is None or start[1] - boot_offset_ns() > target.seen_ns + _SLACK_NS:
+                self.close()
+                raise SignalError(f"{target.pid} has ended, or its number belongs to another process by now")
+            signal.pidfd_send_signal(self._descriptor, 0)
+        except OSError as error:
+            self.close()
+            raise SignalError(_reason(target, error)) from error
+
+    def send(self, number: signal.Signals) -> str:
+        """Send a signal; returns what came of it, in words.
+
+        Args:
+            number: One of those in ``OFFERED``.
+
+        Raises:
+            SignalError: It was not sent.
+        """
+        try:
+            signal.pidfd_send_signal(self._descriptor, number)
+        except OSError as error:
+            raise SignalError(_reason(self.target, error)) from error
+        self._sent = number.name
+        return f"{number.name} was sent to {self.target.pid} {escape_text(self.target.name)}"
+
+    def outcome(self) -> str:
+        """What has become of the process since, in words."""
+        who = f"{self.target.pid} {escape_text(self.target.name)}"
+        if self._descriptor < 0 or select.select([self._descriptor], [], [], 0)[0]:
+            return f"{self._sent}: {who} has ended"
+        stopped = process_state(self.target.pid) == "T"
+        return f"{self._sent}: {who} {'is stopped; SIGCONT lets it go on' if stopped else 'still runs'}"
+
+    def close(self) -> None:
+        """Let the process go."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _reason(target: Target, error: OSError) -> str:
+    if error.errno == errno.ESRCH:
+        return f"{target.pid} has ended already"
+    if error.errno == errno.EPERM:
+        return f"{target.pid} belongs to {target.user}: only that user and root may send it signals"
+    return f"no signal can be sent to {target.pid}: {error.strerror}"

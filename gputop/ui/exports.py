@@ -1,0 +1,71 @@
+"""Writes what is on the screen to new files: never over another one, and for the user behind sudo."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from gputop.process.child import behind_sudo
+from replay.ownership import Output, create
+
+MOST_NAMES = 1_000
+
+
+class ExportError(Exception):
+    """The file could not be written; the text says why and what to do."""
+
+
+def save(name: str, text: str) -> str:
+    """Write a new file in the current directory.
+
+    Args:
+        name: How it is to be called; where that is taken a number is put before the ending.
+        text: What is written, as UTF-8; what UTF-8 does not have is escaped.
+
+    Returns:
+        The name it got.
+
+    Raises:
+        ExportError: It cannot be written; nothing is left behind.
+    """
+    user = behind_sudo()
+    owner = (user.uid, user.gid) if user else None
+    stem, ending = os.path.splitext(name)
+    for number in range(1, MOST_NAMES):
+        path = name if number == 1 else f"{stem}-{number}{ending}"
+        try:
+            output = create(path, owner)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ExportError(
+                f"{path} cannot be created here ({error.strerror}): start gputop where you may write"
+            ) from error
+        try:
+            _fill(output, path, text)
+        finally:
+            output.close()
+        return path
+    raise ExportError(f"{name} and {MOST_NAMES} names like it are taken: remove some of them")
+
+
+def stamped(wall_ns: int, utc_offset_s: int, ending: str) -> str:
+    """A name with the moment that is shown: ``gputop-20261121-190501.json``.
+
+    Args:
+        wall_ns: The moment, ns since the epoch.
+        utc_offset_s: The zone that it is told in.
+        ending: What follows the dot.
+    """
+    moment = time.gmtime(max(wall_ns // 1_000_000_000 + utc_offset_s, 0))
+    return f"gputop-{time.strftime('%Y%m%d-%H%M%S', moment)}.{ending}"
+
+
+def _fill(output: Output, path: str, text: str) -> None:
+    try:
+        file_only = os.dup(output.descriptor)
+        with os.fdopen(file_only, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        output.remove()
+        raise ExportError(f"{path} cannot be written ({error.strerror}): nothing was saved") from error

@@ -1,0 +1,125 @@
+"""Files of others: opened once, held against what is mapped, read within bounds, never mapped themselves.
+
+A path leads where its owner wants, at each use anew. So what is read and what is probed goes through one
+descriptor. Of a file that its owner makes shorter a read returns less; where it is mapped, a signal ends us.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from probes.code import reader
+
+Identity = tuple[int, int]  # device, inode
+
+_CHUNK = 1 << 20
+_OURS = "/proc/self/fd/"
+
+
+class File:
+    """A regular file, open for reading.
+
+    Attributes:
+        identity: Device and inode.
+        size: Bytes when it was opened; it may have changed since.
+        descriptor: Its number; ``close`` ends it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        self.descriptor = descriptor
+        self.identity: Identity = (status.st_dev, status.st_ino)
+        self.size = status.st_size
+
+    @property
+    def path(self) -> Path:
+        """A path that leads to this very file while it is open, for calls of the kernel that take one."""
+        return Path(f"{_OURS}{self.descriptor}")
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(size, time of the last change in ns) now."""
+        status = os.fstat(self.descriptor)
+        return status.st_size, status.st_mtime_ns
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from a place; fewer at the end, none outside of the file. Raises OSError."""
+        if not 0 <= offset < self.size or size <= 0:
+            return b""
+        return os.pread(self.descriptor, min(size, self.size - offset), offset)
+
+    def chunks(self, most: int, overlap: int = 0) -> Iterator[bytes]:
+        """The file's data, a megabyte at a time; each begins with the last bytes of the one before.
+
+        Holes are left out: a file of many gigabytes costs its owner nothing. Raises OSError.
+
+        Args:
+            most: Bytes after which it ends.
+            overlap: How many of the last bytes.
+        """
+        offset = 0
+        while most > 0:
+            try:
+                offset = max(os.lseek(self.descriptor, offset, os.SEEK_DATA), offset)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole
+                    return
+                raise
+            data = self.read(offset, min(_CHUNK, most))
+            if not data:
+                return
+            yield data
+            most -= len(data)
+            if offset + len(data) >= self.size:
+                return
+            offset += max(len(data) - overlap, 1)
+
+    def close(self) -> None:
+        """Lets go of it."""
+        os.close(self.descriptor)
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def opened(path: Path | str, identity: Identity | None = None) -> File:
+    """Opens a regular file of somebody else's.
+
+    Args:
+        path: Where it is.
+        identity: Which file it must be; None for any.
+
+    Raises:
+        OSError: It cannot be opened; ENOEXEC where it is no regular file; ESTALE where it is another one;
+            ETIMEDOUT where its file system does not answer.
+    """
+    asked = reader.current()
+    if asked is not None and str(path).startswith(_OURS):
+        return File(os.dup(int(str(path)[len(_OURS) :])))  # open already, and its place is all that is used
+    if asked is not None and identity is not None:
+        _answer, descriptor = asked.ask("open ", [str(path), list(identity), None], identity, str(path))
+        if descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(path))
+        return File(descriptor)
+    # what is no file is not opened: a pipe would wait, a device may do something
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(place)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ENOEXEC, "not a regular file", str(path))
+        if identity not in (None, (status.st_dev, status.st_ino)):
+            raise OSError(errno.ESTALE, "another file has taken its place", str(path))
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return File(os.open(f"/proc/self/fd/{place}", flags))
+    finally:
+        os.close(place)

@@ -1,0 +1,146 @@
+"""What gputop needs of an interpreter's file: its version, its runtime structure, where to probe it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.code import elf
+from probes.code.foreign import File
+from probes.code.layout import LAYOUTS, OWN_BYTES, Layout, fits, own_layout
+
+_NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
+_PYPY = re.compile(r"libpypy3[\d.]*-c\.so[\d.]*|pypy3?[\d.]*(-c)?")
+_MINOR = re.compile(r"python3\.(\d+)")
+_SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version")
+_TP_DEALLOC = 48
+_SIZES_3_10 = {672}  # of _PyRuntime; later versions export their number
+_COOKIE = b"xdebugpy"  # with it begins the runtime structure of 3.13 and later
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter's file.
+
+    Attributes:
+        shown: Path as its user knows it.
+        version: As ``(3, 12)``; (0, 0) when it is not known.
+        problem: Why its lines are unknown, in words; empty when they are known.
+        layout: Where its structures lie; None with a problem.
+        runtime: Address of ``_PyRuntime`` in the file, before it is loaded somewhere.
+        code_type: Of ``PyCode_Type``.
+        run_main: Of ``Py_RunMain``; 0 where a program that embeds Python has left it out.
+        run_main_offset: The same as a place in the file, for a probe; 0 where there is none.
+        code_free: Of what frees code objects.
+        free_offset: The same as a place in the file.
+    """
+
+    shown: str
+    version: tuple[int, int]
+    problem: str = ""
+    layout: Layout | None = None
+    runtime: int = 0
+    code_type: int = 0
+    run_main: int = 0
+    run_main_offset: int = 0
+    code_free: int = 0
+    free_offset: int = 0
+
+
+def may_be(name: str) -> bool:
+    """Whether a file is called like an interpreter or its library."""
+    return _NAME.fullmatch(name) is not None or _PYPY.fullmatch(name) is not None
+
+
+def read(file: File, shown: str) -> Interpreter | None:
+    """The interpreter in a file; None when there is none, as in the small program that loads libpython.
+
+    Args:
+        file: The file.
+        shown: Its path as its user knows it.
+
+    Raises:
+        elf.ElfError, OSError: The file cannot be read.
+    """
+    return elf.parsed(file, lambda image: _parse(image, shown))
+
+
+def _parse(image: elf.Image, shown: str) -> Interpreter | None:
+    if _PYPY.fullmatch(os.path.basename(shown)):
+        return Interpreter(shown, (0, 0), "PyPy keeps its frames in another way")
+    found = image.objects(_SYMBOLS)
+    runtime = found.get("_PyRuntime")
+    if runtime is None:
+        return None
+    version = _version(image, found, shown)
+    name = "CPython {}.{}".format(*version)
+
+    def refused(problem: str) -> Interpreter:
+        return Interpreter(shown, version, problem)
+
+    if image.machine != elf.X86_64:
+        return refused("lines are known on x86-64 only")
+    if version == (0, 0):
+        return refused("its version is not known")
+    if version[1] not in LAYOUTS:
+        return refused(f"{name} is not known: 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} are")
+    layout = LAYOUTS[version[1]]
+    own = image.read(runtime.address, OWN_BYTES)
+    if own[:8] == _COOKIE and len(own) == OWN_BYTES:
+        if own[16:24] != bytes(8):
+            return refused(f"{name} without the GIL keeps its frames in another way")
+        layout = own_layout(own, layout)
+        if not fits(layout):
+            return refused(f"this {name} keeps its frames in another way")
+    if "PyCode_Type" not in found:
+        return refused("its symbols are stripped")
+    code_type = found["PyCode_Type"].address
+    code_free = image.pointer(code_type + _TP_DEALLOC)
+    free = image.file_offset(code_free)
+    if free is None:
+        return refused("the deallocator of its code objects is not found")
+    run_main = found["Py_RunMain"].address if "Py_RunMain" in found else 0
+    start = (run_main and image.file_offset(run_main)) or 0
+    return Interpreter(
+        shown, version, "", layout, runtime.address, code_type, run_main, start, code_free, free
+    )
+
+
+def _version(image: elf.Image, found: Mapping[str, elf.Object], shown: str) -> tuple[int, int]:
+    if "Py_Version" in found:
+        number = int.from_bytes(image.read(found["Py_Version"].address, 4), "little")
+        return number >> 24, number >> 16 & 0xFF
+    if found["_PyRuntime"].size in _SIZES_3_10:
+        return 3, 10
+    match = _MINOR.search(image.soname()) or _MINOR.search(os.path.basename(shown))
+    return (3, int(match[1])) if match else (0, 0)
+
+
+def installed(
+    environment: Mapping[str, str], prefixes: Iterable[Path], program: Path | None
+) -> Iterator[Path]:
+    """Files of interpreters that a command may run in: its own, and what a search path leads to."""
+    programs = [program] if program is not None else []
+    folders = [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]
+    for folder in (*folders, *(prefix / "bin" for prefix in prefixes)):
+        programs += [folder / name for name in ("python3", "python")]
+    places = [Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    seen: set[Path] = set()
+    for name in programs:
+        try:
+            real = name.resolve(strict=True)
+        except (OSError, RuntimeError):
+            continue
+        if real not in seen:
+            seen.add(real)
+            yield real
+            places.append(real.parent.parent / "lib")
+    for place in dict.fromkeys((*places, Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))):
+        for found in sorted(place.glob("libpython3.*.so*")):
+            real = Path(os.path.realpath(found))
+            if real not in seen:
+                seen.add(real)
+                yield real

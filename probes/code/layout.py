@@ -1,0 +1,264 @@
+"""How CPython's structures lie in memory, by version, and what the BPF programs are told of it.
+
+The offsets were compiled from each version's own headers (x86-64). CPython keeps them within a minor
+version; that the kernel's walk holds is checked there all the same: a thread's state must name the thread,
+a code object must have the type of code objects. Where that fails, the line is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from probes.schema import NO_PYTHON, NO_ROOM, NOT_READ, Field, c_struct
+
+MAX_INTERPRETERS = 128
+MAX_FRAMES = 64  # kept of a stack, the innermost ones
+WINDOW = 4096  # bytes of the program's memory that are copied at once
+FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
+TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
+STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD = 1, 2, 3, 4
+MAX_NATIVES = 17  # addresses of native code: where the thread is, or its caller, and 16 callers of that
+LOOKS = 1 << 63  # this bit of a stack's serial says that a timer saw it
+NO_FRAME = 0xFFFFFFFF
+
+FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
+
+# glibc keeps thread-specific values in blocks of 32, 16 bytes each, the value behind a sequence number. The
+# first block lies within what belongs to the thread itself. Pointers to all blocks follow it, at 1296: it is
+# the offset of _thread_db_pthread_specific
+TLS_SLOTS = 0x310 + 8
+TLS_KEYS = 32
+TLS_BLOCKS = 0x510
+TLS_MOST_KEYS = 1024
+
+
+def slot_of(key: int) -> tuple[int, int]:
+    """Where a thread keeps the value of a key: ``slot`` and ``inner`` of ``PROCESS``."""
+    inner = 8 + 16 * (key % TLS_KEYS)
+    return (TLS_SLOTS - 8 + inner, 0) if key < TLS_KEYS else (TLS_BLOCKS + 8 * (key // TLS_KEYS), inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets in bytes; ``cframe`` is NO_FRAME where the thread's state points to its frame itself."""
+
+    key: int  # runtime -> autoTSSkey, the key's number
+    interpreters: int  # runtime -> interpreters.head
+    threads: int  # interpreter -> threads.head
+    thread_id: int
+    frame: int
+    cframe: int
+    code: int
+    previous: int
+    instruction: int
+    owner: int  # NO_FRAME before 3.11
+    heap: int  # frames are objects of their own, and the instruction is a number of units
+    first_line: int
+    filename: int
+    name: int
+    table: int
+    first_instruction: int  # code -> bytecode; 0 where instructions are offsets already
+    first_traceable: int  # NO_FRAME before 3.11
+    ascii: int  # string -> characters, when all are ASCII
+    compact: int  # the same otherwise
+    next_interpreter: int = 0  # interpreter -> next
+    first_only: int = 0  # 1: a thread's slot keeps its first state, whatever interpreter the thread enters
+
+
+def _heap(key: int, instruction: int) -> Layout:
+    return Layout(
+        key=key, interpreters=32, threads=8, thread_id=176, frame=24, cframe=NO_FRAME, code=32, previous=24,
+        instruction=instruction, owner=NO_FRAME, heap=1, first_line=40, filename=104, name=112, table=120,
+        first_instruction=0, first_traceable=NO_FRAME, ascii=48, compact=72, first_only=1,
+    )  # fmt: skip
+
+
+LAYOUTS: dict[int, Layout] = {
+    10: _heap(key=588, instruction=96),
+    11: Layout(
+        key=596, interpreters=40, threads=16, thread_id=152, frame=56, cframe=8, code=32, previous=48,
+        instruction=56, owner=69, heap=0, first_line=72, filename=112, name=128, table=136,
+        first_instruction=184, first_traceable=168, ascii=48, compact=72, first_only=1,
+    ),
+    12: Layout(
+        key=1548, interpreters=40, threads=72, thread_id=136, frame=56, cframe=0, code=0, previous=8,
+        instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=192, first_traceable=176, ascii=40, compact=56,
+    ),
+    13: Layout(
+        key=2164, interpreters=632, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0,
+        previous=8, instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=200, first_traceable=184, ascii=40, compact=56, next_interpreter=7264,
+    ),
+}  # fmt: skip
+
+# where the offsets are in what 3.13 and later say of themselves, in numbers of eight bytes from _PyRuntime on
+_OWN_OFFSETS = {
+    "interpreters": 5, "next_interpreter": 8, "threads": 9, "frame": 23, "thread_id": 24, "previous": 29,
+    "code": 30, "instruction": 31, "owner": 33, "filename": 35, "name": 37, "table": 38, "first_line": 39,
+    "first_instruction": 43,
+}  # fmt: skip
+OWN_BYTES = 8 * 44
+
+
+def own_layout(runtime: bytes, table: Layout) -> Layout:
+    """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES."""
+    numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
+    return replace(table, **{name: int(numbers[place]) for name, place in _OWN_OFFSETS.items()})
+
+
+def fits(layout: Layout) -> bool:
+    """Whether the kernel's copies of frames, states and code objects reach as far as these offsets."""
+    within = (
+        (80, layout.code, layout.previous, layout.instruction),
+        (128, layout.frame),
+        (192, layout.thread_id),
+        (208, layout.first_line, layout.filename, layout.name, layout.table),
+    )
+    reached = all(offset + 8 <= room for room, *offsets in within for offset in offsets)
+    return reached and all(
+        offset <= NO_FRAME for offset in asdict(layout).values()
+    )  # as wide as the kernel has
+
+
+INTERPRETER: tuple[Field, ...] = (
+    Field("runtime", "u64", "<u8", "address of _PyRuntime in the file"),
+    Field("code_type", "u64", "<u8", "of PyCode_Type"),
+    Field("run_main", "u64", "<u8", "of the probe in Py_RunMain"),
+    Field("code_free", "u64", "<u8", "of the probe in what frees code objects"),
+    *(Field(field.name, "u32", "<u4", "as in Layout") for field in fields(Layout)),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+)
+PROCESS: tuple[Field, ...] = (
+    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on"),
+    Field("code_type", "u64", "<u8", "address of PyCode_Type"),
+    Field("row", "u32", "<u4", "of its interpreter"),
+    Field("inner", "u32", "<u4", "if not 0: the slot points to a block, this is the place in it"),
+)
+FRAME: tuple[Field, ...] = (
+    Field("code", "u64", "<u8", "address of the code object"),
+    Field("instruction", "u64", "<u8", "address, or number of its unit"),
+    Field("generation", "u64", "<u8", "which code object of those that had this address"),
+)
+STACK: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "STACK_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("serial", "u64", "<u8", "of the process"),
+    Field("id", "u64", "<u8", "what CALL records say"),
+    Field("count", "u32", "<u4", "frames that follow, innermost first"),
+    Field("row", "u32", "<u4", "of the interpreter; NO_FRAME where none is known in this process"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+    Field("generation", "u32", "<u4", "as in NATIVE"),
+    Field("native_count", "u32", "<u4", "addresses of native code that are valid"),
+    Field("native_serial", "u64", "<u8", "as in NATIVE"),
+)
+NATIVE: tuple[Field, ...] = (
+    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("generation", "u64", "<u8", "how often its loader has mapped or unmapped a library since"),
+)
+FORK: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "FORK_RECORD"),
+    Field("pid", "u32", "<u4", "the child"),
+    Field("parent", "u32", "<u4", ""),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+)
+CODE: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "CODE_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("serial", "u64", "<u8", "of the process"),
+    Field("code", "u64", "<u8", "its address"),
+    Field("generation", "u64", "<u8", "as in the frame"),
+    Field("row", "u32", "<u4", "of the interpreter"),
+    Field("table_bytes", "u32", "<u4", "of the whole table of lines"),
+    Field("table_at", "u32", "<u4", "where the part begins that this record has"),
+    Field("part", "u32", "<u4", "bytes of it"),
+    Field("file_length", "u32", "<u4", "characters"),
+    Field("file_state", "u32", "<u4", "of the string object"),
+    Field("name_length", "u32", "<u4", ""),
+    Field("name_state", "u32", "<u4", ""),
+)
+
+
+LINE: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "LINE_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("tid", "u32", "<u4", ""),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+    Field("stack", "u64", "<u8", "where the thread was between two calls"),
+)
+
+
+def _dtype(rows: tuple[Field, ...], *more: tuple[Any, ...]) -> np.dtype[np.void]:
+    return np.dtype([*((field.name, field.dtype) for field in rows), *more])
+
+
+INTERPRETER_DTYPE = _dtype(INTERPRETER)
+PROCESS_DTYPE = _dtype(PROCESS)
+FRAME_DTYPE = _dtype(FRAME)
+STACK_DTYPE = _dtype(STACK, ("natives", "<u8", (MAX_NATIVES,)))
+NATIVE_DTYPE = _dtype(NATIVE)
+FORK_DTYPE = _dtype(FORK)
+LINE_DTYPE = _dtype(LINE)
+CODE_DTYPE = _dtype(
+    CODE, ("file", f"V{FILE_BYTES}"), ("name", f"V{NAME_BYTES}"), ("object", f"V{OBJECT_BYTES}")
+)
+
+
+def row_bytes(layout: Layout, **addresses: int) -> bytes:
+    """The element of the map ``interpreters``, with the addresses that ``INTERPRETER`` begins with."""
+    row = np.zeros(1, INTERPRETER_DTYPE)
+    for name, value in (asdict(layout) | addresses).items():
+        row[name] = value
+    return row.tobytes()
+
+
+def c_header() -> str:
+    """The C declarations for probes/ebpf/bpf/python.c."""
+    defines = {
+        "MAX_INTERPRETERS": MAX_INTERPRETERS,
+        "MAX_FRAMES": MAX_FRAMES,
+        "WINDOW": WINDOW,
+        "FILE_BYTES": FILE_BYTES,
+        "NAME_BYTES": NAME_BYTES,
+        "OBJECT_BYTES": OBJECT_BYTES,
+        "TABLE_BYTES": TABLE_BYTES,
+        "TABLE_PARTS": TABLE_PARTS,
+        "STACK_RECORD": STACK_RECORD,
+        "CODE_RECORD": CODE_RECORD,
+        "LINE_RECORD": LINE_RECORD,
+        "FORK_RECORD": FORK_RECORD,
+        "MAX_NATIVES": MAX_NATIVES,
+        "LOOKS": f"{LOOKS}ULL",
+        "NO_FRAME": f"{NO_FRAME}U",
+        "NO_PYTHON": NO_PYTHON,
+        "NOT_READ": NOT_READ,
+        "NO_ROOM": NO_ROOM,
+        "FIRST_STACK": f"{FIRST_STACK}ULL",
+        "TLS_SLOTS": TLS_SLOTS,
+        "TLS_KEYS": TLS_KEYS,
+        "TLS_BLOCKS": TLS_BLOCKS,
+        "TLS_MOST_KEYS": TLS_MOST_KEYS,
+    }
+    lines = [f"#define {name} {value}" for name, value in defines.items()]
+    lines += c_struct("interpreter", INTERPRETER)
+    lines += c_struct("python", PROCESS)
+    lines += c_struct("py_frame", FRAME)
+    lines += c_struct("native", NATIVE)
+    lines += c_struct("fork_record", FORK)
+    lines += c_struct("stack_head", STACK, "u64 natives[MAX_NATIVES];")
+    lines += [
+        "struct stack_record {",
+        "\tstruct stack_head head;",
+        "\tstruct py_frame frames[MAX_FRAMES];",
+        "};",
+    ]
+    lines += c_struct("line_record", LINE)
+    texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
+    lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,294 @@
+"""Asks a child process about files of others: it opens and reads them, and is given up when it is too slow.
+
+A file system in user space, or one whose server is gone, keeps whoever touches a file waiting for as long as
+it likes, and a parser has its mistakes. So each question has a process of its own, started by
+``reader_child.py``, which answers with plain data. Without ``start``, as in ``gputop check``, there is
+nobody to ask.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+
+from probes.code import reader_child
+
+BUDGET_S = 2.0  # of one question, by the wall's clock
+_START_S = 10.0  # an interpreter starts, on a busy machine
+_MOST_BYTES = 4 << 20  # of an answer; the probes of a library take 20 KB
+_MOST_KEPT = 4096
+_MOST_AHEAD = 256  # answers that nobody has asked for yet
+_LONGEST = 200  # characters of a reason
+_ENOUGH_OF_A_DEVICE = 3  # files that kept somebody waiting: from then on none of its files is touched
+_PACKAGES = Path(__file__).resolve().parents[2]
+
+Key = tuple[int, int]  # device, inode; what is known of a file before it is touched
+
+
+class UnreadableError(Exception):
+    """The file is not what it was taken for; the message says how so."""
+
+
+class Reader:
+    """The child that starts a process for each question. Any thread may ask.
+
+    It neither reads nor opens anything itself, so it never has to be waited for.
+
+    Attributes:
+        problems: Sentences about files that were given up, to be told.
+        places: Where files lie that were asked for: path, device and inode, by what a list of mappings says.
+    """
+
+    def __init__(self) -> None:
+        self.problems: deque[str] = deque(maxlen=64)
+        self.places: dict[Key, tuple[Path, Key]] = {}
+        self._ahead: dict[tuple[str, Key, str], tuple[Any, int]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._given_up: dict[Key, str] = {}
+        self._slow: Counter[int] = Counter()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._ready = False
+        self._pid = -1
+        self._fork()
+
+    def _fork(self) -> None:
+        """The first child: by a fork, since an interpreter of its own takes as long as all else."""
+        self._channel, theirs = self._channels()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                reader_child.detach(theirs.fileno())
+                reader_child.answer_all(theirs, BUDGET_S)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def _spawn(self) -> None:
+        """Another one: by now there are threads, which a fork would tear out of their work."""
+        self._channel, theirs = self._channels()
+        with theirs:
+            self._child = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    reader_child.__file__,
+                    str(_PACKAGES),
+                    str(theirs.fileno()),
+                    str(BUDGET_S),
+                ],
+                executable="/proc/self/exe",  # the way to our Python may be closed to who was root
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"OPENBLAS_NUM_THREADS": "1"},  # threads do not survive a fork
+                cwd="/",
+                start_new_session=True,  # the terminal's signals mean us, not it
+            )
+        self._pid = self._child.pid
+
+    def _channels(self) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_START_S)
+        self._ready = False
+        return ours, theirs
+
+    @property
+    def pid(self) -> int:
+        """The child's number."""
+        return self._pid
+
+    def ask(self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1) -> tuple[Any, int]:
+        """The answer to a question, and a descriptor that came with it, or -1.
+
+        Args:
+            job: One of those in ``reader_child.py``, behind ``open `` where the file is to be opened.
+            what: Plain data that belong to it.
+            key: The file that it is about.
+            shown: The file's path, for sentences.
+            descriptor: The file, where it is open.
+
+        Raises:
+            UnreadableError: It is no such file.
+            OSError: What became of reading it; ETIMEDOUT where it did not come to an end, or had not before.
+        """
+        if (ready := self._ahead.pop((job, key, shown), None)) is not None:
+            return ready
+        if (before := self._refusal(key)) is not None:
+            raise OSError(errno.ETIMEDOUT, before, shown)
+        if len(self.places) >= _MOST_KEPT:
+            self.places.clear()
+        deadline = time.monotonic() + BUDGET_S
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours:
+            with theirs:
+                sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
+                if waited := self._send(msgpack.packb([job, what]), sent):
+                    deadline += waited
+            found = -1
+            try:
+                data, found = _received(ours, deadline)
+                answer = msgpack.unpackb(data, strict_map_key=False)
+                kind, value = answer
+            except TimeoutError:
+                self._give_up(key, shown, f"it could not be read within {BUDGET_S:g} s")
+                raise OSError(errno.ETIMEDOUT, self._given_up[key], shown) from None
+            except (ValueError, TypeError, msgpack.UnpackException):
+                _close(found)
+                self._give_up(key, shown, "the process that read it did not come to an end")
+                raise OSError(errno.ETIMEDOUT, self._given_up[key], shown) from None
+        if kind != "found":
+            _close(found)
+        if kind == "error" and isinstance(value, list) and len(value) == 2 and isinstance(value[0], int):
+            raise OSError(value[0], str(value[1])[:_LONGEST], shown)
+        if kind != "found":
+            raise UnreadableError(str(value)[:_LONGEST])
+        return value, found
+
+    def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
+        """Opens a file and asks about it at once: who asks the same next has the answers."""
+        if ("open ", key, path) in self._ahead:
+            return
+        if len(self._ahead) >= _MOST_AHEAD:
+            self._forget_ahead()
+        with suppress(OSError, UnreadableError):  # told to who asks next
+            answer, descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            self._ahead["open ", key, path] = None, descriptor
+            self._ahead[job, key, shown] = answer, -1
+
+    def _send(self, data: bytes, descriptors: list[int]) -> float:
+        """Hands a question over; returns the seconds that the child's own start took."""
+        began = time.monotonic()
+        with self._lock:
+            for last in (False, True):
+                if self._closed:
+                    raise OSError(errno.ESHUTDOWN, "gputop ends")
+                try:
+                    assert self._channel is not None
+                    if not self._ready and self._channel.recv(1) != b"r":
+                        raise ConnectionResetError
+                    self._ready = True
+                    socket.send_fds(self._channel, [data], descriptors)
+                    return time.monotonic() - began
+                except OSError:
+                    if last:
+                        raise
+                    self._end()
+                    self._spawn()
+        return 0.0
+
+    def _refusal(self, key: Key) -> str | None:
+        if key in self._given_up:
+            return self._given_up[key]
+        if self._slow[key[0]] >= _ENOUGH_OF_A_DEVICE:
+            return f"other files of its file system could not be read within {BUDGET_S:g} s"
+        return None
+
+    def _give_up(self, key: Key, shown: str, why: str) -> None:
+        if len(self._given_up) >= _MOST_KEPT:
+            self._given_up.clear()
+        self._given_up[key] = why
+        self._slow[key[0]] += 1
+        self.problems.append(
+            f"{shown} is left out: {why}, and is not tried again (a file system that does not answer, or a "
+            "damaged file?); start gputop again when it can be read"
+        )
+
+    def _end(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._pid > 0:  # not waited for yet: the number is still its own
+            with suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+        self._pid = -1
+
+    def close(self) -> None:
+        """Ends the child. Who hangs in a file system stays until that answers."""
+        with self._lock:
+            self._closed = True
+            self._end()
+        self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        for question in list(self._ahead):
+            _answer, descriptor = self._ahead.pop(question, (None, -1))
+            _close(descriptor)
+
+
+_reader: Reader | None = None
+
+
+def start() -> Reader:
+    """From now on files of others are read by a child of this process, until ``stop``. Raises OSError.
+
+    To be called before there are threads: the child is forked.
+    """
+    global _reader
+    stop()
+    _reader = Reader()
+    return _reader
+
+
+def stop() -> None:
+    """From now on this process reads them itself."""
+    global _reader
+    before, _reader = _reader, None
+    if before is not None:
+        before.close()
+
+
+def current() -> Reader | None:
+    """Whom to ask; None where this process reads by itself."""
+    return _reader
+
+
+def _received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
+    """What comes until the other end is closed, and the descriptor in front.
+
+    Raises:
+        TimeoutError: It is not closed in time.
+        ValueError: It is too much.
+    """
+    parts: list[bytes] = []
+    size, found = 0, -1
+    try:
+        while True:
+            channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+            data, control, _, _ = channel.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+            for level, kind, content in control:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and found < 0:
+                    found = array.array("i", content[:4])[0]
+                    os.set_inheritable(found, False)
+            if not data:
+                return b"".join(parts)[found >= 0 :], found
+            parts.append(data)
+            size += len(data)
+            if size > _MOST_BYTES:
+                raise ValueError("an endless answer")
+    except ConnectionResetError:
+        return b"".join(parts), found
+    except (TimeoutError, ValueError):
+        _close(found)
+        raise
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        with suppress(OSError):
+            os.close(descriptor)

@@ -1,0 +1,1 @@
+"""The BPF programs: compiled, loaded, attached, read and detached."""

@@ -1,0 +1,275 @@
+/* Which Python line makes a call: the interpreter's frames of the calling thread, as an identifier.
+ *
+ * How the structures of an interpreter lie comes from probes/code/layout.py. A stack is a hash over its code
+ * objects and instructions; the first time it is met, its frames go out through a ring of their own, and each
+ * code object that was not met before goes out with its names and its table of lines, so that lines outlive
+ * code and process. An address that is given to another code object counts a generation up, which is part of
+ * the hash. A copy of the program's memory belongs to the thread: another one may preempt this on its CPU.
+ */
+#define FRAME_BYTES 80  /* what is needed of a frame */
+#define HEAP_BYTES 104  /* the same, where frames are objects */
+#define MAX_WALK 96     /* frames that are looked at: a call from C into Python has one more */
+#define MAX_STEPS 96    /* to tell a stack: frames and parts of tables */
+#define OWNED_BY_C 3    /* such a frame: FRAME_OWNED_BY_CSTACK */
+#define STACK_SPAN (8ULL << 20)
+#define STRING_LENGTH 16
+#define STRING_STATE 32
+#define BYTES_SIZE 16
+#define BYTES_DATA 32
+#define OBJECT_TYPE 8
+#define GENERATIONS 4096
+#define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor LOOKS */
+#define FULL_NS 1000000000ULL
+/* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
+ * kept apart, under the bit LOOKS of the serial: it must not be what a call is told by. */
+
+struct window {
+	u64 base;
+	u64 limit; /* a frame may begin so far behind it */
+	u8 data[WINDOW + 256];
+};
+
+struct scratch {
+	struct python python;
+	u64 serial; /* the process's, or that with another bit: see LOOKS */
+	u64 address;
+	u64 hash;
+	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
+	u64 table; /* address of a table of lines, while it is sent */
+	u32 telling; /* which frame's code */
+	u32 part; /* of its table, the next one */
+	struct stack_record stack;
+	union {
+		struct window windows[2]; /* the interpreter's stack, and the C stack */
+		struct code_record code;
+	} u;
+};
+
+struct code_key {
+	u64 serial;
+	u64 code;
+};
+
+BPF_RINGBUF_OUTPUT(stacks, STACK_PAGES);
+BPF_ARRAY(interpreters, struct interpreter, MAX_INTERPRETERS);
+BPF_TABLE("hash", u32, struct python, pythons, MAX_PROCS);
+BPF_F_TABLE("hash", u32, struct scratch, scratches, MAX_THREADS, 1 /* BPF_F_NO_PREALLOC: 10 KB each */);
+BPF_ARRAY(empty_scratch, struct scratch, 1);
+BPF_TABLE("hash", struct code_key, u64, seen, MAX_CODES); /* -> generation */
+BPF_TABLE("lru_hash", u64, u32, told, 32768);             /* stacks */
+BPF_ARRAY(generations, u64, GENERATIONS);
+BPF_ARRAY(full, u64, 1); /* when `seen` had no room: for a while no code is sent in vain */
+
+static __always_inline u64 mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 29);
+}
+
+static __always_inline u32 generation_slot(u64 serial, u64 code)
+{
+	return mix(serial, code) >> 52;
+}
+
+/* A frame's copy, with what lies around it: downwards on the interpreter's stack, where callers are, upwards on
+ * the C stack. Which of them it is, is a guess that costs time only when it is wrong. */
+static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u64 address, u64 sp)
+{
+	u64 at = address - s->u.windows[0].base;
+	if (at < s->u.windows[0].limit)
+		return &s->u.windows[0].data[at & (WINDOW - 1)];
+	at = address - s->u.windows[1].base;
+	if (at < s->u.windows[1].limit)
+		return &s->u.windows[1].data[at & (WINDOW - 1)];
+	u32 native = address - sp < STACK_SPAN;
+	u64 before = native || o->heap ? 0 : address & (WINDOW - 1);
+	u64 needed = o->heap ? HEAP_BYTES : FRAME_BYTES, size = before + needed;
+	if (native && WINDOW - (address & (WINDOW - 1)) > size)
+		size = WINDOW - (address & (WINDOW - 1));
+	struct window *w = &s->u.windows[native & 1];
+	asm volatile("" : "+r"(size));
+	if (size > WINDOW + FRAME_BYTES)
+		return 0;
+	if (bpf_probe_read_user(w->data, size, (void *)(address - before))) {
+		size = before + needed;
+		asm volatile("" : "+r"(size));
+		if (size > WINDOW + FRAME_BYTES || bpf_probe_read_user(w->data, size, (void *)(address - before)))
+			return 0;
+	}
+	w->base = address - before;
+	w->limit = size - needed + 1;
+	return &w->data[before & (WINDOW - 1)];
+}
+
+/* At the beginning of a loop: keeps the compiler from placing its end before it, which then runs on into the
+ * beginning instead of jumping there. Linux 6.1 takes no such loop ("back-edge"). The jump is never made. */
+#define BEGINS_HERE(i, out) asm volatile goto("if %0 s< 0 goto %l1" : : "r"((s64)(i)) : : out)
+
+/* Frames from the innermost on into `s->stack`, their hash into `s->hash`. What differs by path is kept in
+ * memory: the verifier would follow each path by itself else. */
+static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 frame, u64 sp)
+{
+	s->address = frame;
+	s->hash = s->serial;
+	s->stack.head.count = 0;
+	s->u.windows[0].limit = s->u.windows[1].limit = 0;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < MAX_WALK; i++) {
+		BEGINS_HERE(i, none);
+		u64 address = s->address;
+		u32 count = s->stack.head.count;
+		if (!address || count >= MAX_FRAMES)
+			break;
+		u8 *f = frame_at(s, o, address, sp);
+		if (!f)
+			return false;
+		u64 code = *(u64 *)(f + (o->code & 127)), instruction = *(u64 *)(f + (o->instruction & 127));
+		s->address = *(u64 *)(f + (o->previous & 127));
+		if (o->heap)
+			instruction = (u32)instruction;
+		else if (*(f + (o->owner & 127)) == OWNED_BY_C)
+			continue;
+		u32 slot = generation_slot(s->serial, code);
+		u64 *generation = generations.lookup(&slot);
+		if (!generation)
+			return false;
+		struct py_frame *to = &s->stack.frames[count & (MAX_FRAMES - 1)];
+		to->code = code;
+		to->instruction = instruction;
+		to->generation = *generation;
+		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
+		s->stack.head.count = count + 1;
+	}
+none:
+	return s->stack.head.count > 0;
+}
+
+/* A string's characters, of a long one the last: the name of a file is at its end. Those of a subclass of str lie
+ * somewhere else, behind a pointer. */
+static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *length, u32 *state, u8 *to, u32 room)
+{
+	u8 head[STRING_STATE + 8];
+	if (bpf_probe_read_user(head, sizeof(head), (void *)string))
+		return false;
+	*length = *(u64 *)(head + STRING_LENGTH);
+	*state = *(u32 *)(head + STRING_STATE);
+	u32 kind = *state >> 2 & 7, compact = *state >> 5 & 1, ascii = *state >> 6 & 1;
+	u64 size = (u64)*length * kind, from = string + (compact && ascii ? o->ascii : o->compact);
+	if (!compact && bpf_probe_read_user(&from, 8, (void *)from))
+		return false;
+	if (size > room) {
+		from += size - room;
+		size = room;
+	}
+	asm volatile("" : "+r"(size));
+	if (size > room)
+		return false;
+	return !bpf_probe_read_user(to, size, (void *)from);
+}
+
+/* Reads what is told of a code object beside its table. */
+static __always_inline bool read_code(struct scratch *s, struct interpreter *o, struct py_frame *f)
+{
+	struct code_record *c = &s->u.code;
+	u64 size = 0;
+	if (bpf_probe_read_user(c->object, OBJECT_BYTES - 48, (void *)f->code))
+		return false;
+	if (*(u64 *)(c->object + OBJECT_TYPE) != s->python.code_type)
+		return false;
+	if (!*(u64 *)c->object)
+		return false; /* no references: it is being freed, in the frame that had the last one */
+	c->kind = CODE_RECORD;
+	c->pid = s->stack.head.pid;
+	c->serial = s->serial;
+	c->code = f->code;
+	c->generation = f->generation;
+	c->row = s->python.row;
+	if (!read_text(*(u64 *)(c->object + (o->filename & 255)), o, &c->file_length, &c->file_state, c->file, FILE_BYTES))
+		return false;
+	if (!read_text(*(u64 *)(c->object + (o->name & 255)), o, &c->name_length, &c->name_state, c->name, NAME_BYTES))
+		return false;
+	s->table = *(u64 *)(c->object + (o->table & 255));
+	if (bpf_probe_read_user(&size, 8, (void *)(s->table + BYTES_SIZE)))
+		return false;
+	c->table_bytes = size;
+	return true;
+}
+
+/* Sends the next part of a code object's table, with all the rest. */
+static __always_inline bool tell_part(struct scratch *s)
+{
+	struct code_record *c = &s->u.code;
+	u64 at = s->part * TABLE_BYTES, left = c->table_bytes - at;
+	if (left > TABLE_BYTES)
+		left = TABLE_BYTES;
+	c->table_at = at;
+	c->part = left;
+	asm volatile("" : "+r"(left));
+	if (left > TABLE_BYTES || bpf_probe_read_user(c->table, left, (void *)(s->table + BYTES_DATA + at)))
+		return false;
+	s->part++;
+	return !stacks.ringbuf_output(c, sizeof(*c) - TABLE_BYTES + left, 1 /* BPF_RB_NO_WAKEUP */);
+}
+
+/* A step of the telling of a stack's code: a frame whose code is known, or a part of a table. */
+static __always_inline bool tell_step(struct scratch *s, struct interpreter *o, struct py_frame *f)
+{
+	struct code_key key = {s->serial, f->code};
+	u32 zero = 0;
+	u64 *generation = seen.lookup(&key), *since = full.lookup(&zero);
+	if (!since)
+		return false;
+	if (s->part == 0 && generation && *generation == f->generation) {
+		s->telling++;
+		return true;
+	}
+	if (s->part == 0 && (bpf_ktime_get_ns() - *since < FULL_NS || !read_code(s, o, f)))
+		return false;
+	if (!tell_part(s))
+		return false;
+	if (s->part < TABLE_PARTS && s->u.code.table_bytes > (u64)s->part * TABLE_BYTES)
+		return true;
+	s->part = 0;
+	s->telling++;
+	if (!seen.update(&key, &f->generation))
+		return true;
+	*since = bpf_ktime_get_ns();
+	return false;
+}
+
+/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. What
+ * does not fit into the steps is told when the stack is met again. `natives` is what native.c found of the native
+ * code above it, if that was looked at. */
+static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
+{
+	s->telling = s->part = 0;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < MAX_STEPS; i++) {
+		BEGINS_HERE(i, told);
+		u32 at = s->telling;
+		if (at >= s->stack.head.count)
+			break;
+		if (!tell_step(s, o, &s->stack.frames[at & (MAX_FRAMES - 1)]))
+			return false;
+	}
+told:
+	if (s->telling < s->stack.head.count)
+		return false;
+	if (natives) {
+		u32 count = s->stack.head.count;
+		s->stack.head = *natives;
+		s->stack.head.count = count;
+	} else {
+		s->stack.head.native_count = 0;
+	}
+	s->stack.head.kind = STACK_RECORD;
+	s->stack.head.serial = s->serial;
+	s->stack.head.row = s->python.row;
+	s->stack.head.id = id;
+	s->stack.head.time = bpf_ktime_get_ns();
+	u64 size = s->stack.head.count * sizeof(struct py_frame) + sizeof(s->stack) - sizeof(s->stack.frames);
+	asm volatile("" : "+r"(size));
+	if (size > sizeof(s->stack))
+		return false;
+	return !stacks.ringbuf_output(&s->stack, size, 1 /* BPF_RB_NO_WAKEUP */);
+}

@@ -1,0 +1,327 @@
+"""The text of the BPF programs, and what comes of loading it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes import schema
+from probes.ebpf import bpfcall, btf, registers
+from probes.ebpf.compiled import CompileError, compiled
+from probes.ebpf.module import Module, late
+from probes.schema import NO_PYTHON
+
+_BPF = Path(__file__).resolve().parent / "bpf"
+SOURCES = ("base.h", "reads.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
+
+MAX_THREADS = 16384
+MAX_PROCS = 4096
+
+# whose line is looked for -> how the programs know
+LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
+
+OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
+ATTACH_VARIABLE = "GPUTOP_ATTACH"
+
+
+class ProbeError(Exception):
+    """Live tracing cannot start; the message says why and what to do.
+
+    Attributes:
+        log: What the compiler or the kernel's verifier said.
+    """
+
+    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the programs are compiled for.
+
+    Attributes:
+        watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
+        ring_bytes: Size of the ring buffer, a power of two of pages.
+        own_pid: gputop itself, never watched.
+        lines: Calls whose line of Python is looked for: one of LINES.
+    """
+
+    watch_all: bool
+    ring_bytes: int
+    own_pid: int
+    lines: str = "costly"
+
+
+def max_cpus() -> int:
+    """One more than the highest CPU number that can ever appear."""
+    try:
+        text = Path("/sys/devices/system/cpu/possible").read_text()
+        return int(text.strip().replace(",", "-").split("-")[-1]) + 1
+    except (OSError, ValueError):
+        return os.cpu_count() or 1
+
+
+def kernel_problem(release: str) -> str:
+    """Why a kernel of this release is too old for live tracing, in one sentence; empty when it is not."""
+    if is_release(release, OLDEST_KERNEL):
+        return ""
+    oldest = ".".join(map(str, OLDEST_KERNEL))
+    return f"Linux {oldest} or later is needed for live tracing, this is {release}"
+
+
+def is_release(release: str, oldest: tuple[int, int]) -> bool:
+    """Whether a kernel calls itself this version or a later one; also True of a name that says nothing."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return match is None or (int(match[1]), int(match[2])) >= oldest
+
+
+def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
+    """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
+
+    ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other; else it is tried.
+    None when trying takes rights that we do not have.
+
+    Raises:
+        ProbeError: ``GPUTOP_ATTACH`` says something else.
+    """
+    wanted = environment.get(ATTACH_VARIABLE, "")
+    if wanted not in ("", "multi", "perf"):
+        raise ProbeError(f"{ATTACH_VARIABLE}={wanted}: it can be multi or perf")
+    return wanted == "multi" if wanted else bpfcall.has_uprobe_multi()
+
+
+def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
+    offsets = layout.offsets
+    task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
+    defines: dict[str, int | str] = {
+        "TASK_PID": task["pid"],
+        "TASK_COMM": task["comm"],
+        "TASK_FLAGS": task["flags"],
+        "TASK_NVCSW": task["nvcsw"],
+        "TASK_NIVCSW": task["nivcsw"],
+        "TASK_MIN_FLT": task["min_flt"],
+        "TASK_RUN_DELAY": task["sched_info"] + offsets["sched_info.run_delay"],
+        "TASK_IN_IOWAIT": task["in_iowait"],
+        "TASK_EXIT_CODE": task["exit_code"],
+        "TASK_SIGNAL": task["signal"],
+        "TASK_THREAD_INFO": task["thread_info"],
+        "THREAD_INFO_CPU": offsets["thread_info.cpu"],
+        "SIGNAL_LIVE": offsets["signal_struct.live"],
+        "WATCH_ALL": int(options.watch_all),
+        "OWN_PID": late(0),  # so that the text is the same at each start
+        "RING_PAGES": options.ring_bytes // os.sysconf("SC_PAGE_SIZE"),
+        "MAX_THREADS": MAX_THREADS,
+        "MAX_PROCS": MAX_PROCS,
+        "MAX_CPUS": max_cpus(),
+        "WANTS_LINE(cookie)": LINES[options.lines],
+        "NO_PYTHON": NO_PYTHON,
+    }
+    if "task_struct.thread" in offsets and "thread_struct.fsbase" in offsets:
+        defines["TASK_FSBASE"] = task["thread"] + offsets["thread_struct.fsbase"]
+    if as_old or not layout.switch_tells_state:
+        defines["TASK_STATE"] = task["__state"]
+    defines |= _interrupt_defines(layout) | _throttle_defines(layout)
+    if as_old:
+        defines["OUTLIVES"] = 1
+    return [f"#define {name} {value}" for name, value in defines.items()]
+
+
+def _interrupt_defines(layout: btf.Layout) -> dict[str, int]:
+    """Where the preemption count is, which tells interrupts; empty where this kernel does not say.
+
+    On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is to be had
+    everywhere (kptr_restrict, kernels without KALLSYMS_ALL), but every task points to its CPU's run queue,
+    which is another one: their distance is in the type information.
+    """
+    offsets, per_cpu = layout.offsets, layout.per_cpu
+    if "thread_info.preempt_count" in offsets:
+        return {"TASK_PREEMPT": offsets["task_struct.thread_info"] + offsets["thread_info.preempt_count"]}
+    count = per_cpu.get("__preempt_count")
+    if "pcpu_hot" in per_cpu and "pcpu_hot.preempt_count" in offsets:
+        count = per_cpu["pcpu_hot"] + offsets["pcpu_hot.preempt_count"] // 8
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
+    if count is None or "runqueues" not in per_cpu or not all(step in offsets for step in path):
+        return {}
+    return {
+        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
+        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
+        "RQ_CPU": offsets["rq.cpu"],
+        "RUNQUEUE_TO_PREEMPT": count - per_cpu["runqueues"],
+    }
+
+
+def _throttle_defines(layout: btf.Layout) -> dict[str, int]:
+    """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
+    offsets = layout.offsets
+    needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")
+    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.clock")
+    if not all(name in offsets for name in needed + path):
+        return {}
+    return {
+        "TASK_THROTTLED": offsets["task_struct.throttled"],
+        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
+        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
+        "CFS_RQ_SINCE": offsets["cfs_rq.throttled_clock_self"],
+        "CFS_RQ_THROTTLED_TIME": offsets["cfs_rq.throttled_clock_self_time"],
+        "RQ_CLOCK": offsets["rq.clock"],
+    }
+
+
+def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: bool = False) -> str:
+    """The complete program text: record layout, offsets, registers and limits, then probes/ebpf/bpf.
+
+    Args:
+        options: What to compile for.
+        layout: This kernel's, if it was read before.
+        as_old: For perf events: what tracepoints tell only since Linux 5.18 is read from the task, and
+            the map ``stopped`` makes the programs idle.
+
+    Raises:
+        ProbeError: An architecture whose registers are not described.
+    """
+    return text_of(SOURCES, defines(options, layout or btf.read_layout(), as_old=as_old))
+
+
+def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = "") -> str:
+    """Files of probes/ebpf/bpf as one text, behind what all of them need and these definitions.
+
+    Raises:
+        ProbeError: An architecture whose registers are not described.
+    """
+    machine = platform.machine()
+    if machine not in registers.MACHINES:
+        known = " and ".join(registers.MACHINES)
+        raise ProbeError(f"live tracing works on {known}, this machine is {machine}; replay and stats work")
+    return "\n".join(
+        [
+            "#include <linux/types.h>",
+            "#include <linux/compiler.h>",
+            *registers.defines(machine),
+            *defines,
+            schema.c_header(),
+            declarations,
+            *((_BPF / source).read_text() for source in sources),
+        ]
+    )
+
+
+UPROBES = ("on_entry", "on_return")
+MAPS = ("events", "threads", "procs", "cpus", "line_programs", "leave_programs")
+TRACEPOINTS: dict[str, str] = {
+    "sched_switch": "on_switch",
+    "sched_waking": "on_waking",
+    "sched_wakeup": "on_wakeup",
+    "sched_wakeup_new": "on_wakeup_new",
+    "sched_migrate_task": "on_migrate",
+    "sched_process_fork": "on_fork",
+    "sched_process_exec": "on_exec",
+    "sched_process_exit": "on_exit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Loaded programs and maps, by file descriptor; ``module`` closes them.
+
+    Attributes:
+        options: What they were compiled for.
+        multi: The uprobe programs are for multi-uprobe links, else for perf events.
+        tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
+        layout: This kernel's structures.
+    """
+
+    options: Options
+    multi: bool
+    tells: Mapping[str, bool]
+    layout: btf.Layout
+    module: Module
+    uprobes: dict[str, int]
+    tracepoints: dict[str, int]
+    maps: dict[str, int]
+
+
+def load(options: Options) -> Programs:
+    """Loads everything, compiled before or now; attaches nothing.
+
+    Raises:
+        ProbeError: The kernel is too old or refuses a program, bcc is missing, or rights are missing.
+    """
+    if problem := kernel_problem(platform.release()):
+        raise ProbeError(problem)
+    multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
+    try:
+        layout = btf.read_layout()
+    except btf.BtfError as error:
+        raise ProbeError(str(error)) from error
+    text = source_text(options, layout, as_old=not multi)
+    names = (*MAPS, *(() if multi else ("stopped",)))
+    tells = {
+        "interrupts": bool(_interrupt_defines(layout)),
+        "throttling": bool(_throttle_defines(layout)),
+    }
+    numbers = (options.own_pid,)
+    loaded = load_text(text, UPROBES, TRACEPOINTS, names, multi=multi, numbers=numbers)
+    return Programs(options, multi, tells, layout, *loaded)
+
+
+Loaded = tuple[Module, dict[str, int], dict[str, int], dict[str, int]]
+
+
+def load_text(
+    text: str,
+    uprobes: Iterable[str],
+    tracepoints: Mapping[str, str],
+    maps: Iterable[str],
+    *,
+    multi: bool,
+    numbers: Sequence[int] = (),
+    others: Sequence[int] = (),
+) -> Loaded:
+    """Loads the programs of a text, which is compiled if it has not been before.
+
+    Args:
+        text: The complete text.
+        uprobes: Names of the programs for uprobes.
+        tracepoints: Raw tracepoints with the names of their programs.
+        maps: Names of the maps that are wanted.
+        multi: The uprobe programs are for multi-uprobe links.
+        numbers: What the text calls ``module.late``.
+        others: Maps of other texts, which this one calls ``module.outside``.
+
+    Returns:
+        The module, and file descriptors: uprobe programs by name, tracepoint programs by tracepoint, maps
+        by name.
+
+    Raises:
+        ProbeError: The kernel refuses a program, bcc is missing, or rights are missing.
+    """
+    try:
+        programs = compiled(text)
+    except CompileError as error:
+        raise ProbeError(str(error), error.log) from error
+    try:
+        module = Module(programs, numbers, others)
+    except OSError as error:
+        raise ProbeError(f"the kernel did not make the maps of the probes: {refusal(error)}") from error
+    kinds = bpfcall.ProgramType
+    attach_type = bpfcall.UPROBE_MULTI if multi else 0
+    try:
+        functions = {name: module.load(name, kinds.KPROBE, attach_type) for name in uprobes}
+        points = {point: module.load(name, kinds.RAW_TRACEPOINT) for point, name in tracepoints.items()}
+    except bpfcall.RefusedError as error:
+        module.close()
+        said = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
+        raise ProbeError(said, error.log) from error
+    return module, functions, points, {name: module.maps[name] for name in maps}
+
+
+def refusal(error: OSError) -> str:
+    """What the system refused, and how to have more where it was too many open files."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what

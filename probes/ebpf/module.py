@@ -1,0 +1,83 @@
+"""Loads compiled BPF programs: makes their maps, and puts in what is known only now."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+
+from probes.ebpf import bpfcall, compiler
+from probes.ebpf.compiled import Compiled
+
+_LATE = 0x67707574 << 32  # "gput": no number of a program's own
+
+
+def outside(place: int) -> int:
+    """What a text calls a map of another text: its place among those that ``Module`` is given."""
+    return compiler.OUTSIDE + place
+
+
+def late(place: int) -> str:
+    """In C, a number that is not known when a text is compiled: its place among those of ``Module``."""
+    return f'({{ u64 late; asm("%0 = {_LATE + place:#x} ll" : "=r"(late)); (u32)late; }})'
+
+
+class Module:
+    """Maps and programs of one text. What is loaded stays until ``close``, or until this process ends.
+
+    Args:
+        compiled: What the compiler made of the text.
+        numbers: What ``late`` stands for.
+        others: Descriptors of maps of other texts, see ``outside``.
+
+    Raises:
+        OSError: The kernel does not make a map.
+    """
+
+    def __init__(self, compiled: Compiled, numbers: Sequence[int] = (), others: Sequence[int] = ()) -> None:
+        self.compiled = compiled
+        self._numbers = numbers
+        self._descriptors = {outside(place): fd for place, fd in enumerate(others)}
+        self._programs: list[int] = []
+        self.maps: dict[str, int] = {}
+        try:
+            for place, wanted in enumerate(compiled.maps):
+                self.maps[wanted.name] = self._descriptors[place] = bpfcall.create_map(
+                    wanted.name, wanted.type, wanted.key, wanted.value, wanted.entries, wanted.flags
+                )
+        except OSError:
+            self.close()
+            raise
+
+    def load(self, name: str, kind: bpfcall.ProgramType, attach_type: int = 0) -> int:
+        """Loads a program and returns its descriptor.
+
+        Raises:
+            bpfcall.RefusedError: The kernel does not take it.
+        """
+        program = bpfcall.load_program(name, kind, self._linked(self.compiled.programs[name]), attach_type)
+        self._programs.append(program)
+        return program
+
+    def _linked(self, code: bytes) -> bytes:
+        changed = bytearray(code)
+        for place in range(0, len(code), 8):
+            head, number = struct.unpack_from("<H2xI", code, place)
+            if head & compiler.HEAD == compiler.MAP:
+                struct.pack_into("<I", changed, place + 4, self._descriptors[number])
+            elif head & compiler.HEAD == compiler.NUMBER:
+                high = struct.unpack_from("<I", code, place + 12)[0]
+                if high == _LATE >> 32:
+                    value = self._numbers[number]
+                    struct.pack_into("<I", changed, place + 4, value & 0xFFFFFFFF)
+                    struct.pack_into("<I", changed, place + 12, value >> 32)
+        return bytes(changed)
+
+    def close(self) -> None:
+        """Closes all descriptors; what is attached stays attached."""
+        programs, self._programs = self._programs, []
+        maps, self.maps = self.maps, {}
+        for descriptor in (*programs, *maps.values()):
+            with suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,1 @@
+"""NVML: each question with how often it is asked and what became of it."""

@@ -1,0 +1,324 @@
+"""One GPU as NVML tells of it: which questions are asked, how often, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from probes.nvml import nvml_processes
+from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, RefusalError, is_loss, reason_of
+from probes.nvml.nvml_gpm import SHARES, GpmMeter
+from probes.nvml.nvml_mig import MigReader, text_of
+
+_EACH_ROUND, _SOON, _SELDOM, _HARDLY_EVER = 0.0, 1.0, 5.0, 60.0  # seconds between two answers
+_BLOCKING_S = 2.0  # PCIe throughput: the driver counts for 20 ms, within the call
+_ALL_LINKS = 0xFFFFFFFF
+_KIB = 1024
+_LOOK_BACK_US = 1_000_000  # of the samples that NVML has kept from before
+_ECC = ("ecc_corrected_errors", "ecc_uncorrected_errors", "ecc_corrected_total", "ecc_uncorrected_total")
+_PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+_OFF_WITH_MIG = (
+    "utilization_percent", "memory_utilization_percent", "encoder_percent", "decoder_percent",
+    "process_utilization", "utilization_samples",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call of NVML and what it answers.
+
+    Attributes:
+        keys: Of the sample, one a value.
+        ask: Asks.
+        every_s: How old the answer may become; 0: asked in each round.
+        at_once: Asked in the first round too: what the first sample cannot do without.
+    """
+
+    keys: tuple[str, ...]
+    ask: Callable[[GpuReader], tuple[Any, ...]]
+    every_s: float = _EACH_ROUND
+    at_once: bool = False
+
+
+class GpuReader:
+    """Asks NVML about one GPU. What is refused is None, with its reason in ``unavailable``.
+
+    Args:
+        index: NVML's number of the GPU.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.handle: Any = None
+        self.mig_on = False
+        self.lost = ""  # why it answers nothing any more
+        self.gpm = GpmMeter()
+        self.mig = MigReader()
+        self.sampled_us = 0  # NVML's time of the newest utilisation sample that was told
+        self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
+        self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
+        self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
+        self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_ASKED)
+        self._rounds = 0
+        self._asked: dict[int, float] = {}  # place of a question -> when it was last asked
+
+    def look(self) -> None:
+        """Asks what is asked in each round."""
+        self._rounds += 1
+        try:
+            self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+            self.lost = ""
+        except pynvml.NVMLError as error:
+            self.lost = reason_of(error)
+        for place, question in enumerate(QUESTIONS):
+            first = question.at_once and place not in self._asked
+            if (question.every_s == _EACH_ROUND or first) and not self.lost:
+                self._ask(place)
+
+    def due(self, now_s: float) -> list[tuple[float, int]]:
+        """The other questions whose answers are too old: (how late in their own periods, place).
+
+        Args:
+            now_s: time.monotonic().
+        """
+        if self.lost:
+            return []
+        late = []
+        for place, question in enumerate(QUESTIONS):
+            if question.every_s != _EACH_ROUND:
+                asked = self._asked.get(place)
+                periods = float("inf") if asked is None else (now_s - asked) / question.every_s
+                if periods >= 1:
+                    late.append((periods, place))
+        return late
+
+    def ask(self, place: int) -> None:
+        """Asks one question that is due.
+
+        Args:
+            place: As ``due`` gives it.
+        """
+        if not self.lost:
+            self._ask(place)
+
+    def _ask(self, place: int) -> None:
+        question = QUESTIONS[place]
+        self._asked[place] = time.monotonic()
+        try:
+            answers = question.ask(self)
+        except (pynvml.NVMLError, RefusalError, AttributeError) as error:
+            if is_loss(error):
+                self.lost = reason_of(error)
+            self._refuse(question.keys, self._why(question.keys[0], error))
+            return
+        for key, answer in zip(question.keys, answers, strict=True):
+            self._figures[key] = answer
+            if answer is None:
+                self._refused[key] = "not offered by this GPU"
+            else:
+                self._refused.pop(key, None)
+
+    def _why(self, key: str, error: Exception) -> str:
+        unsupported = isinstance(error, pynvml.NVMLError_NotSupported)
+        return NOT_WITH_MIG if unsupported and self.mig_on and key in _OFF_WITH_MIG else reason_of(error)
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            self._figures[key] = None
+            self._refused[key] = reason
+
+    def row(self) -> dict[str, Any]:
+        """What is known now, as it goes into the sample; of a lost GPU only who it is."""
+        figures, refused = {**self._figures, **self.counted}, dict(self._refused)
+        for key in self.counted:
+            refused.pop(key, None)
+        if self.lost:
+            gone = [key for key in figures if key not in ("name", "uuid", "pci_bus_id")]
+            figures |= dict.fromkeys(gone)
+            refused |= dict.fromkeys(gone, self.lost)
+        row = {"index": self.index, **figures, "unavailable": refused, "lost": self.lost}
+        row["name"], row["uuid"] = row["name"] or "GPU", row["uuid"] or ""
+        holders = row["clients"]
+        # [pid, bytes] of those that compute: as the first version of the format has it
+        row["processes"] = (
+            None
+            if holders is None
+            else [[one["pid"], one["memory_bytes"]] for one in holders if one["type"] != "G"]
+        )
+        if holders is None:
+            refused["processes"] = refused["clients"]
+        return row
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was asked, and what is the difference of two answers twice."""
+        return bool(self.lost) or (self._rounds > 1 and len(self._asked) == len(QUESTIONS))
+
+
+# -- the questions --------------------------------------------------------------------------
+
+
+def _of(read: Callable[[Any], Any]) -> Callable[[GpuReader], tuple[Any, ...]]:
+    """A question with one answer that needs the handle alone."""
+    return lambda gpu: (read(gpu.handle),)
+
+
+def _utilization(gpu: GpuReader) -> tuple[int, int]:
+    rates = pynvml.nvmlDeviceGetUtilizationRates(gpu.handle)
+    return rates.gpu, rates.memory
+
+
+def _utilization_samples(gpu: GpuReader) -> tuple[list[list[int]]]:
+    """[time, percent] of each sample since the last round, of the time since the one before it.
+
+    Times are ns of CLOCK_MONOTONIC; NVML keeps samples for some seconds, by the wall clock's microseconds.
+    """
+    wall = time.time_ns() - time.monotonic_ns()
+    since = gpu.sampled_us or time.time_ns() // 1000 - _LOOK_BACK_US
+    try:
+        _kind, samples = pynvml.nvmlDeviceGetSamples(gpu.handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
+    except pynvml.NVMLError_NotFound:  # none since then
+        return ([],)
+    fresh = sorted(
+        (int(one.timeStamp), int(one.sampleValue.uiVal)) for one in samples if one.timeStamp > since
+    )
+    if fresh:
+        gpu.sampled_us = fresh[-1][0]
+    return ([[at * 1000 - wall, percent] for at, percent in fresh],)
+
+
+def _memory(gpu: GpuReader) -> tuple[int, int]:
+    info = pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)
+    return info.used, info.total
+
+
+def _clock_event_reasons(handle: Any) -> int:
+    """Why the clocks are as they are; drivers before 535 know the function by its former name."""
+    try:
+        return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except (pynvml.NVMLError_FunctionNotFound, AttributeError):
+        return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def _activity(gpu: GpuReader) -> tuple[float | None, ...]:
+    gpu.counted = {}
+    found = gpu.gpm.read(gpu.handle)
+    gpu.counted = {key: found[key] for key in _PCIE if found[key] is not None}
+    return tuple(found[key] for key in SHARES)
+
+
+def _links(gpu: GpuReader) -> tuple[int, int]:
+    """NVLink counts KiB since the driver's start: the difference to the round before, by its time."""
+    fields = (
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+    )
+    values = pynvml.nvmlDeviceGetFieldValues(gpu.handle, list(fields))
+    now = time.monotonic_ns()
+    for value in values:
+        if value.nvmlReturn:
+            gpu.links = None
+            if value.nvmlReturn in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+                raise RefusalError("no NVLink on this GPU, or none in use")
+            raise pynvml.NVMLError(value.nvmlReturn)
+    before, gpu.links = gpu.links, (now, int(values[0].value.ullVal), int(values[1].value.ullVal))
+    if before is None:
+        raise RefusalError("two readings are needed, there is one so far")
+    if gpu.links[1] < before[1] or gpu.links[2] < before[2]:
+        raise RefusalError("the counters were reset")
+    seconds = max((now - before[0]) / 1e9, 1e-6)
+    return tuple(int((gpu.links[at] - before[at]) * _KIB / seconds) for at in (1, 2))  # type: ignore[return-value]
+
+
+def _clients(gpu: GpuReader) -> tuple[list[dict[str, Any]]]:
+    return (nvml_processes.held(gpu.handle),)
+
+
+def _process_utilization(gpu: GpuReader) -> tuple[dict[str, Any]]:
+    """Columns by process: small in a recording."""
+    found = nvml_processes.used(gpu.handle)
+    columns: dict[str, Any] = {"pid": list(found)}
+    for key in nvml_processes.USE:
+        columns[key] = [use[key] for use in found.values()]
+    return (columns,)
+
+
+def _mig(gpu: GpuReader) -> tuple[bool, list[dict[str, Any]]]:
+    gpu.mig_on, instances = gpu.mig.read(gpu.handle)
+    return gpu.mig_on, instances
+
+
+def _ecc(gpu: GpuReader) -> tuple[int, ...]:
+    if not pynvml.nvmlDeviceGetEccMode(gpu.handle)[0]:
+        raise RefusalError("error correction (ECC) is switched off")
+    return tuple(
+        pynvml.nvmlDeviceGetTotalEccErrors(gpu.handle, kind, counter)
+        for counter in (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC)
+        for kind in (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    )
+
+
+def _pcie(key: str, counter: int) -> Question:
+    def ask(gpu: GpuReader) -> tuple[float | None]:
+        if key in gpu.counted:
+            return (gpu.counted[key],)
+        return (_KIB * pynvml.nvmlDeviceGetPcieThroughput(gpu.handle, counter),)
+
+    return Question((key,), ask, _BLOCKING_S)
+
+
+def _clock(kind: int) -> Callable[[GpuReader], tuple[int]]:
+    return _of(lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, kind))
+
+
+def _max_clock(kind: int) -> Callable[[GpuReader], tuple[int]]:
+    return _of(lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, kind))
+
+
+def _identity(read: Callable[[Any], str | bytes]) -> Callable[[GpuReader], tuple[str]]:
+    return _of(lambda gpu: text_of(read(gpu)))
+
+
+def _bus_id(handle: Any) -> str | bytes:
+    text: str | bytes = pynvml.nvmlDeviceGetPciInfo(handle).busId
+    return text
+
+
+_SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
+# The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
+QUESTIONS: tuple[Question, ...] = (
+    Question(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
+    Question(("utilization_percent", "memory_utilization_percent"), _utilization),
+    Question(("utilization_samples",), _utilization_samples),
+    Question(("memory_used_bytes", "memory_total_bytes"), _memory),
+    Question(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
+    Question(("temperature_celsius",), _of(lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, _CELSIUS))),
+    Question(("sm_clock_mhz",), _clock(_SM)),
+    Question(("memory_clock_mhz",), _clock(_MEM)),
+    Question(("clock_event_reasons",), _of(_clock_event_reasons)),  # bits of nvmlClocksEventReasons
+    Question(("clients",), _clients),
+    Question(("process_utilization",), _process_utilization),
+    Question(SHARES, _activity),
+    Question(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), _links),
+    Question(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
+    Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
+    Question(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
+    Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True),
+    Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
+    Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
+    Question(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),
+    Question(("decoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0]), _SOON),
+    Question(("fan_percent",), _of(pynvml.nvmlDeviceGetFanSpeed), _SOON),
+    Question(("performance_state",), _of(pynvml.nvmlDeviceGetPerformanceState), _SOON),
+    Question(("pcie_generation",), _of(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), _SELDOM),
+    Question(("pcie_generation_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), _HARDLY_EVER),
+    Question(("pcie_width",), _of(pynvml.nvmlDeviceGetCurrPcieLinkWidth), _SELDOM),
+    Question(("pcie_width_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkWidth), _HARDLY_EVER),
+    Question(_ECC, _ecc, _SELDOM),
+    _pcie(_PCIE[0], pynvml.NVML_PCIE_UTIL_TX_BYTES),
+    _pcie(_PCIE[1], pynvml.NVML_PCIE_UTIL_RX_BYTES),
+)

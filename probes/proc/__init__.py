@@ -1,0 +1,1 @@
+"""What /proc tells: processes, threads, descriptors, system calls."""

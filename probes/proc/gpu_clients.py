@@ -1,0 +1,58 @@
+"""Who else uses the GPUs: facts of the processes that NVML lists and nobody watches, each told once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator
+from typing import Any
+
+from probes.code import libraries
+from probes.proc import procfs
+from probes.source import CLIENT, Sample
+
+_LOOK_AGAIN_NS = 5_000_000_000
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
+
+
+class GpuClients:
+    """Tells the facts of each process once, and again when its number was given to another one."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)
+        # NVML may list the numbers of the machine: within a container they may be those of others
+        self._own_numbers = _in_initial_namespace()
+
+    def tell(self, gpus: Sample | None, watched: Container[int], now_ns: int) -> Iterator[Sample]:
+        """Samples of those that are new.
+
+        Args:
+            gpus: NVML's newest sample.
+            watched: Processes of which everything is told elsewhere.
+            now_ns: The mark.
+        """
+        rows = gpus.data["gpus"] if gpus is not None else []
+        users = {int(client["pid"]) for row in rows for client in row["clients"] or ()}
+        for pid in self._told.keys() - users:
+            del self._told[pid]
+        for pid in sorted(users):
+            start, looked = self._told.get(pid, (-1, 0))
+            if pid in watched or (looked and now_ns - looked < _LOOK_AGAIN_NS):
+                continue
+            facts = self._facts(pid)
+            fresh = int(facts["start_ns"]) if facts else 0
+            self._told[pid] = (fresh, now_ns)
+            if facts is not None and fresh != start:
+                told = ("pid", "parent_pid", "name", "command", "user", "uid", "namespace_pid", "container")
+                yield Sample(CLIENT, now_ns, {key: facts[key] for key in told})
+
+    def _facts(self, pid: int) -> dict[str, Any] | None:
+        if not self._own_numbers and next(libraries.mappings((pid,)), None) is None:
+            return None
+        return procfs.process_facts(pid)
+
+
+def _in_initial_namespace() -> bool:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""Says what is not certain of processes that ran before gputop, and when it has become certain.
+
+A thread is known from its first CUDA call, context switch or birth after gputop's start. Until then
+nothing is claimed about it: it is not listed, so its state is not guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.proc import procfs
+from probes.source import NOTE, PROBLEM, Sample
+
+_PAUSES = 20  # how much longer than a look the pause after it is
+
+
+class Latecomers:
+    """Processes older than gputop that have threads which no probe has seen."""
+
+    def __init__(self) -> None:
+        own = procfs.process_facts(os.getpid())
+        self._own_start_ns = int(own["start_ns"]) if own else 0
+        self._uncertain: dict[int, bool] = {}  # pid -> whether it was told
+        self._next_ns = 0
+
+    def add(self, pid: int) -> None:
+        """A process begins to be watched; one that gputop starts itself is no latecomer."""
+        facts = procfs.process_facts(pid)
+        if facts and facts["parent_pid"] != os.getpid() and facts["start_ns"] <= self._own_start_ns:
+            self._uncertain.setdefault(pid, False)
+
+    def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
+        """The samples that follow from the threads known at a mark; mostly none."""
+        if not self._uncertain or now_ns < self._next_ns:
+            return
+        begun = time.monotonic_ns()
+        known = set(states["tid"].tolist())
+        for pid, told in list(self._uncertain.items()):
+            unknown = set(procfs.threads(pid)) - known
+            if unknown and not told:
+                self._uncertain[pid] = True
+                yield _problem(pid, now_ns, _sentence(pid))
+            elif not unknown:
+                del self._uncertain[pid]
+                if told:
+                    yield _problem(pid, now_ns, "")
+                    text = f"all threads of process {pid} are known from here on"
+                    yield Sample(NOTE, now_ns, {"text": text})
+        # a process may have a hundred thousand threads: looking for them takes a twentieth of a CPU at most
+        self._next_ns = now_ns + _PAUSES * (time.monotonic_ns() - begun)
+
+
+def _sentence(pid: int) -> str:
+    return (
+        f"process {pid} ran before gputop: its threads appear with their first switch or CUDA call; "
+        "streams, pinned memory and device from before are unknown"
+    )
+
+
+def _problem(pid: int, now_ns: int, text: str) -> Sample:
+    return Sample(PROBLEM, now_ns, {"text": text, "about": f"late {pid}"})

@@ -1,0 +1,126 @@
+"""What the file descriptors are on which watched threads block: asked of /proc, at marks, and told once.
+
+A descriptor may be closed and opened again as something else, so one that is seen again is asked for again
+when that is a second ago. Asking is one readlink, some microseconds, and for a socket the tables of its
+network, which may be long. A mark asks for 200 at most and for 20 ms, first for those that were never asked
+for, then for those asked longest ago, and the rest waits for the next mark.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.proc import syscalls
+from probes.proc.sockets import Sockets
+from probes.schema import ALIASED, Kind, Records, select
+from probes.source import FILES, Sample
+
+ASKED_PER_MARK = 200
+ASKING_S = 0.02  # a mark may be late by that; one is asked for in any case
+ACCEPTED = "socket:accepted"  # the server's end of a connection
+FRESH_NS = 1_000_000_000
+_KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
+_OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
+_LARGEST = 1 << 31  # what is not below it is no descriptor, but an error that the call will tell
+_DELETED = " (deleted)"
+
+
+class OpenFiles:
+    """Collects the descriptors of slices, and tells what they are.
+
+    Args:
+        machine: Whose numbers of system calls these are, as ``uname -m`` says.
+    """
+
+    def __init__(self, machine: str) -> None:
+        self._takes = syscalls.of_files(machine)
+        self._seen: set[int] = set()  # pid << 32 | descriptor
+        self._known: dict[int, tuple[int, str]] = {}  # when it was asked for, and what it was
+
+    def notice(self, records: Records) -> None:
+        """Takes the descriptors out of a batch."""
+        chosen = self._takes.take(records["op"]) & (records["kind"] == _OFFCPU)
+        if chosen.any():
+            rows = select(records, chosen).view(ALIASED)
+            self._add(rows["pid"], rows["argument"])
+
+    def _add(self, pids: npt.NDArray[np.uint32], arguments: npt.NDArray[np.uint32]) -> None:
+        inside = arguments < _LARGEST
+        if len(self._seen) < _KEPT:
+            keys = pids[inside].astype(np.uint64) << np.uint64(32) | arguments[inside]
+            self._seen.update(np.unique(keys).tolist())
+
+    def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
+        """The sample of what is new, if anything is; ``states`` are the threads at the mark."""
+        blocked = self._takes.take(states["syscall"]) & (states["off_since"] > 0)
+        self._add(states["pid"][blocked], states["argument"][blocked])
+        fresh = {}
+        sockets, until = Sockets(), time.monotonic() + ASKING_S
+        due = self._due(now_ns)
+        for place, key in enumerate(due):
+            if place and time.monotonic() > until:
+                self._seen.update(due[place:])
+                break
+            what = _what(key >> 32, key & 0xFFFFFFFF, sockets)
+            if what and self._known.get(key, (0, ""))[1] != what:
+                fresh[key] = what
+            if what:
+                self._known[key] = (now_ns, what)
+        if fresh:
+            columns = {"pid": [key >> 32 for key in fresh], "fd": [key & 0xFFFFFFFF for key in fresh]}
+            yield Sample(FILES, now_ns, {**columns, "what": list(fresh.values())})
+
+    def _due(self, now_ns: int) -> list[int]:
+        """Those to ask for now; they count as no longer seen."""
+        if len(self._known) > _KEPT:
+            self._known.clear()  # ended processes are not looked for one by one
+        never = (-FRESH_NS, "")
+        ages = [(self._known.get(key, never)[0], key) for key in self._seen]
+        due = sorted(pair for pair in ages if now_ns - pair[0] >= FRESH_NS)
+        self._seen = {key for _, key in due[ASKED_PER_MARK:]}
+        return [key for _, key in due[:ASKED_PER_MARK]]
+
+
+def accepted_ends(known: frozenset[tuple[int, int]], data: Mapping[str, Any]) -> frozenset[tuple[int, int]]:
+    """(process, descriptor) of the server's ends of connections, once the data of a sample is heeded."""
+    told = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
+    fresh = {(int(pid), int(number)): what == ACCEPTED for pid, number, what in told}
+    kept = {one for one in known if one not in fresh}
+    return frozenset(kept | {one for one, accepted in fresh.items() if accepted})
+
+
+def _what(pid: int, descriptor: int, sockets: Sockets) -> str:
+    """What a descriptor of a process is now; empty when it is closed or the process is gone."""
+    try:
+        link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return ""
+    kind, _, number = link.partition(":")
+    if kind == "socket" and number[1:-1].isdigit() and sockets.is_accepted(pid, int(number[1:-1])):
+        return ACCEPTED
+    return describe(link)
+
+
+def describe(link: str) -> str:
+    """What /proc says that a descriptor is -> its kind, with a path where it has one.
+
+    The kinds are ``pipe``, ``socket``, ``eventfd``, ``device:PATH``, ``file:PATH`` and ``anon:NAME``;
+    ``socket:accepted`` (``ACCEPTED``) is told by more than the link.
+    """
+    if link.startswith("/dev/") and not link.startswith(("/dev/shm/", "/dev/hugepages/")):
+        return f"device:{link}"
+    if link.startswith("/memfd:"):
+        return "anon:memfd"
+    if link.startswith("/"):
+        return f"file:{link.removesuffix(_DELETED)}"
+    kind, _, rest = link.partition(":")
+    if kind == "anon_inode":
+        name = rest.strip("[]").split(":")[0]
+        return "eventfd" if name == "eventfd" else f"anon:{name}"
+    return kind if kind in ("pipe", "socket") else f"anon:{kind}"

@@ -1,0 +1,282 @@
+"""Facts of processes and of this machine from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import pwd
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from probes.proc.containers import container_of
+from probes.proc.secrets import masked
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_NS = 1_000_000_000
+_COMMAND_LIMIT = 4096
+_FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
+_ENVIRONMENT_LIMIT = 1 << 20
+# the only variables that are ever looked at: they say which GPUs a process can use
+_VARIABLES = {
+    b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices",
+    b"CUDA_DEVICE_ORDER": "cuda_device_order",
+}
+_STATUS = re.compile(
+    rb"Name:\t(.*)\n(?:.*\n)*?State:\t(\S)(?s:.*)"
+    rb"\nvoluntary_ctxt_switches:\t(\d+)\nnonvoluntary_ctxt_switches:\t(\d+)"
+)
+
+
+@lru_cache(maxsize=256)
+def user_name(uid: int) -> str:
+    """The user's name, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def process_facts(pid: int) -> dict[str, Any] | None:
+    """Name, command line, user, parent and start of a process; None when it has gone.
+
+    ``start_ns`` is CLOCK_MONOTONIC as far as the machine was never suspended (procfs counts
+    CLOCK_BOOTTIME); it tells processes apart, it is no timestamp. ``namespace_pid`` is the number that
+    the process itself sees when it lives in another pid namespace; ``container`` is "" outside of one. The
+    CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
+    environment may not be read.
+    """
+    folder = Path(f"/proc/{pid}")
+    try:
+        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
+        raw = _read(f"/proc/{pid}/cmdline", _COMMAND_LIMIT)  # as long as it likes: it owns that memory
+        uid = folder.stat().st_uid
+    except OSError:
+        return None
+    name = stat[stat.index("(") + 1 : stat.rindex(")")]
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return {
+        "pid": pid,
+        "parent_pid": int(fields[1]),
+        "name": name,
+        "command": " ".join(masked(raw.rstrip(b"\0").decode(errors="replace").split("\0"))),
+        "user": user_name(uid),
+        "uid": uid,
+        "start_ns": int(fields[19]) * _NS // _TICKS_PER_S,
+        "namespace_pid": namespace_pid(pid),
+        "container": _container(pid),
+        **_cuda_variables(pid),
+    }
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does: R, S, D, T (stopped), Z; "" when it has gone."""
+    try:
+        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
+    except OSError:
+        return ""
+    return stat[stat.rindex(")") + 2 :][:1]
+
+
+def descendants(pids: Iterable[int]) -> set[int]:
+    """The children of processes, and theirs, as they are now."""
+    children: dict[int, list[int]] = {}
+    for folder in os.listdir("/proc"):
+        if folder.isdecimal():
+            try:
+                stat = _read(f"/proc/{folder}/stat").decode(errors="replace")
+            except OSError:
+                continue
+            parent = int(stat[stat.rindex(")") + 2 :].split()[1])
+            children.setdefault(parent, []).append(int(folder))
+    found: set[int] = set()
+    left = list(pids)
+    while left:
+        fresh = set(children.get(left.pop(), ())) - found
+        found |= fresh
+        left += fresh
+    return found
+
+
+def _read(path: str, limit: int = _FILE_LIMIT) -> bytes:
+    """The start of a small file; half the price of ``Path.read_bytes``. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def namespace_pid(pid: int) -> int | None:
+    """The innermost number of a process in another pid namespace than /proc's; else None."""
+    try:
+        status = _read(f"/proc/{pid}/status")
+    except OSError:
+        return None
+    numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    return int(numbers[-1]) if len(numbers) > 1 else None
+
+
+def _container(pid: int) -> str:
+    try:
+        return container_of(_read(f"/proc/{pid}/cgroup"))
+    except OSError:
+        return ""
+
+
+def _cuda_variables(pid: int) -> dict[str, str | None]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            content = b"\0" + file.read(_ENVIRONMENT_LIMIT)
+    except OSError:
+        return {}
+    return {key: _variable(content, name) for name, key in _VARIABLES.items()}
+
+
+def _variable(content: bytes, name: bytes) -> str | None:
+    """The value in an environment that begins with a zero, found without cutting it up: it may be large."""
+    _, found, rest = content.partition(b"\0" + name + b"=")
+    if not found:
+        return None
+    end = rest.find(b"\0", 0, _COMMAND_LIMIT)
+    return rest[: end if end >= 0 else _COMMAND_LIMIT].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCounters:
+    """What the kernel has counted of a thread since its birth."""
+
+    name: str
+    state: str  # one letter, as ps shows it
+    on_cpu_ns: int
+    run_delay_ns: int
+    voluntary: int
+    involuntary: int
+
+
+def thread_counters(pid: int, tid: int) -> ThreadCounters | None:
+    """The thread's counters; None when it has gone or is hidden. Takes 7 us.
+
+    The times come first and the switches after: what happens in between is in the next reading.
+    """
+    folder = f"/proc/{pid}/task/{tid}"
+    try:
+        on_cpu, run_delay = _times(folder)
+        match = _STATUS.match(_read(f"{folder}/status"))
+    except (OSError, IndexError, ValueError):
+        return None
+    if match is None:
+        return None
+    name, state, *switches = (text.decode(errors="replace") for text in match.groups())
+    return ThreadCounters(name, state, on_cpu, run_delay, int(switches[0]), int(switches[1]))
+
+
+def _times(folder: str) -> tuple[int, int]:
+    """(on a CPU, in a run queue) in ns; without schedstat in hundredths of a second, and no queue."""
+    try:
+        numbers = _read(f"{folder}/schedstat").split()
+        return int(numbers[0]), int(numbers[1])
+    except FileNotFoundError:
+        fields = _read(f"{folder}/stat").rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _NS // _TICKS_PER_S, 0
+
+
+def has_run_delays() -> bool:
+    """Whether this kernel counts how long threads wait for a CPU."""
+    try:
+        return int(_read("/proc/self/schedstat").split()[0]) > 0
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def memory_size(pid: int) -> bytes | None:
+    """Something that changes when a process maps or unmaps files; None when it has gone."""
+    try:
+        return _read(f"/proc/{pid}/statm").partition(b" ")[0]
+    except OSError:
+        return None
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process, also one that has ended and is not waited for yet.
+
+    It takes no descriptor: a process must not seem to have ended because gputop has none left.
+    """
+    return os.path.exists(f"/proc/{pid}")
+
+
+def start_of(pid: int, tid: int | None = None) -> tuple[int, int] | None:
+    """(parent, start in ns since boot) of a process, or of one of its threads; None when it has gone."""
+    path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
+    try:
+        fields = _read(path).rpartition(b")")[2].split()
+        return int(fields[1]), int(fields[19]) * _NS // _TICKS_PER_S
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def boot_offset_ns() -> int:
+    """How far "since boot" is ahead of CLOCK_MONOTONIC: the time that the machine was suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+
+
+def threads(pid: int) -> list[int]:
+    """Thread ids of a process; empty when it has gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def thread_name(pid: int, tid: int) -> str | None:
+    """The thread's name, or None when it has gone."""
+    try:
+        return _read(f"/proc/{pid}/task/{tid}/comm").decode(errors="replace").rstrip("\n")
+    except OSError:
+        return None
+
+
+def clock_facts() -> dict[str, int]:
+    """Three clocks at one instant, and the time zone."""
+    now = time.time_ns()
+    return {
+        "monotonic_ns": time.monotonic_ns(),
+        "boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        "realtime_ns": now,
+        "utc_offset_s": time.localtime(now // _NS).tm_gmtoff,
+    }
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a reader of a recording wants to know about the machine."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": memory,
+    }
+
+
+class OwnUse:
+    """CPU time and memory of gputop itself."""
+
+    def __init__(self) -> None:
+        self._wall_ns = time.monotonic_ns()
+        self._cpu_ns = time.process_time_ns()
+        self._pages = 0
+
+    def sample(self) -> tuple[float, int]:
+        """(percent of one CPU since the last call, resident bytes)."""
+        wall_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        percent = 100 * (cpu_ns - self._cpu_ns) / max(wall_ns - self._wall_ns, 1)
+        self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
+        with contextlib.suppress(OSError):  # no descriptor is left: what it was before
+            self._pages = int(_read("/proc/self/statm").split()[1])
+        return percent, self._pages * os.sysconf("SC_PAGE_SIZE")

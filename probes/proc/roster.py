@@ -1,0 +1,165 @@
+"""Who is watched: facts and names of processes and threads, gathered as their records pass by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.proc import procfs
+from probes.proc.devices import DeviceCalls
+from probes.proc.late_attach import Latecomers
+from probes.schema import ALIASED, ExitFlag, Kind, Records, select
+from probes.source import NAMES, PROCESS, Sample
+
+_FORK = np.uint8(Kind.FORK)  # an enum takes numpy's slow path
+_RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
+# names that are remembered so that they are told once; what is forgotten is only told again
+_MOST_NAMES = 32_768
+# what a process has of its parent until it becomes another program
+_INHERITED = (
+    "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order"
+)  # fmt: skip
+
+
+class Roster:
+    """Turns births, execs, exits and first mentions into process and names samples."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
+        self._names: dict[int, str] = {}  # tid -> name
+        self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
+        self._turn = 0
+        self._added: list[int] = []
+        self._callers: set[int] = set()  # processes a thread of which called CUDA and ended
+        self._late = Latecomers()
+        self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._complete: set[int] = set()  # processes whose CUDA calls were all seen
+        self._devices = DeviceCalls(self._complete.__contains__)
+
+    def add(self, pid: int) -> None:
+        """A process that is watched by request."""
+        self._added.append(pid)
+        self._late.add(pid)
+
+    def alive(self) -> list[int]:
+        """Processes that were seen and have not exited, those of ``add`` included."""
+        return [*dict.fromkeys([*self._added, *self._alive])]
+
+    def notice(self, records: Records) -> Iterator[Sample]:
+        """The samples that follow from a batch: births and ends in their order, then devices used."""
+        rare = records["kind"] >= _FORK
+        if rare.any():
+            yield from self._notice_rare(records, rare)
+        for pid, keys in self._devices.notice(records):
+            yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
+
+    def _notice_rare(self, records: Records, rare: npt.NDArray[np.bool_]) -> Iterator[Sample]:
+        for row in select(records, rare).view(ALIASED):
+            kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
+            if kind == Kind.EXIT:
+                self._names.pop(tid, None)
+                if row["flags"] & ExitFlag.CALLED:
+                    self._callers.add(pid)
+                if row["flags"] & ExitFlag.GROUP_DEAD:
+                    yield from self._ended(pid, now, int(row["ret"]))
+                continue
+            name = row["comm"].decode(errors="replace")
+            self._name(pid, tid, name)
+            if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
+                if kind == Kind.JOIN:
+                    self._late.add(pid)
+                yield self._began(pid, name, now, kind, int(row["next_pid"]))
+
+    def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
+        facts = self._forked(pid, name, now, maker) if kind == Kind.FORK else procfs.process_facts(pid)
+        if facts is None:  # lived less than one poll: what the record says is all there is
+            facts = {"pid": pid, "parent_pid": 0, "name": name, "start_ns": now}
+        self._alive[pid] = facts
+        # one that joins with its first call, and was not there before us, has made no call before
+        if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
+            self._complete.add(pid)
+        if self._devices.forget(pid):  # another program in the same process
+            facts |= {"cuda_devices": [], "cuda_devices_missed": False, "cuda_devices_hidden": False}
+        self._devices.expect(pid)
+        return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
+
+    def _forked(self, pid: int, name: str, now: int, maker: int) -> dict[str, Any] | None:
+        """The facts of a process that has just been forked: its parent's, which are known, but for its start.
+
+        A job may fork hundreds of times a second, and reading them all takes ten times as long.
+        """
+        known = self._alive.get(maker)
+        if known is None or "uid" not in known:
+            return procfs.process_facts(pid) or {
+                "pid": pid,
+                "parent_pid": maker,
+                "name": name,
+                "start_ns": now,
+            }
+        start = procfs.start_of(pid)
+        return {
+            "pid": pid,
+            "parent_pid": maker if start is None else start[0],
+            "name": name,
+            "start_ns": now if start is None else start[1],
+            **{key: known[key] for key in _INHERITED if key in known},
+        }
+
+    def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
+        called = pid in self._callers
+        self._callers.discard(pid)
+        if self._alive.pop(pid, None) is not None:
+            data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
+            yield Sample(PROCESS, now, data)
+        if pid in self._added:
+            self._added.remove(pid)
+        self._complete.discard(pid)
+        self._devices.forget(pid)
+
+    def _name(self, pid: int, tid: int, name: str) -> None:
+        if self._names.get(tid) != name:
+            if (
+                len(self._names) >= _MOST_NAMES
+            ):  # also those of processes that are not watched: none ends for us
+                for old in list(self._names)[: _MOST_NAMES // 2]:
+                    del self._names[old]
+            self._names[tid] = name
+            self._fresh_names[tid] = (pid, name)
+
+    def facts(self, states: npt.NDArray[np.void], mark_ns: int) -> Iterator[Sample]:
+        """Names that are new or changed since the last mark; asks /proc for some threads in turn."""
+        pids, tids = states["pid"].tolist(), states["tid"].tolist()
+        self._reread(list(zip(pids, tids, strict=True)))
+        living = set(pids)
+        for pid in living:  # also those whose birth was lost
+            self._devices.expect(pid)
+        for pid in self._vanished(living):
+            yield from self._ended(pid, mark_ns, 0)
+        yield from self._late.tell(states, mark_ns)
+        if self._fresh_names:
+            fresh, self._fresh_names = self._fresh_names, {}
+            yield Sample(
+                NAMES,
+                mark_ns,
+                {
+                    "tid": list(fresh),
+                    "pid": [pid for pid, _ in fresh.values()],
+                    "name": [name for _, name in fresh.values()],
+                },
+            )
+
+    def _reread(self, threads: list[tuple[int, int]]) -> None:
+        for pid, tid in threads[self._turn : self._turn + _RENAMES_PER_MARK]:
+            name = procfs.thread_name(pid, tid)
+            if name is not None:
+                self._name(pid, tid, name)
+        self._turn = self._turn + _RENAMES_PER_MARK if self._turn + _RENAMES_PER_MARK < len(threads) else 0
+
+    def _vanished(self, known: Iterable[int]) -> list[int]:
+        """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
+        missing = {*self._alive, *self._added} - set(known)
+        return [pid for pid in missing if not procfs.exists(pid)]

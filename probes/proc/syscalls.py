@@ -1,0 +1,28 @@
+"""System calls in which threads block: their names, and which of them take a file descriptor."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.process.syscall_numbers import BLOCKING, OF_FILES, parsed
+
+
+@cache
+def _names(machine: str) -> dict[int, str]:
+    return {number: name for text in (OF_FILES, BLOCKING) for name, number in parsed(text, machine).items()}
+
+
+def name(number: int, machine: str) -> str:
+    """The system call of a number, on a machine as ``uname -m`` calls it; empty when it is not listed."""
+    return _names(machine).get(number, "")
+
+
+@cache
+def of_files(machine: str) -> npt.NDArray[np.bool_]:
+    """For each number of 16 bits, whether the first argument of that system call is a file descriptor."""
+    table = np.zeros(1 << 16, np.bool_)
+    table[list(parsed(OF_FILES, machine).values())] = True
+    return table

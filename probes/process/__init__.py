@@ -1,0 +1,1 @@
+"""How gputop's own processes and threads are confined, and in time."""

@@ -1,0 +1,108 @@
+"""C++ names as their authors wrote them, by this machine's C++ library; without it they stay as they are.
+
+The library runs in a process of its own (``probes/stacks/demangler.py``): names come out of anybody's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from functools import lru_cache
+from pathlib import Path
+
+_MOST_CHARACTERS = 400
+_LONGEST = 4096  # of a mangled name
+_PATIENCE_S = 1.0  # for one name: it takes microseconds, and on a busy machine some milliseconds
+_PATIENCE_FIRST_S = 10.0  # an interpreter starts
+_REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
+_MANY_REFERENCES = 20  # to parts before it: three of them may double the text
+_MOST_FAILED = 5  # names that were too much; from then on none with many references is asked for
+_SCRIPT = Path(__file__).resolve().parent / "demangler.py"
+_PACKAGES = _SCRIPT.parents[2]
+
+
+class _Helper:
+    """The process; started when the first name comes, and anew when one was too much for it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._failed = 0
+
+    def ask(self, name: str) -> str | None:
+        """What a name means; None when it was too much."""
+        with self._lock:
+            if self._failed >= _MOST_FAILED and len(_REFERENCE.findall(name)) > _MANY_REFERENCES:
+                return None
+            try:
+                if self._process is None:
+                    self._start()
+                said = self._tell(name.encode(errors="replace"), _PATIENCE_S)
+            except (OSError, subprocess.SubprocessError):
+                said = None
+            if said is None:
+                self._failed += 1
+                self._end()
+                return None
+            return said.decode(errors="replace")
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SCRIPT), str(_PACKAGES), str(_MOST_CHARACTERS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,  # the terminal's signals mean us, not it
+        )
+        self._tell(None, _PATIENCE_FIRST_S)
+
+    def _tell(self, name: bytes | None, patience_s: float) -> bytes | None:
+        """Its next line; None where it does not come. Raises OSError."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            return None
+        if name is not None:
+            process.stdin.write(name + b"\n")
+            process.stdin.flush()
+        answer, deadline = b"", time.monotonic() + patience_s
+        while not answer.endswith(b"\n"):
+            left = max(deadline - time.monotonic(), 0)
+            if not select.select([process.stdout], [], [], left)[0]:
+                return None
+            part = os.read(process.stdout.fileno(), 1 << 16)
+            if not part or len(answer) > 4 * _MOST_CHARACTERS:
+                return None
+            answer += part
+        if answer.find(b"\n") < len(answer) - 1:
+            return None  # two lines: from here on answers would be taken for those of other names
+        return answer[:-1]
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not written any more
+                    pipe.close()
+
+
+_helper = _Helper()
+
+
+@lru_cache(8192)
+def demangled(name: str) -> str:
+    """The name of a function in C++ (or in Rust's older form); any other name as it is."""
+    if not name.startswith("_Z") or not name.isprintable() or len(name) > _LONGEST:
+        return name
+    return _helper.ask(name) or name

@@ -1,0 +1,42 @@
+"""Probes dynamic loaders where they tell debuggers of a change: addresses may mean other code then."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+
+from probes.code import elf, foreign, libraries, parsing
+from probes.code.mmap_events import Mapped
+
+_NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
+_TELLS = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
+
+Identity = tuple[int, int]
+
+
+class Loaders:
+    """Each loader's file is probed once.
+
+    Args:
+        attach: Attaches the probe at a place of a file; may raise OSError.
+    """
+
+    def __init__(self, attach: Callable[[foreign.File, int], None]) -> None:
+        self._attach = attach
+        self._seen: set[Identity] = set()
+
+    def notice(self, mappings: Iterable[Mapped]) -> None:
+        """Probes those of these files that are loaders."""
+        for mapping in mappings:
+            if mapping.file in self._seen or not _NAME.fullmatch(libraries.file_name(mapping.path)):
+                continue
+            found = libraries.file_of(mapping)
+            if found is None:
+                continue  # it may be reached by another process's path
+            with contextlib.suppress(OSError, elf.ElfError):
+                with foreign.opened(*found) as file:
+                    offset = parsing.function_in(file, _TELLS, mapping.path)
+                    if offset is not None:
+                        self._attach(file, offset)
+                self._seen.add(mapping.file)

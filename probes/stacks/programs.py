@@ -1,0 +1,104 @@
+"""The BPF programs that look for lines: a text of their own, since loading it takes a quarter of a second."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from probes.code import layout
+from probes.ebpf import bpfcall, btf, loader
+from probes.ebpf.module import Module, outside
+
+TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
+SOURCES = ("base.h", "reads.h", "python.c", "native.c", "lines.c")
+UPROBES = ("on_python", "on_code_free", "on_loader", "on_line")
+MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
+OTHERS = ("procs", "threads", "stopped")  # maps of the other programs, as far as they have them
+TRACEPOINTS = {
+    "sched_process_fork": "on_python_fork",
+    "sched_process_exec": "on_python_exec",
+    "sched_process_exit": "on_python_exit",
+}
+
+MAX_CODES = 65536  # Python functions that are known at a time
+STACK_BYTES = 8 << 20  # room for what is told of them between two marks
+
+
+@dataclass(frozen=True, slots=True)
+class LinePrograms:
+    """Loaded programs and maps, by file descriptor; ``module`` closes them.
+
+    ``timer`` and ``leave`` are None where the kernel takes no such program that makes entries of maps.
+    """
+
+    module: Module
+    uprobes: Mapping[str, int]
+    tracepoints: Mapping[str, int]
+    maps: Mapping[str, int]
+    timer: int | None
+    leave: int | None
+
+
+def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool) -> str:
+    """The complete program text.
+
+    Args:
+        options: What the other programs were compiled for.
+        kernel: This kernel's structures.
+        others: Names of the other programs' maps.
+        as_old: As in ``loader.source_text``.
+
+    Raises:
+        loader.ProbeError: An architecture whose registers are not described.
+    """
+    defines = [
+        *loader.defines(options, kernel, as_old=as_old),
+        f"#define MAX_CODES {MAX_CODES}",
+        f"#define STACK_PAGES {STACK_BYTES // os.sysconf('SC_PAGE_SIZE')}",
+        *(f"#define {name.upper()}_FD {outside(place)}" for place, name in enumerate(others)),
+    ]
+    return loader.text_of(SOURCES, defines, layout.c_header())
+
+
+def load(programs: loader.Programs) -> LinePrograms:
+    """Loads the programs beside the others; attaches nothing.
+
+    Raises:
+        loader.ProbeError: As ``loader.load``.
+    """
+    others = [name for name in OTHERS if name in programs.maps]
+    text = source_text(programs.options, programs.layout, others, as_old=not programs.multi)
+    loaded = loader.load_text(
+        text,
+        UPROBES,
+        TRACEPOINTS,
+        MAPS,
+        multi=programs.multi,
+        numbers=(programs.options.own_pid,),
+        others=[programs.maps[name] for name in others],
+    )
+    timer = _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT)
+    # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
+    leave = None if timer is None else _program(loaded[0], "on_leave", bpfcall.ProgramType.RAW_TRACEPOINT)
+    return LinePrograms(*loaded, timer, leave)
+
+
+def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None:
+    """None where the kernel does not take it."""
+    try:
+        return module.load(name, kind)
+    except bpfcall.RefusedError:
+        return None
+
+
+def join(programs: loader.Programs, lines: LinePrograms) -> None:
+    """From now on calls, and threads that go to sleep, are looked at for their lines.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
+        if program is not None:
+            bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))

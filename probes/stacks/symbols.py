@@ -1,0 +1,113 @@
+"""The functions of a program's or library's file, by address: its names, and whether it tells any."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.code import elf
+from probes.code.foreign import File
+from probes.stacks.demangle import demangled
+from probes.stacks.framepointers import Caller, caller_at
+
+_SYMTAB, _DYNSYM = 2, 11
+_FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+_NAME_LIMIT = 200  # characters; templates' names may have thousands
+_SAMPLED = 200  # functions
+_X86_CALL_SHIFTS = (48, 40, 32, 16, 8)
+_BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
+
+
+class Functions:
+    """An ELF file's functions. The file stays open until ``close``.
+
+    Args:
+        file: The file; it is this object's from here on, also where it raises.
+
+    Raises:
+        OSError: It cannot be read.
+        elf.ElfError: It is none, or damaged.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        try:
+            self._version = file.version
+            self._image = elf.parsed(file, lambda image: image)
+            self._read()
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
+            file.close()
+            raise elf.ElfError("a damaged ELF file") from error
+        except BaseException:
+            file.close()
+            raise
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file is what it was: one that was written again tells nothing of what was mapped."""
+        return self._file.version == self._version
+
+    def _read(self) -> None:
+        parts: list[npt.NDArray[np.void]] = []
+        tables: list[tuple[int, int]] = []
+        for kind in (_DYNSYM, _SYMTAB):  # an exported name goes before a hidden one of the same function
+            for symbols, strings, size in self._image.symbols(kind):
+                kept = np.isin(symbols["info"] & 0xF, _FUNCTIONS) & (symbols["section"] != 0)
+                part = symbols[kept & (symbols["size"] > 0)].copy()
+                part["section"] = len(tables)
+                parts.append(part)
+                tables.append((strings, size))
+        rows = np.concatenate(parts) if parts else np.zeros(0, elf.SYMBOL)
+        order = np.argsort(rows["value"], kind="stable")
+        rows = rows[order]
+        self._begin, first = np.unique(rows["value"], return_index=True)
+        rows = rows[first]
+        self._tables = tables
+        self._size, self._name = rows["size"].copy(), rows["name"].copy()
+        self._table = rows["section"].astype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._begin)
+
+    def address(self, offset: int) -> int | None:
+        """The address of a place in the file, before it is loaded somewhere."""
+        return self._image.address(offset)
+
+    def function(self, address: int) -> tuple[str, int] | None:
+        """(name, where it begins) of the function that an address is in; None where no symbol tells."""
+        row = int(np.searchsorted(self._begin, np.uint64(address), side="right")) - 1
+        if row < 0 or address >= int(self._begin[row]) + int(self._size[row]):
+            return None
+        strings, size = self._tables[int(self._table[row])]
+        name = demangled(self._image.string(strings, size, int(self._name[row])))
+        if len(name) > _NAME_LIMIT:
+            name = name[:_NAME_LIMIT] + "…"
+        return (name, int(self._begin[row])) if name else None
+
+    def keeping(self) -> float:
+        """The share of its functions that keep a frame pointer in their middle; of some of them."""
+        rows = np.unique(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
+        middles = [(int(self._begin[row]) + int(self._size[row]) // 2, int(self._begin[row])) for row in rows]
+        kept = [self.caller(middle, begin) is Caller.NEXT for middle, begin in middles]
+        return sum(kept) / max(len(kept), 1)
+
+    def is_behind_call(self, address: int) -> bool:
+        """Whether the instruction before an address is a call."""
+        code = self._image.read(address - 8, 8)
+        if len(code) < 8:
+            return False
+        word = int.from_bytes(code, "little")
+        if self._image.machine != elf.X86_64:
+            last = word >> 32
+            return any(last & mask == call for mask, call in (_BL, _BLR))
+        return code[3] == 0xE8 or any(word >> shift & 0x38FF == 0x10FF for shift in _X86_CALL_SHIFTS)
+
+    def caller(self, address: int, function: int | None, *, interrupted: bool = False) -> Caller:
+        """As ``framepointers.caller_at``."""
+        return caller_at(self._image, address, function, interrupted=interrupted)
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._file.close()
