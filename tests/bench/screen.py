@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from probes import procfs
+from probes.proc import procfs
 from tests.bench import links
 from tests.bench.rows import Row
 from tests.bench.tmux import Terminal
