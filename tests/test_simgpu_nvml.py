@@ -47,6 +47,7 @@ def workload(bench: Bench) -> Iterator[int]:
         yield process.pid
 
 
+@pytest.mark.alone
 def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
     util, pids, used, samples, power, mhz, state, reasons = ask(
         bench,

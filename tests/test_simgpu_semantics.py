@@ -39,6 +39,7 @@ def test_a_sync_blocks_when_told_to(bench: Bench) -> None:
 
 
 @patient
+@pytest.mark.alone
 def test_a_blocking_event_blocks_and_a_plain_one_spins(bench: Bench) -> None:
     blocking, plain = bench.run(
         "c = Cuda(); s = c.stream()\n"

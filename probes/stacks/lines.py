@@ -44,7 +44,7 @@ _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 # of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
-_TURN_S, _LAST_TURN_S = 0.15, 0.5
+_TURN_S, _LAST_TURN_S = 0.15, 2.0
 _SWEEP_NS = 2_000_000_000
 _EXISTS = 1  # BPF_NOEXIST
 
@@ -317,7 +317,7 @@ class Lines(Hears):
 
     def _stacks(self, places: list[bytes], *, last: bool) -> Iterator[Stack]:
         assert self._ring is not None
-        if not self._unread:  # else the ring keeps what comes, and the kernel drops what it has no room for
+        if last or not self._unread:  # else the ring keeps what comes, and the kernel drops what has no room
             self._unread.extend(_without_places(self._ring.read(), places))
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = _Turn(_LAST_TURN_S if last else _TURN_S)
@@ -326,6 +326,9 @@ class Lines(Hears):
             if last:
                 self._resolver.natives.wait()
             yield from self._resolver.complete(turn.lasts)
+        if last and self._unread:
+            text = f"{len(self._unread)} stacks of the end were not looked at in time: lines are unknown"
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
