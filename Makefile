@@ -64,6 +64,7 @@ recordings: dev
 shown: dev
 	@.venv/bin/python scripts/shown.py
 	@.venv/bin/python -m scripts.cause_pages
+	@.venv/bin/python scripts/schemas.py
 
 # the pictures of the README, drawn from the recordings
 pictures: dev
