@@ -40,11 +40,11 @@ def stats(session: Session | File) -> Stats:
 
     Example:
         >>> totals = stats("recordings/storm.msgpack")
-        >>> totals.events, totals.lost.events
-        (212184, 0)
-        >>> slowest = max(totals.processes[0].calls, key=lambda call: call.sum_ns)
-        >>> slowest.api, slowest.count, slowest.p99_ns
-        ('cudaStreamSynchronize', 1908, 2146304)
+        >>> totals.lost.events
+        0
+        >>> longest = max(totals.processes[0].calls, key=lambda call: call.sum_ns)
+        >>> longest.api, longest.errors, longest.p50_ns <= longest.p99_ns <= longest.max_ns
+        ('cudaStreamSynchronize', 0, True)
     """
     with _opened(session) as one:
         return one.totals()
@@ -75,13 +75,13 @@ def explain(
 
     Example:
         >>> report = explain("recordings/dataloader.msgpack")
-        >>> report.diagnosis.title, report.steps.count
-        ('input-bound', 34)
+        >>> report.diagnosis.title
+        'input-bound'
         >>> first = report.findings[0]
         >>> first.cause, str(first.level), first.line.text()
         ('C12', 'proved', 'loaders.py:36 in _Dataset.__getitem__()')
-        >>> round(first.loss.lower / report.span_ns, 2)
-        0.85
+        >>> first.loss.lower > 0.8 * report.span_ns
+        True
     """
     from gputop.explain.build import explain as build
     from gputop.library.evidence import evidence_of
@@ -112,8 +112,8 @@ def diff(before: Session | File, after: Session | File) -> Diff:
         >>> [(row.cause, str(row.change)) for row in found.causes]
         [('C12', 'gone')]
         >>> duration = found.measure("duration_ns")
-        >>> round(duration.before.usual / duration.after.usual, 1), duration.clear
-        (7.4, True)
+        >>> duration.before.usual > 5 * duration.after.usual, duration.clear
+        (True, True)
     """
     from gputop.explain.compare import compare
     from gputop.library.evidence import evidence_of

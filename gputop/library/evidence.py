@@ -7,7 +7,7 @@ from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence, Gatherer
 from gputop.explain.evidence.memory import give_back
 from gputop.library.reading import understood
-from gputop.library.session import Session
+from gputop.library.session import Session, reader_of
 
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
@@ -20,7 +20,7 @@ def evidence_of(session: Session) -> Evidence:
         SessionDamagedError: It holds what this gputop does not understand.
         SessionClosedError: The session is closed.
     """
-    reader = session.reader
+    reader = reader_of(session)
     if not session.calls_observed:
         raise NoCallsError(
             f"{session.path} was recorded without eBPF, so it holds no CUDA calls and no waits to "

@@ -28,10 +28,10 @@ class Session:
 
     Example:
         >>> with open_session("recordings/storm.msgpack") as session:
-        ...     [process.name for process in session.processes]
-        ...     session.duration_ns // 1_000_000
-        ['python', 'python', 'python', 'python', 'python']
-        3423
+        ...     sorted({process.name for process in session.processes})
+        ...     round(session.duration_ns / 1e9)
+        ['pt_data_worker', 'python']
+        3
     """
 
     def __init__(self, path: File) -> None:
@@ -55,7 +55,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Gives the file back. What was returned before stays usable; closing twice is allowed."""
+        """Gives the file back. Results stay usable, iterators end; closing twice is allowed."""
         self._open = False
         self._reader.close()
 
@@ -102,16 +102,17 @@ class Session:
     def totals(self) -> Stats:
         """Calls by process and function, switches and times by thread, losses, over all of the recording.
 
-        Read once, then kept: the first call takes about 0.1 s per million records.
+        The file is read once for it; then the answer is kept.
 
         Raises:
             SessionDamagedError: The file holds what this gputop does not understand.
             SessionClosedError: The session is closed.
         """
         if self._totals is None:
+            reader = reader_of(self)
             with understood(self.path):
-                totals = collect(self.reader.header, self.reader.items())
-            self._totals = replace(totals, problems=(*self._reader.problems, *totals.problems))
+                totals = collect(reader.header, reader.items())
+            self._totals = replace(totals, problems=(*reader.problems, *totals.problems))
         return self._totals
 
     def items(self) -> Iterator[Item]:
@@ -124,7 +125,7 @@ class Session:
         Raises:
             SessionClosedError: The session is closed.
         """
-        return self.reader.items()
+        return reader_of(self).items()
 
     def frames(self, start_s: float = 0.0, end_s: float | None = None) -> Iterator[Frame]:
         """What the screen showed, frame by frame.
@@ -142,12 +143,12 @@ class Session:
 
         Example:
             >>> with open_session("recordings/storm.msgpack") as session:
-            ...     max(round(frame.calls_per_second) for frame in session.frames(start_s=1, end_s=2))
-            16030
+            ...     {storm.name for frame in session.frames(start_s=2) for storm in frame.storms}
+            {'python'}
         """
         from gputop.playback.player import with_damage
 
-        reader = self.reader
+        reader = reader_of(self)
         low = self._start_ns + start_s * NS
         high = self._start_ns + end_s * NS if end_s is not None else float("inf")
         with understood(self.path):
@@ -180,24 +181,13 @@ class Session:
         """
         from gputop.playback.player import frame_at, mark_at
 
-        reader = self.reader
+        reader = reader_of(self)
         if not 0 <= at_s <= self.duration_ns / NS:
             raise OutsideSessionError(
                 f"{at_s:g} s lies outside the recording, which is {self.duration_ns / NS:.1f} s long"
             )
         with understood(self.path):
             return frame_at(reader, mark_at(reader, self._start_ns + int(at_s * NS)))
-
-    @property
-    def reader(self) -> SessionReader:
-        """The reader of the file, for the other functions of this package.
-
-        Raises:
-            SessionClosedError: The session is closed.
-        """
-        if not self._open:
-            raise SessionClosedError(f"{self.path} is closed: open it again")
-        return self._reader
 
 
 def open_session(path: File) -> Session:
@@ -214,7 +204,18 @@ def open_session(path: File) -> Session:
 
     Example:
         >>> with open_session("recordings/dataloader.msgpack") as session:
-        ...     session.calls_observed, len(session.moments_ns), session.problems
-        (True, 15, ())
+        ...     session.calls_observed, session.problems
+        (True, ())
     """
     return Session(path)
+
+
+def reader_of(session: Session) -> SessionReader:
+    """The reader of a session's file, for the other functions of this package.
+
+    Raises:
+        SessionClosedError: The session is closed.
+    """
+    if not session._open:
+        raise SessionClosedError(f"{session.path} is closed: open it again")
+    return session._reader
