@@ -60,10 +60,14 @@ recordings: dev
 	@scripts/recordings.sh $(ARGS)
 	@$(MAKE) --no-print-directory shown
 
-# after a change of what gputop prints: the outputs in README.md, recordings/README.md and docs/causes/
+# after a change of what gputop prints: the outputs in README.md, recordings/README.md, docs/causes/ and the
+# notebook; the JSON Schemas, and what docs/library.md says of each name
 shown: dev
 	@.venv/bin/python scripts/shown.py
 	@.venv/bin/python -m scripts.cause_pages
+	@.venv/bin/python scripts/schemas.py
+	@.venv/bin/python scripts/library_page.py
+	@.venv/bin/python scripts/notebook.py
 
 # the pictures of the README, drawn from the recordings
 pictures: dev

@@ -1,1 +1,79 @@
-"""What a person runs and sees: command line, screen, statistics, demo."""
+"""What a person runs and sees: command line, screen, statistics, demo; and, for programs, the library's face.
+
+``from gputop import open_session, explain, stats, diff``: docs/library.md. Each is imported when it is asked
+for, so that a command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gputop.engine.frame import Frame as Frame
+    from gputop.engine.stats import Stats as Stats
+    from gputop.errors import GputopError as GputopError
+    from gputop.errors import NoCallsError as NoCallsError
+    from gputop.errors import OutsideSessionError as OutsideSessionError
+    from gputop.errors import SessionClosedError as SessionClosedError
+    from gputop.errors import SessionDamagedError as SessionDamagedError
+    from gputop.errors import SessionNotFoundError as SessionNotFoundError
+    from gputop.errors import SessionTooNewError as SessionTooNewError
+    from gputop.errors import SessionUnreadableError as SessionUnreadableError
+    from gputop.explain.answer.report import Report as Report
+    from gputop.explain.compare import Diff as Diff
+    from gputop.library.answers import diff as diff
+    from gputop.library.answers import explain as explain
+    from gputop.library.answers import schema as schema
+    from gputop.library.answers import stats as stats
+    from gputop.library.answers import to_json as to_json
+    from gputop.library.session import Session as Session
+    from gputop.library.session import open_session as open_session
+
+_HOMES = {
+    "gputop.library.session": ("open_session", "Session"),
+    "gputop.library.answers": ("explain", "stats", "diff", "to_json", "schema"),
+    "gputop.explain.answer.report": ("Report",),
+    "gputop.explain.compare": ("Diff",),
+    "gputop.engine.stats": ("Stats",),
+    "gputop.engine.frame": ("Frame",),
+    "gputop.errors": (
+        "GputopError",
+        "NoCallsError",
+        "OutsideSessionError",
+        "SessionClosedError",
+        "SessionDamagedError",
+        "SessionNotFoundError",
+        "SessionTooNewError",
+        "SessionUnreadableError",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for the first time."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The face, too, for who completes names."""
+    return sorted({*globals(), *_HOME})
+
+
+class _Package(ModuleType):
+    """Keeps ``gputop.explain`` a function: once imported, the package of that name would take its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,11 +1,51 @@
-"""Errors that end a command: one sentence for the user and an exit status."""
+"""Errors with one sentence for the user: those of the library's face, and those that end a command."""
 
 from __future__ import annotations
 
 USAGE, FAILURE = 2, 1
 
 
-class CommandError(Exception):
+class GputopError(Exception):
+    """gputop cannot do what it was asked for; the text says what happened, why, and what to do.
+
+    Attributes:
+        status: The exit status of a command that ends with it.
+    """
+
+    status = FAILURE
+
+
+class SessionNotFoundError(GputopError):
+    """There is no such file."""
+
+
+class SessionUnreadableError(GputopError):
+    """The file is there, but may not or cannot be read, or is no regular file."""
+
+
+class SessionDamagedError(GputopError):
+    """The file is no session, or holds nothing that is whole or can be understood."""
+
+
+class SessionTooNewError(GputopError):
+    """A newer gputop recorded the file, in a format that this one does not know."""
+
+
+class SessionClosedError(GputopError):
+    """The session was closed before."""
+
+
+class NoCallsError(GputopError):
+    """The file was recorded without eBPF: it holds no CUDA calls and no waits to explain."""
+
+
+class OutsideSessionError(GputopError):
+    """The moment or the stretch lies outside of the recording."""
+
+    status = USAGE
+
+
+class CommandError(GputopError):
     """The command cannot go on.
 
     Attributes:

@@ -54,6 +54,18 @@ class SessionError(Exception):
     """A session file cannot be read or written; the text is one clear sentence with the next step."""
 
 
+class MissingFileError(SessionError):
+    """There is no such file."""
+
+
+class DamagedError(SessionError):
+    """It is no session, or so damaged that nothing of it can be read."""
+
+
+class NewerError(SessionError):
+    """A newer gputop recorded it, in a format that this one does not know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Where a chunk lies and what it says of itself; times in nanoseconds, CLOCK_MONOTONIC."""

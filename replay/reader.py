@@ -12,7 +12,7 @@ import numpy as np
 
 from replay import format as fmt
 from replay.allowance import Allowance
-from replay.format import SessionError
+from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import is_session
 from replay.scan import File, Scan, index_of
@@ -89,7 +89,7 @@ def _open(path: str) -> int:
         # O_NONBLOCK: a FIFO must be refused, not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
-        raise SessionError(f"there is no file {path}: check the name") from error
+        raise MissingFileError(f"there is no file {path}: check the name") from error
     except PermissionError as error:
         raise SessionError(f"{path} may not be read by you: use its owner's account or sudo") from error
     except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ def _open(path: str) -> int:
         raise SessionError(f"{path} is not a regular file: name a recorded session")
     if facts.st_size == 0:
         os.close(descriptor)
-        raise SessionError(f"{path} is empty: the recorder wrote nothing; record again")
+        raise DamagedError(f"{path} is empty: the recorder wrote nothing; record again")
     return descriptor
 
 
@@ -108,14 +108,14 @@ def _header(path: str, file: File) -> tuple[dict[str, Any], int, bool]:
     """The header, the offset of the first byte after it, and whether its first copy is damaged."""
     data = file.read(0, fmt.MAX_HEADER_BYTES + fmt.MAX_PREFIX_BYTES)
     if not is_session(data[:64]):
-        raise SessionError(f"{path} is not a gputop session: name a file that gputop recorded")
+        raise DamagedError(f"{path} is not a gputop session: name a file that gputop recorded")
     found = _header_copy(file, data)
     header, start, damaged = found if found is not None else (*_header_map(path, data), False)
     major, minor = header.get("major"), header.get("minor")
     if type(major) is not int or type(minor) is not int or major < 1:
-        raise SessionError(f"the header of {path} is damaged: use a copy or record again")
+        raise DamagedError(f"the header of {path} is damaged: use a copy or record again")
     if major > fmt.MAJOR:
-        raise SessionError(
+        raise NewerError(
             f"{path} was recorded by a newer gputop (format {major}.{minor}, this one reads {fmt.MAJOR}.x): "
             "upgrade gputop to replay it"
         )
@@ -143,9 +143,9 @@ def _header_map(path: str, data: bytes) -> tuple[dict[str, Any], int]:
     try:
         header = unpacker.unpack()
     except msgpack.OutOfData as error:
-        raise SessionError(f"{path} ends within its header: nothing was recorded; record again") from error
+        raise DamagedError(f"{path} ends within its header: nothing was recorded; record again") from error
     except (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise SessionError(f"the header of {path} is damaged: use a copy or record again") from error
+        raise DamagedError(f"the header of {path} is damaged: use a copy or record again") from error
     return (header if isinstance(header, dict) else {}), int(unpacker.tell())
 
 

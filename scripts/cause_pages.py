@@ -10,9 +10,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from gputop.commands.explain import evidence_of
 from gputop.explain.answer.output import report_to_text
-from gputop.explain.build import explain
+from gputop.library.answers import explain
 from tests.cause_stories import STORIES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +23,7 @@ _BLOCK = re.compile(r"^<!-- excerpt: (?P<source>\S+) -->\n```text\n(?:.*\n)*?```
 def output_of(source: str) -> str:
     """The report of a recording (``recordings/...``) or of a made-up program (``C01``)."""
     if source.startswith("recordings/"):
-        return report_to_text(explain(evidence_of(str(ROOT / source))))
+        return report_to_text(explain(ROOT / source))
     return report_to_text(STORIES[source]().report())
 
 

@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
+from gputop.library.answers import schema
+
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "json.md"
 
 
@@ -22,9 +26,16 @@ def keys(value: Any) -> set[str]:
 
 
 def assert_documented(document: dict[str, Any]) -> str:
-    """Every key is explained, and every key of the table is there; returns the section."""
+    """As the schema says; every key is explained, every key of the table is there; returns the section."""
+    assert_valid(document)
     text = section(document["schema"])
     assert not [key for key in sorted(keys(document)) if f"`{key}`" not in text]
     rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(document)
     return text
+
+
+def assert_valid(document: Any) -> None:
+    """The document is as its JSON Schema says: no key is missing, none is there that it does not name."""
+    wrong = Draft202012Validator(schema(document["schema"])).iter_errors(document)
+    assert not [f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in wrong]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from check_facts import ALL_RIGHTS, CUDART, DEBIAN, NEW_KERNEL, NO_RIGHTS, texts
 from cli_support import assert_one_sentence, run
+from json_page import assert_valid
 
 from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
 from gputop.checks.distribution import read_distribution
@@ -334,6 +335,7 @@ def test_the_json_is_what_the_page_says() -> None:
     done = run("check", "--json", "--simgpu")
     found = json.loads(done.stdout)
     assert found["schema"] == "gputop.check/1"
+    assert_valid(found)
     assert done.returncode == (0 if found["live"] else 1)
     assert all(fact["fix"] for fact in found["facts"] if fact["status"] == "missing")
     page = (ROOT / "docs/json.md").read_text().partition("## gputop.check/1")[2].partition("\n## ")[0]

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.explain import evidence_of
 from gputop.demo import loaders
 from gputop.demo.stories import DEFAULT, STORIES
 from gputop.engine.lines import Line
 from gputop.engine.stats import collect
 from gputop.explain.answer.report import Report
-from gputop.explain.build import explain
+from gputop.library.answers import explain
 from gputop.simgpu import build, read_log
 from replay.reader import SessionReader
 
@@ -103,7 +102,7 @@ def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
         timeout=100,
         check=True,
     )
-    return explain(evidence_of(str(file)))
+    return explain(file)
 
 
 @pytest.mark.ebpf

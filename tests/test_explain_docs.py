@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gputop import explain
 from gputop.explain import causes
 from gputop.explain.causes import CATALOGUE
 from scripts.cause_pages import finding, with_excerpts
@@ -102,7 +101,7 @@ def test_links_lead_somewhere_and_lines_are_short() -> None:
 
 def module(name: str) -> object:
     """The module that a quoted constant lives in."""
-    all_modules = pkgutil.walk_packages(explain.__path__, "gputop.explain.")
+    all_modules = pkgutil.walk_packages(importlib.import_module("gputop.explain").__path__, "gputop.explain.")
     (found,) = [found.name for found in all_modules if found.name.endswith(f".{name}") and not found.ispkg]
     return importlib.import_module(found)
 

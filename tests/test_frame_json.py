@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import fake_frames as fake
+from json_page import assert_valid
 
+from gputop.engine.frame import GpuProcess, MigRow
 from gputop.engine.frame_json import SCHEMA, frame_to_json
 
 CALL = {
@@ -45,13 +47,29 @@ def test_the_object_survives_json_and_all_numbers_are_finite() -> None:
     made = frame_to_json(fake.frame(3, processes=3))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["schema"] == SCHEMA == "gputop.frame/1"
+    assert_valid(made)
     assert all(math.isfinite(number) for number in numbers(made))
 
 
 def test_a_number_that_is_none_becomes_null() -> None:
     made = frame_to_json(replace(fake.frame(), own_cpu_percent=float("nan"), rate_hz=float("inf")))
+    assert_valid(made)
     assert made["own_cpu_percent"] is None
     assert made["rate_hz"] is None
+
+
+def test_a_gpu_that_is_cut_and_those_who_use_it_are_as_the_schema_says() -> None:
+    unknown = MigRow(0, "MIG-1", "1g.10gb", *[None] * 9, unavailable=(("memory_used_bytes", "no rights"),))
+    known = MigRow(1, "MIG-2", "1g.10gb", 1, 0, 14, 1 << 20, 10 << 30, 50.0, 25.0, 0.0, 12.5)
+    user = GpuProcess(
+        7, "C", None, 0, None, None, None, 1, "python", "ada", "python train.py", "", watched=True
+    )
+    made = frame_to_json(fake.frame(gpus=1))
+    assert made["gpus"][0]["mig"] == []
+    cut = replace(fake.gpu(0), mig_enabled=True, mig=(unknown, known), processes=(user,))
+    made = frame_to_json(replace(fake.frame(), gpus=(cut, replace(cut, processes=None))))
+    assert_valid(made)
+    assert made["gpus"][0]["mig"][0]["unavailable"] == {"memory_used_bytes": "no rights"}
 
 
 def test_the_keys_other_programs_rely_on() -> None:

@@ -9,12 +9,13 @@ import pytest
 from json_page import assert_documented
 
 from gputop import demo
-from gputop.commands.explain import evidence_of
 from gputop.demo.stories import STORIES
 from gputop.explain.answer.output import report_to_json
 from gputop.explain.build import explain
 from gputop.explain.compare import Change, compare
 from gputop.explain.evidence.evidence import Evidence
+from gputop.library.evidence import evidence_of
+from gputop.library.session import open_session
 from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
@@ -36,7 +37,8 @@ HEALTHY = ("healthy", "numpy-sync-fixed", "dataloader-fixed", "redundant-to-devi
 
 @cache
 def evidence(name: str) -> Evidence:
-    return evidence_of(str(FOLDER / f"{name}.msgpack"))
+    with open_session(FOLDER / f"{name}.msgpack") as session:
+        return evidence_of(session)
 
 
 def test_every_demo_is_recorded_and_small() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from json_page import assert_valid
+
 from gputop.engine.stats import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from probes.schema import Kind
@@ -50,6 +52,7 @@ def test_threads_add_up_to_their_lives() -> None:
 def test_json_has_the_promised_keys() -> None:
     data = stats_to_json(collect(HEADER, recording()))
     assert data["schema"] == "gputop.stats/1"
+    assert_valid(data)
     assert data["duration_ns"] == SECOND
     assert data["lost"]["events"] == 4
     (process,) = data["processes"]

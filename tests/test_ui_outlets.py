@@ -17,6 +17,7 @@ from pathlib import Path
 import fake_frames as fake
 import fake_reports as told
 import pytest
+from json_page import assert_valid
 from textual.command import CommandList
 from textual.pilot import Pilot
 
@@ -93,6 +94,7 @@ async def test_x_writes_the_frame_that_is_shown_and_never_over_another_file(here
         assert "written: gputop-20251203-160232-2.json" in text_of(app)
     first, second = sorted(here.iterdir(), key=lambda path: len(path.name))
     made = json.loads(first.read_text())
+    assert_valid(made)
     assert made.pop("verdict")["schema"] == "gputop.explain/1"
     assert made == frame_to_json(frame)
     assert first.read_text() == second.read_text()

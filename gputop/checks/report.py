@@ -6,15 +6,16 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gputop.checks import bcc, kernel, libraries, native, nvml, python, rights, tracing
 from gputop.checks.distribution import Distribution, read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Section
+from gputop.documents.check import CheckDocument
 from gputop.format import escape_text
 from probes.ebpf.rights import read_rights
 
-SCHEMA = "gputop.check/1"
+SCHEMA: Final = "gputop.check/1"
 _WIDTH = 80
 _WORD = 10  # columns of glyph and word
 _GLYPHS = {OK: "✓", MISSING: "✗", NOTE: "·"}
@@ -80,7 +81,7 @@ def gather(plan: Plan) -> Report:
     return Report(distribution, (*before, *after))
 
 
-def to_json(report: Report, version: str) -> dict[str, Any]:
+def to_json(report: Report, version: str) -> CheckDocument:
     """The object ``gputop.check/1`` of docs/json.md."""
     facts = [
         {
@@ -93,7 +94,7 @@ def to_json(report: Report, version: str) -> dict[str, Any]:
         for section in report.sections
         for fact in section.facts
     ]
-    return {
+    made: Any = {
         "schema": SCHEMA,
         "version": version,
         "live": report.live,
@@ -101,6 +102,8 @@ def to_json(report: Report, version: str) -> dict[str, Any]:
         "facts": facts,
         **{section.name: section.data for section in report.sections},
     }
+    document: CheckDocument = made
+    return document
 
 
 def _wrapped(first: str, text: str, width: int) -> list[str]:

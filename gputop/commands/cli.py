@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from gputop.commands.words import bounded, pids, ring
-from gputop.errors import FAILURE, USAGE, CommandError, OutputError
+from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
 from gputop.process.interrupts import Interrupted, end_at_once
 from gputop.process.say import put, say, silence
@@ -333,7 +333,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         silence(1)
         say(str(error))
         return error.status
-    except CommandError as error:
+    except GputopError as error:
         say(str(error))
         return error.status
     except KeyboardInterrupt as interrupt:

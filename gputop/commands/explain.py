@@ -8,15 +8,15 @@ import os
 import sys
 import threading
 
-from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
-from gputop.errors import USAGE, CommandError
-from gputop.explain.answer.output import report_to_json, report_to_text
+from gputop.errors import CommandError
+from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.build import explain as build
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence, Gatherer
-from gputop.explain.evidence.memory import give_back, keep_freed
+from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.memory import keep_freed
+from gputop.library import answers
 from gputop.process.interrupts import end_at_once
 from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
@@ -25,14 +25,13 @@ FOUND = 3  # exit status when something is lost
 _WIDTH = 100
 _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
-_ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
 def explain(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
     report = from_file(options) if options.file else from_now(options)
     if options.json:
-        put(json.dumps(report_to_json(report)) + "\n")
+        put(json.dumps(answers.to_json(report)) + "\n")
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     if options.fail_over is not None:
@@ -42,49 +41,8 @@ def explain(options: argparse.Namespace) -> int:
 
 def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
-    evidence = evidence_of(options.file)
-    with understood(options.file):
-        return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
-
-
-def evidence_of(file: str) -> Evidence:
-    """Everything that a session file holds."""
     keep_freed()
-    reader = open_file(file)
-    try:
-        with understood(file):
-            if reader.header.get("calls_observed") is False:
-                raise CommandError(
-                    f"{file} was recorded without eBPF, so it holds no CUDA calls and no waits to "
-                    "explain: record it as root"
-                )
-            gatherer = Gatherer(reader.header)
-            joined = 0
-            for item in reader.items_between(-1, len(reader.marks)):
-                if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
-                    gatherer.join(joined)
-                    joined += 1
-            evidence = assemble(gatherer, consume=True)
-            give_back()  # the pieces between what is kept: no large array can be made of them
-            return evidence
-    finally:
-        reader.close()
-
-
-def _stretch(evidence: Evidence, options: argparse.Namespace) -> tuple[int, int] | None:
-    """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
-    if options.since is None and options.until is None:
-        return None
-    start = int(evidence.header.get("start_ns", evidence.start_ns))
-    length = (evidence.end_ns - start) / 1e9
-    low = options.since if options.since is not None else 0.0
-    high = min(options.until if options.until is not None else length, length)
-    if low >= high:
-        raise CommandError(
-            f"there is nothing from {low:g} s to {high:g} s of this recording, which is {length:.1f} s long",
-            USAGE,
-        )
-    return start + int(low * 1e9), start + int(high * 1e9)
+    return answers.explain(options.file, pids=options.pid, start_s=options.since, end_s=options.until)
 
 
 def from_now(options: argparse.Namespace) -> Report:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.text import render_text
@@ -17,45 +14,13 @@ from gputop.engine.frame_json import frame_to_json
 from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
+from gputop.library.reading import open_file, understood
 from gputop.playback.player import ReplayFeed, frame_at, mark_at
 from gputop.process.say import put, show
 from gputop.process.terminal import require_terminal, terminal_width
-from replay.format import SessionError
 from replay.reader import SessionReader
 
 _DAY_S = 86400
-
-
-def open_file(path: str) -> SessionReader:
-    """Opens a session file that holds at least one frame.
-
-    Raises:
-        CommandError: It cannot be read, or holds nothing to show.
-    """
-    try:
-        reader = SessionReader(path)
-    except SessionError as error:
-        raise CommandError(str(error)) from error
-    if len(reader.marks) == 0:
-        raise CommandError(f"{path} holds no complete frame: the recording ended before its first one")
-    return reader
-
-
-@contextmanager
-def understood(path: str) -> Iterator[None]:
-    """Turns what intact data of an unknown shape provokes into a sentence.
-
-    Files are untrusted: a checksum proves that nothing was damaged, not that gputop wrote it.
-    """
-    try:
-        yield
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        if os.environ.get("GPUTOP_TRACEBACK"):
-            raise
-        raise CommandError(
-            f"{path} holds data that this gputop does not understand ({type(error).__name__}: {error}); "
-            "was it made by another program?"
-        ) from error
 
 
 def replay(options: argparse.Namespace) -> int:

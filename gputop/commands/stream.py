@@ -10,12 +10,11 @@ import signal
 import threading
 from types import FrameType
 
-from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
-from gputop.playback.player import with_damage
+from gputop.library.session import Session as Recording
 from gputop.process.interrupts import heeded
 from gputop.process.say import say, writing
 
@@ -88,17 +87,11 @@ def write_all(descriptor: int, line: bytes) -> None:
 
 def _recorded(path: str) -> int:
     """Every frame of a recording, as fast as they are read."""
-    reader = open_file(path)
-    try:
-        with understood(path):
-            engine = Engine(reader.header)
-        for item in reader.items_between(-1, len(reader.marks)):
-            with understood(path):
-                line = line_of(with_damage(engine.frame(), reader)) if engine.feed(item) else b""
+    with Recording(path) as recording:
+        for frame in recording.frames():
+            line = line_of(frame)
             with writing():
                 write_all(1, line)
-    finally:
-        reader.close()
     return 0
 
 

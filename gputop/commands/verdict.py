@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
+from gputop.documents.frame import VerdictJson
 from gputop.explain.answer.figures import what_if_text
 from gputop.explain.answer.output import report_to_json
 from gputop.explain.window import Verdict
 from gputop.format import escape_text
 
 
-def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
+def verdict_json(verdict: Verdict | None) -> VerdictJson:
     """The key that ``--once --json`` adds to a frame (docs/json.md)."""
     return {"verdict": report_to_json(verdict.report) if verdict is not None else None}
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Final
 
+from gputop.documents.frame import FrameDocument
 from gputop.engine.frame import Frame, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.histogram import METHOD
 
-SCHEMA = "gputop.frame/1"
+SCHEMA: Final = "gputop.frame/1"
 _FROM_CALLS = {"events_per_second", "calls_per_second", "top_api_ns_per_second", "top_api_p99_ns"}
 
 
-def frame_to_json(frame: Frame) -> dict[str, Any]:
+def frame_to_json(frame: Frame) -> FrameDocument:
     """The frame as an object that ``json.dumps`` takes.
 
     Args:
@@ -42,7 +43,7 @@ def frame_to_json(frame: Frame) -> dict[str, Any]:
     made["storms"] = [_storm(storm) for storm in frame.storms]
     made["problems"] = list(frame.problems)
     made["notes"] = list(frame.notes)
-    finite: dict[str, Any] = _finite(made)
+    finite: FrameDocument = _finite(made)
     return finite
 
 
@@ -65,13 +66,13 @@ def _process(row: ProcessRow) -> dict[str, Any]:
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [
-        row.line.to_json()
+        dict(row.line.to_json())
         | _fields(row, "line", "frames")
         | {"frames": [frame.to_json() for frame in row.frames]}
         for row in row.lines
     ]
     made["unknown_lines"] = row.unknown_lines
-    made["waits"] = [wait.line.to_json() | _fields(wait, "line") for wait in row.waits]
+    made["waits"] = [dict(wait.line.to_json()) | _fields(wait, "line") for wait in row.waits]
     made["unknown_waits"] = row.unknown_waits
     return made
 

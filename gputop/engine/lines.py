@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gputop.documents.parts import LineJson
 from probes.code.source_files import is_library
 
 _MOST_STACKS = 1 << 20
@@ -50,7 +51,7 @@ class Line:
         # without symbols the function is called after its file
         return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> LineJson:
         """As in docs/json.md."""
         return {"file": self.file, "line": self.line, "function": self.function}
 
@@ -62,7 +63,7 @@ def in_backward(frames: Iterable[Line]) -> bool:
     )
 
 
-def line_json(line: Line | None) -> dict[str, Any] | None:
+def line_json(line: Line | None) -> LineJson | None:
     """The same of a line that may be unknown."""
     return line.to_json() if line is not None else None
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
+from gputop.documents.stats import ProcessTotalsJson, StatsDocument
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
 from gputop.engine.histogram import METHOD
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
 
-SCHEMA = "gputop.stats/1"
+SCHEMA: Final = "gputop.stats/1"
 _LINES_SHOWN = 20  # of a process in the text; JSON has all
 
 
-def stats_to_json(stats: Stats) -> dict[str, Any]:
+def stats_to_json(stats: Stats) -> StatsDocument:
     """One object; times in ns, sizes in bytes, as the key names say."""
     return {
         "schema": SCHEMA,
@@ -28,7 +29,7 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
     }
 
 
-def _process_json(process: ProcessTotals) -> dict[str, Any]:
+def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
     return {
         "pid": process.pid,
         "name": process.name,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
+from gputop.documents.diff import DiffDocument, SideJson, SpreadJson
 from gputop.engine.lines import line_json
 from gputop.explain.answer.output import range_json
 from gputop.explain.answer.sentence import idle_words
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
 from gputop.format import brief, escape_text, fit, format_ns
 
-SCHEMA = "gputop.diff/1"
+SCHEMA: Final = "gputop.diff/1"
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
 _WORDS = {
     "duration_ns": "duration",
@@ -24,7 +25,7 @@ _WORDS = {
 }
 
 
-def diff_to_json(diff: Diff) -> dict[str, Any]:
+def diff_to_json(diff: Diff) -> DiffDocument:
     """One object; times in ns, per step or per second as ``unit`` says."""
     return {
         "schema": SCHEMA,
@@ -62,7 +63,7 @@ def diff_to_json(diff: Diff) -> dict[str, Any]:
     }
 
 
-def _side_json(side: Side) -> dict[str, Any]:
+def _side_json(side: Side) -> SideJson:
     report = side.report
     return {
         "duration_ns": report.duration_ns,
@@ -76,7 +77,7 @@ def _side_json(side: Side) -> dict[str, Any]:
     }
 
 
-def _spread_json(spread: Spread | None) -> dict[str, Any] | None:
+def _spread_json(spread: Spread | None) -> SpreadJson | None:
     if spread is None:
         return None
     return {

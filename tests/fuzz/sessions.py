@@ -13,8 +13,8 @@ from random import Random
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 from gputop.commands import cli
-from gputop.commands.replay import open_file, understood
-from gputop.errors import CommandError
+from gputop.errors import GputopError
+from gputop.library.reading import open_file, understood
 from gputop.playback.player import frame_at
 from gputop.ui.model.presenter import Presenter
 from probes.source import MARK
@@ -134,7 +134,7 @@ def _run(data: bytes, folder: Path) -> None:
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
-        contextlib.suppress(CommandError),
+        contextlib.suppress(GputopError),
     ):
         _command(words, str(path), str(_other(folder)))
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from typing import Final
 
+from gputop.documents.explain import (
+    DiagnosisJson,
+    EventJson,
+    ExplainDocument,
+    FindingJson,
+    LinkJson,
+)
+from gputop.documents.parts import RangeJson
 from gputop.engine.lines import line_json
 from gputop.explain.answer.figures import loss_text, what_if_text
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 
-SCHEMA = "gputop.explain/1"
+SCHEMA: Final = "gputop.explain/1"
 
 
-def report_to_json(report: Report) -> dict[str, Any]:
+def report_to_json(report: Report) -> ExplainDocument:
     """One object; times in ns. Moments and events count from the start of the recording."""
     return {
         "schema": SCHEMA,
@@ -76,7 +84,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def range_json(one: Range) -> dict[str, Any]:
+def range_json(one: Range) -> RangeJson:
     """A duration between bounds."""
     return {"lower": one.lower, "upper": one.upper, "estimate": one.estimate}
 
@@ -87,7 +95,7 @@ def _source(report: Report) -> str | None:
     return sources.pop() if len(sources) == 1 else ("several" if sources else None)
 
 
-def _diagnosis_json(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+def _diagnosis_json(diagnosis: Diagnosis | None) -> DiagnosisJson | None:
     if diagnosis is None:
         return None
     return {
@@ -99,7 +107,7 @@ def _diagnosis_json(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
     }
 
 
-def _event_json(event: Event) -> dict[str, Any]:
+def _event_json(event: Event) -> EventJson:
     return {
         "time_ns": event.time_ns,
         "ns": event.ns,
@@ -111,7 +119,7 @@ def _event_json(event: Event) -> dict[str, Any]:
     }
 
 
-def _finding_json(finding: Finding) -> dict[str, Any]:
+def _finding_json(finding: Finding) -> FindingJson:
     return {
         "cause": finding.cause,
         "kind": finding.kind,
@@ -133,7 +141,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _link_json(link: Link) -> dict[str, Any]:
+def _link_json(link: Link) -> LinkJson:
     return {
         "layer": link.layer,
         "pid": link.pid,

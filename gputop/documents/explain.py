@@ -1,0 +1,148 @@
+"""gputop.explain/1: why the GPU waits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from gputop.documents.parts import Class, FindingKind, LineJson, LostJson, RangeJson, Sureness, one_of
+
+Source = Annotated[str, one_of("nvml", "learned", "both", "several")]
+LinkLayer = Annotated[str, one_of("gpu", "cuda", "host", "system")]
+
+_DiagnosisClass = TypedDict("_DiagnosisClass", {"class": Class | None})
+_DocumentClass = TypedDict("_DocumentClass", {"class": Class | None})
+
+
+class DiagnosisJson(_DiagnosisClass):
+    """What kind of trouble it is, with its grounds."""
+
+    title: str
+    level: Sureness
+    evidence: list[str]
+    advice: list[str]
+
+
+class IdleJson(RangeJson):
+    """How long a GPU had nothing to do, ns, and who says the estimate."""
+
+    source: Source | None
+
+
+class AccountJson(TypedDict):
+    """The span of a GPU as parts that add up to it, ns."""
+
+    proved_idle: int
+    estimated_idle: int
+    busy: int
+    unknown: int
+
+
+class GpuSpanJson(TypedDict):
+    """One GPU."""
+
+    label: str
+    span_ns: int
+    idle_ns: IdleJson
+    account_ns: AccountJson
+    error_ns: int | None
+    sources_agree: bool
+
+
+class StepsJson(TypedDict):
+    """The steps that repeat."""
+
+    count: int
+    median_ns: int
+    usual_ns: int
+    pid: int
+    tid: int
+
+
+class LinkJson(TypedDict):
+    """A link of a chain, from the GPU down to what is to blame."""
+
+    layer: LinkLayer
+    pid: int
+    tid: int
+    text: str
+    ns: int
+    events: int
+    line: LineJson | None
+
+
+class EventJson(TypedDict):
+    """A long gap that did not repeat."""
+
+    time_ns: int
+    ns: int
+    cause: str
+    title: str
+    pid: int
+    chain: list[LinkJson]
+    line: LineJson | None
+
+
+class FindingJson(TypedDict):
+    """One loss that repeats."""
+
+    cause: str
+    kind: FindingKind
+    title: str
+    level: Sureness
+    loss_ns: RangeJson
+    pid: int
+    tid: int
+    api: str
+    chain: list[LinkJson]
+    evidence: list[str]
+    ruled_out: list[str]
+    advice: list[str]
+    max_gain_ns: int
+    moments_ns: list[int]
+    gaps: int
+    per_step_ns: int | None
+    line: LineJson | None
+
+
+class WhatIfJson(TypedDict):
+    """A step before and after a cause is gone."""
+
+    cause: str
+    step_before_ns: int
+    step_after_ns: int
+
+
+class StormCostJson(TypedDict):
+    """A thread that is switched very often, and the GPU time that this cost."""
+
+    pid: int
+    tid: int
+    name: str
+    switches: int
+    switches_per_second: float
+    gpu_ns: int
+
+
+class ExplainDocument(_DocumentClass):
+    """Why the GPU waits."""
+
+    schema: Literal["gputop.explain/1"]
+    start_ns: int
+    duration_ns: int
+    verdict: str
+    diagnosis: DiagnosisJson | None
+    gpu_idle_ns: IdleJson
+    span_ns: int
+    gpus: list[GpuSpanJson]
+    steps: StepsJson | None
+    outside_ns: int
+    events: list[EventJson]
+    findings: list[FindingJson]
+    what_if: list[WhatIfJson]
+    storms: list[StormCostJson]
+    small_ns: int
+    unexplained_ns: int
+    unknown_ns: int
+    coverage: bool
+    lost: LostJson
+    notes: list[str]

@@ -1,0 +1,36 @@
+"""gputop.stats/1: totals of a whole recording."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from gputop.documents.parts import CallJson, CallLineJson, LostByKindJson, ThreadTimesJson, WaitJson
+
+
+class ProcessTotalsJson(TypedDict):
+    """A process over the recording."""
+
+    pid: int
+    name: str
+    command: str
+    exited: bool
+    calls: list[CallJson]
+    threads: list[ThreadTimesJson]
+    lines: list[CallLineJson]
+    unknown_lines: int
+    waits: list[WaitJson]
+    unknown_waits: int
+
+
+class StatsDocument(TypedDict):
+    """Totals of a whole recording."""
+
+    schema: Literal["gputop.stats/1"]
+    start_realtime_ns: int
+    duration_ns: int
+    events: int
+    lost: LostByKindJson
+    percentiles: str
+    processes: list[ProcessTotalsJson]
+    problems: list[str]
+    calls_observed: bool

@@ -1,0 +1,215 @@
+"""What is asked of recordings: totals, why the GPU was idle, whether a change helped; and each as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, overload
+
+from gputop.documents.diff import DiffDocument
+from gputop.documents.explain import ExplainDocument
+from gputop.documents.frame import FrameDocument
+from gputop.documents.stats import StatsDocument
+from gputop.engine.frame import Frame
+from gputop.engine.stats import Stats
+from gputop.errors import GputopError, OutsideSessionError
+from gputop.library.reading import understood
+from gputop.library.session import NS, File, Session
+
+if TYPE_CHECKING:
+    from gputop.explain.answer.report import Report
+    from gputop.explain.compare import Diff
+    from gputop.explain.evidence.evidence import Evidence
+
+# The explanation is imported where it is used: who asks for totals need not wait for it.
+
+
+def stats(session: Session | File) -> Stats:
+    """Totals of a whole recording, as ``gputop stats`` prints them.
+
+    Args:
+        session: A file, or a recording that is open.
+
+    Returns:
+        Calls by process and function, switches and times by thread, lines; times in ns, sizes in bytes.
+
+    Raises:
+        GputopError: The file cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> totals = stats("recordings/storm.msgpack")
+        >>> totals.lost.events
+        0
+        >>> longest = max(totals.processes[0].calls, key=lambda call: call.sum_ns)
+        >>> longest.api, longest.errors, longest.p50_ns <= longest.p99_ns <= longest.max_ns
+        ('cudaStreamSynchronize', 0, True)
+    """
+    with _opened(session) as one:
+        return one.totals()
+
+
+def explain(
+    session: Session | File,
+    *,
+    pids: Iterable[int] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+) -> Report:
+    """Why the GPU was idle, as ``gputop explain`` prints it.
+
+    Args:
+        session: A file, or a recording that is open.
+        pids: Only findings of these processes; the GPU's idle time is everybody's. None or none: all.
+        start_s: Only from this moment on, seconds from the start of the recording.
+        end_s: Only up to this moment.
+
+    Returns:
+        Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        OutsideSessionError: There is nothing between these moments.
+        GputopError: The file cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> report = explain("recordings/dataloader.msgpack")
+        >>> report.diagnosis.title
+        'input-bound'
+        >>> first = report.findings[0]
+        >>> first.cause, str(first.level), first.line.text()
+        ('C12', 'proved', 'loaders.py:36 in _Dataset.__getitem__()')
+        >>> first.loss.lower > 0.8 * report.span_ns
+        True
+    """
+    from gputop.explain.build import explain as build
+    from gputop.library.evidence import evidence_of
+
+    with _opened(session) as one:
+        evidence = evidence_of(one)
+        with understood(one.path):
+            return build(evidence, frozenset(pids or ()) or None, _stretch(evidence, start_s, end_s))
+
+
+def diff(before: Session | File, after: Session | File) -> Diff:
+    """Whether a change helped, step by step, as ``gputop diff`` prints it.
+
+    Args:
+        before: The recording without the change.
+        after: The recording with it.
+
+    Returns:
+        The outcome in a sentence, and each measure and cause before and after; times in ns, a step, a batch
+        or a second as ``unit`` says.
+
+    Raises:
+        NoCallsError: One was recorded without eBPF.
+        GputopError: One cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> found = diff("recordings/dataloader.msgpack", "recordings/dataloader-fixed.msgpack")
+        >>> [(row.cause, str(row.change)) for row in found.causes]
+        [('C12', 'gone')]
+        >>> duration = found.measure("duration_ns")
+        >>> duration.before.usual > 5 * duration.after.usual, duration.clear
+        (True, True)
+    """
+    from gputop.explain.compare import compare
+    from gputop.library.evidence import evidence_of
+
+    with _opened(before) as session:
+        first, name = evidence_of(session), session.path
+    with _opened(after) as session:
+        second, other = evidence_of(session), session.path
+    with understood(f"{name} or {other}"):
+        return compare(first, second)
+
+
+@overload
+def to_json(result: Frame) -> FrameDocument: ...
+@overload
+def to_json(result: Stats) -> StatsDocument: ...
+@overload
+def to_json(result: Report) -> ExplainDocument: ...
+@overload
+def to_json(result: Diff) -> DiffDocument: ...
+def to_json(
+    result: Frame | Stats | Report | Diff,
+) -> FrameDocument | StatsDocument | ExplainDocument | DiffDocument:
+    """A result as the object that the command prints with ``--json`` (docs/json.md): dicts and lists only.
+
+    Args:
+        result: What ``stats``, ``explain`` or ``diff`` returned, or a frame.
+
+    Raises:
+        TypeError: It is none of these.
+
+    Example:
+        >>> to_json(explain("recordings/dataloader.msgpack"))["schema"]
+        'gputop.explain/1'
+    """
+    if isinstance(result, Frame):
+        from gputop.engine.frame_json import frame_to_json
+
+        return frame_to_json(result)
+    if isinstance(result, Stats):
+        from gputop.engine.stats_output import stats_to_json
+
+        return stats_to_json(result)
+    from gputop.explain.answer.output import report_to_json
+    from gputop.explain.answer.report import Report
+    from gputop.explain.compare import Diff
+    from gputop.explain.compare_output import diff_to_json
+
+    if isinstance(result, Report):
+        return report_to_json(result)
+    if isinstance(result, Diff):
+        return diff_to_json(result)
+    raise TypeError(f"a {type(result).__name__} is no result of stats, explain or diff, and no frame")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of an object that gputop prints.
+
+    Args:
+        name: What its key ``schema`` says, for instance ``gputop.explain/1``.
+
+    Raises:
+        GputopError: This gputop prints no such object.
+
+    Example:
+        >>> schema("gputop.stats/1")["properties"]["duration_ns"]
+        {'type': 'integer'}
+    """
+    folder = files("gputop") / "schemas"
+    known = {f"gputop.{file.name.removesuffix('.json').replace('-', '/')}": file for file in folder.iterdir()}
+    if name not in known:
+        raise GputopError(f"there is no schema {name!r}: use one of {', '.join(sorted(known))}")
+    found: dict[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
+    return found
+
+
+@contextmanager
+def _opened(session: Session | File) -> Iterator[Session]:
+    """The session; one that was opened for this is closed again."""
+    if isinstance(session, Session):
+        yield session
+        return
+    with Session(session) as one:
+        yield one
+
+
+def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
+    """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    if start_s is None and end_s is None:
+        return None
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    length = (evidence.end_ns - start) / NS
+    low = start_s if start_s is not None else 0.0
+    high = min(end_s if end_s is not None else length, length)
+    if low >= high:
+        raise OutsideSessionError(
+            f"there is nothing from {low:g} s to {high:g} s of this recording, which is {length:.1f} s long"
+        )
+    return start + int(low * NS), start + int(high * NS)

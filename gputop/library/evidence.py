@@ -1,0 +1,38 @@
+"""Everything that a recording holds, as the explanation takes it."""
+
+from __future__ import annotations
+
+from gputop.errors import NoCallsError
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.memory import give_back
+from gputop.library.reading import understood
+from gputop.library.session import Session, reader_of
+
+_ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
+
+
+def evidence_of(session: Session) -> Evidence:
+    """Reads all of a recording.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        SessionDamagedError: It holds what this gputop does not understand.
+        SessionClosedError: The session is closed.
+    """
+    reader = reader_of(session)
+    if not session.calls_observed:
+        raise NoCallsError(
+            f"{session.path} was recorded without eBPF, so it holds no CUDA calls and no waits to "
+            "explain: record it as root"
+        )
+    with understood(session.path):
+        gatherer = Gatherer(reader.header)
+        joined = 0
+        for item in reader.items_between(-1, len(reader.marks)):
+            if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
+                gatherer.join(joined)
+                joined += 1
+        evidence = assemble(gatherer, consume=True)
+        give_back()  # the pieces between what is kept: no large array can be made of them
+        return evidence

@@ -1,0 +1,60 @@
+"""Opens session files for everybody above, and says in errors of the library's own what is wrong with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gputop.errors import (
+    GputopError,
+    SessionDamagedError,
+    SessionNotFoundError,
+    SessionTooNewError,
+    SessionUnreadableError,
+)
+from replay.format import DamagedError, MissingFileError, NewerError, SessionError
+from replay.reader import SessionReader
+
+_KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
+    (MissingFileError, SessionNotFoundError),
+    (DamagedError, SessionDamagedError),
+    (NewerError, SessionTooNewError),
+)
+
+
+def open_file(path: str) -> SessionReader:
+    """Opens a session file that holds at least one frame.
+
+    Raises:
+        SessionNotFoundError: There is no such file.
+        SessionUnreadableError: It may not or cannot be read.
+        SessionDamagedError: It is no session, or holds nothing to show.
+        SessionTooNewError: A newer gputop recorded it.
+    """
+    try:
+        reader = SessionReader(path)
+    except SessionError as error:
+        kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
+        raise kind(str(error)) from error
+    if len(reader.marks) == 0:
+        reader.close()
+        raise SessionDamagedError(f"{path} holds no complete frame: the recording ended before its first one")
+    return reader
+
+
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Turns what intact data of an unknown shape provokes into a sentence.
+
+    Files are untrusted: a checksum proves that nothing was damaged, not that gputop wrote it.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        if os.environ.get("GPUTOP_TRACEBACK"):
+            raise
+        raise SessionDamagedError(
+            f"{path} holds data that this gputop does not understand ({type(error).__name__}: {error}); "
+            "was it made by another program?"
+        ) from error

@@ -1,0 +1,95 @@
+"""What gputop prints is as the JSON Schemas say, which are as the types say that its code is checked with."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from json_page import assert_valid
+from jsonschema import Draft202012Validator, ValidationError
+
+import gputop
+from gputop.commands import cli
+from scripts import schemas
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
+PAIRS = [(file, fixed) for file in RECORDINGS if (fixed := file.with_stem(f"{file.stem}-fixed")).exists()]
+
+
+def printed(capfd: pytest.CaptureFixture[str], *words: str) -> list[Any]:
+    """What a command prints, a document a line."""
+    name, options = cli.parse(words)
+    getattr(import_module(f"gputop.commands.{name}"), name)(options)
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_every_document_of_the_page_has_a_schema_and_every_schema_a_document() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert {f"gputop.{name.replace('-', '/')}" for name in schemas.DOCUMENTS} == set(
+        re.findall(r"^## (\S+)$", page, re.MULTILINE)
+    )
+    assert {file.stem for file in schemas.FOLDER.iterdir()} == set(schemas.DOCUMENTS)
+    assert all(f"(../gputop/schemas/{name}.json)" in page for name in schemas.DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", schemas.DOCUMENTS)
+def test_a_schema_is_what_its_types_say(name: str) -> None:
+    """``make shown`` writes it again."""
+    text = (schemas.FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert text == schemas.text_of(name)
+    Draft202012Validator.check_schema(json.loads(text))
+
+
+@pytest.mark.parametrize("name", schemas.DOCUMENTS)
+def test_no_object_of_a_schema_takes_a_key_that_it_does_not_name(name: str) -> None:
+    schema = gputop.schema(f"gputop.{name.replace('-', '/')}")
+    named = [one for one in (schema, *schema["$defs"].values()) if "properties" in one]
+    assert len(named) == 1 + len(schema["$defs"])
+    assert all(one["additionalProperties"] is False for one in named)
+
+
+@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+def test_what_is_printed_of_a_recording_is_valid(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for words, schema in (
+        (("stats", "--json"), "gputop.stats/1"),
+        (("explain", "--json"), "gputop.explain/1"),
+        (("replay", "--once", "--json"), "gputop.frame/1"),
+    ):
+        (document,) = printed(capfd, *words, str(file))
+        assert document["schema"] == schema
+        assert_valid(document)
+
+
+def test_every_frame_that_is_streamed_is_valid(capfd: pytest.CaptureFixture[str]) -> None:
+    frames = printed(capfd, "stream", "--jsonl", str(ROOT / "recordings" / "storm.msgpack"))
+    assert len(frames) > 10
+    for frame in frames:
+        assert_valid(frame)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].stem)
+def test_what_is_printed_of_a_change_is_valid(
+    pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (document,) = printed(capfd, "diff", "--json", *map(str, pair))
+    assert document["schema"] == "gputop.diff/1"
+    assert_valid(document)
+
+
+def test_a_key_that_the_schema_does_not_have_fails_however_deep() -> None:
+    document: Any = gputop.to_json(gputop.stats(ROOT / "recordings" / "storm.msgpack"))
+    validator = Draft202012Validator(gputop.schema("gputop.stats/1"))
+    validator.validate(document)
+    document["processes"][0]["threads"][0]["new"] = 1
+    with pytest.raises(ValidationError, match="'new' was unexpected"):
+        validator.validate(document)
+
+
+def test_a_schema_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(gputop.GputopError, match=r"no schema 'gputop.frame/2'.*gputop.frame/1"):
+        gputop.schema("gputop.frame/2")
