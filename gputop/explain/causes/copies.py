@@ -7,8 +7,8 @@ import numpy as np
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
-from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.chains.scene import BIG_COPY, Scene
+from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.call_time import call_time
 from gputop.explain.evidence.ranges import Ints
 from gputop.format import format_bytes, format_ns

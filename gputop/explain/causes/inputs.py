@@ -10,7 +10,8 @@ from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import MOST_PARTS, own_work
 from gputop.explain.chains.places import line_numbers, sampled
 from gputop.explain.chains.pytorch import Form, advice_of, by_loader, by_pytorch, form_of_send, title_of
-from gputop.explain.chains.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
+from gputop.explain.chains.scene import BIG_COPY, SCALAR_BYTES, Scene
+from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Mask, distinct
 from gputop.format import format_bytes

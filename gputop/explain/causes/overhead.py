@@ -9,7 +9,8 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.reads import not_waited, own_work
 from gputop.explain.chains.chain import State
-from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
+from gputop.explain.chains.scene import BIG_COPY, Scene
+from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.ranges import Mask
 from gputop.format import format_bytes, format_ns
 

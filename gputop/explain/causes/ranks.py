@@ -12,7 +12,7 @@ from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.whatif import MARGIN
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
 from gputop.format import format_ns
 
@@ -28,7 +28,7 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     evidence = scene.evidence
     calls = evidence.calls
     chosen = (evidence.group(calls) == Group.COLLECTIVE) & (calls["ret"] == 0)
-    chosen &= ~evidence.apis.is_op(calls["op"], "GroupStart", "GroupEnd")
+    chosen &= evidence.role(calls) != Role.BRACKET
     rows = within(scene, np.flatnonzero(chosen))
     ranks = _ranks(scene, rows)
     if len(ranks) < 2:

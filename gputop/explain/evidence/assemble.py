@@ -22,13 +22,11 @@ from gputop.explain.evidence.evidence import (
     Table,
     Threads,
 )
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
 from gputop.explain.evidence.waits import wait_table
 from probes.schema import NO_SYSCALL, Kind, OffFlag
-
-FOREVER = 1 << 62
 
 
 def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:

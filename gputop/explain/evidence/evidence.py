@@ -391,7 +391,8 @@ class Gatherer:
         inner = calls & nested
         if not inner.any():
             return
-        self._grouped |= bool(self.apis.is_op(records["op"][calls], "GroupStart", "GroupEnd").any())
+        roles = self.apis.role.take(records["op"], mode="clip")
+        self._grouped |= bool((roles[calls] == Role.BRACKET).any())
         if self._grouped:
-            gives = self.apis.role.take(records["op"], mode="clip") == Role.ENQUEUE
+            gives = roles == Role.ENQUEUE
             self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))

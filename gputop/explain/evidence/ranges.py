@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+FOREVER = 1 << 62  # ns: later than any moment of a session
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 

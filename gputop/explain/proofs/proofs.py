@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import D2D, D2H, H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import TIME_BITS, Column, Evidence
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
-from gputop.explain.proofs.streams import D2H, H2D, LEGACY, Streams
+from gputop.explain.proofs.streams import LEGACY, Streams
 
 _ROUNDS = 2  # edges from stream to stream are followed this far; stopping early only loses proofs
-_D2D = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class Events:
         certain = streams.rows(Role.RECORD)
         certain = certain[~streams.captured(certain)]
         tried = (roles == Role.RECORD) & ((calls["ret"] == 0) | calls["abandoned"])
-        made = evidence.apis.is_op(calls["op"], "EventCreate", "EventCreateWithFlags") & (calls["ret"] == 0)
+        made = (roles == Role.CREATE_EVENT) & (calls["ret"] == 0)
         rows = np.flatnonzero(tried | made)
         handle = np.where(made[rows], calls["stream"][rows], calls["aux"][rows])
         keys = self._named(rows, handle)
@@ -213,16 +212,9 @@ def in_order(evidence: Evidence, streams: Streams) -> Column:
     row = np.maximum(streams.enqueue_row, 0)
     group = evidence.group_of(row)
     moves = (group == Group.SET) | (
-        (group == Group.COPY) & (calls["direction"][row] >= H2D) & (calls["direction"][row] <= _D2D)
+        (group == Group.COPY) & (calls["direction"][row] >= H2D) & (calls["direction"][row] <= D2D)
     )
-    runs = evidence.apis.is_op(
-        calls["op"][row],
-        "LaunchKernel",
-        "LaunchKernelExC",
-        "LaunchKernelEx",
-        "LaunchCooperativeKernel",
-        "GraphLaunch",
-    )
+    runs = evidence.apis.has(calls["op"][row], Trait.RUNS)
     sure = runs | (moves & (calls["bytes"][row] > 0))
     result: Column = sure & (streams.enqueue_row >= 0) & ~calls["abandoned"][row] & ~streams.captured(row)
     return result

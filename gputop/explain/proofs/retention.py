@@ -20,15 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
 from gputop.explain.proofs.proofs import Events, Proofs, in_order, proofs
-from gputop.explain.proofs.streams import H2D, HOLDS, LEGACY, NON_BLOCKING, Streams
+from gputop.explain.proofs.streams import LEGACY, NON_BLOCKING, Streams
 
-FOREVER = 1 << 62
 _BEFORE_OPENER = 4  # calls before a wait among which its copy is looked for (scene.py)
 
 
@@ -131,7 +130,7 @@ class _Carry:
         stream = _mixed(calls["pid"][made], calls["stream"][made])
         self.keep[made[_last(_mixed(stream, flag), calls["end"][made])]] = True
         self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
-        holds = np.flatnonzero(self._evidence.apis.is_op(calls["op"], *HOLDS))
+        holds = np.flatnonzero(self._evidence.apis.has(calls["op"], Trait.HOLDS))
         self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
         kernel = _mixed(calls["pid"][launches], calls["aux"][launches])

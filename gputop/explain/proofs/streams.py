@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.apiclass import Role, Trait
 from gputop.explain.evidence.evidence import Column, Columns, Evidence
-from gputop.explain.evidence.ranges import Ints, Mask, union
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.devices import Devices
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
 NON_BLOCKING = 1  # cudaStreamNonBlocking
-D2H, H2D = 2, 1
-FOREVER = 1 << 62
 _NOT_READY = 600
 # a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
 # up a million of them would take hours
 MOST_STREAMS = 16384
-# in a stream, and not the GPU's work: while they are due it may be idle
-HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
 
 class Streams:
@@ -253,7 +249,7 @@ class Streams:
     def held(self) -> set[int]:
         """Processes whose streams may wait for something else than their own GPU's work."""
         calls = self._evidence.calls
-        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *HOLDS)]).tolist())
+        pids = set(np.unique(calls["pid"][self._evidence.apis.has(calls["op"], Trait.HOLDS)]).tolist())
         for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
             if len(np.unique(self.device[self.pid == pid])) > 1:
                 pids.add(pid)
