@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
-from gputop.explain.evidence.identity import group_ids
+from gputop.explain.evidence.identity import numbered
 from gputop.explain.evidence.ranges import Ints, Mask
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
@@ -146,7 +146,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     """(symbol of each row, ``Work`` of each symbol)."""
     calls = evidence.calls
     handled = (work == Work.KERNEL) | (work == Work.GRAPH)
-    handle, _values = group_ids(np.where(handled, calls["aux"][rows], np.uint64(0)))
+    handle, _values = numbered(np.where(handled, calls["aux"][rows], np.uint64(0)))
     code = np.zeros(len(rows), np.int64)
     for kind in (Work.SEND, Work.READ, Work.COPY):
         mine = np.flatnonzero(work == kind)
@@ -155,7 +155,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     code[named] = calls["op"][rows[named]]
     # exact: a handle's number, a code and a class lie side by side
     key = (handle << (_CODE_BITS + _CLASS_BITS)) | (code << _CLASS_BITS) | work
-    symbol, values = group_ids(key.astype(np.uint64))
+    symbol, values = numbered(key.astype(np.uint64))
     return symbol, (values & np.uint64((1 << _CLASS_BITS) - 1)).astype(np.uint8)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from gputop.explain.evidence.apiclass import D2D, D2H, H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import TIME_BITS, Column, Evidence
+from gputop.explain.evidence.identity import Identities
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
@@ -131,9 +132,8 @@ class Events:
         made = (roles == Role.CREATE_EVENT) & (calls["ret"] == 0)
         rows = np.flatnonzero(tried | made)
         handle = np.where(made[rows], calls["stream"][rows], calls["aux"][rows])
-        keys = self._named(rows, handle)
-        self._events = np.unique(keys)
-        event = np.searchsorted(self._events, keys)
+        self._events = Identities(calls["pid"][rows], handle)
+        event = self._events.number
         order = np.argsort(self._key(event, calls["end"][rows]), kind="stable")
         rows, event = rows[order], event[order]
         stream = np.where(np.isin(rows, certain), streams.number(rows), -1)
@@ -145,11 +145,6 @@ class Events:
         self._order = self._key(event, calls["end"][rows])
         self.number = event
         self._next_begin = self._earliest_after(event, calls["begin"][rows])
-
-    def _named(self, rows: Ints, handle: Column) -> Column:
-        pid = self._calls["pid"][rows].astype(np.uint64)
-        numbers: Column = handle * np.uint64(0x9E3779B97F4A7C15) ^ (pid << np.uint64(20))
-        return numbers
 
     def _key(self, event: Ints, time: Ints) -> Ints:
         return (event.astype(np.int64) << TIME_BITS) | np.maximum(time - self._base, 0)
@@ -167,10 +162,9 @@ class Events:
         """
         if not len(self._events) or not len(rows):
             return np.full(len(rows), -1, np.int64)
-        keys = self._named(rows, self._calls["aux"][rows])
-        event = np.minimum(np.searchsorted(self._events, keys), len(self._events) - 1)
+        event = self._events.find(self._calls["pid"][rows], self._calls["aux"][rows])
         place = np.searchsorted(self._order, self._key(event, begin), side="right") - 1
-        known = (self._events[event] == keys) & (place >= 0)
+        known = (event >= 0) & (place >= 0)
         known &= self.number[np.maximum(place, 0)] == event
         again = self._next_begin[np.maximum(place, 0)] < self._key(event, end)
         return np.where(known & ~again, place, -1)

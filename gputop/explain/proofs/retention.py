@@ -22,6 +22,7 @@ import numpy as np
 
 from gputop.explain.evidence.apiclass import H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
+from gputop.explain.evidence.identity import group_ids
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
@@ -35,7 +36,7 @@ def carried(evidence: Evidence) -> tuple[Columns, Columns, Columns]:
     """(calls, inner calls, stays off the CPU) of the evidence that later evidence needs."""
     calls = evidence.calls.take(_Carry(evidence).keep & _alive(evidence, evidence.calls))
     inner, slices = evidence.inner, evidence.slices
-    inner = inner.take(_last(_mixed(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
+    inner = inner.take(_last(group_ids(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
     # from when on a thread is known: its first stay off the CPU, where no birth is on record
     slices = slices.take(np.flatnonzero(np.diff(slices["row"], prepend=-1)))
     return (
@@ -55,15 +56,6 @@ def _alive(evidence: Evidence, columns: Columns) -> Mask:
     for pid, at in evidence.ended.items():
         alive &= (columns["pid"] != pid) | (columns["end"] > at)
     return alive
-
-
-def _mixed(*columns: Ints) -> Ints:
-    """One key from several columns."""
-    mixed = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed.view(np.int64)
 
 
 def _last(key: Ints, time: Ints) -> Ints:
@@ -127,17 +119,17 @@ class _Carry:
         calls, complete = self._calls, np.array(sorted(self._evidence.complete), np.int64)
         made = self._done(Role.CREATE_STREAM)
         flag = calls["aux"][made] & NON_BLOCKING
-        stream = _mixed(calls["pid"][made], calls["stream"][made])
-        self.keep[made[_last(_mixed(stream, flag), calls["end"][made])]] = True
+        stream = group_ids(calls["pid"][made], calls["stream"][made])
+        self.keep[made[_last(group_ids(stream, flag), calls["end"][made])]] = True
         self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
         holds = np.flatnonzero(self._evidence.apis.has(calls["op"], Trait.HOLDS))
         self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
-        kernel = _mixed(calls["pid"][launches], calls["aux"][launches])
+        kernel = group_ids(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
         waits = self._streams.rows(Role.PROVE_DEVICE)
         waits = waits[~np.isin(calls["pid"][waits], complete)]
-        where = _mixed(calls["pid"][waits], self._devices.of_calls[waits])
+        where = group_ids(calls["pid"][waits], self._devices.of_calls[waits])
         self.keep[waits[_first(where, calls["end"][waits])]] = True
 
     def _records(self) -> None:

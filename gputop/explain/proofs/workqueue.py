@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Trait
 from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.identity import group_ids
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
 
@@ -229,13 +229,5 @@ def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
     at = np.flatnonzero(runs & (row >= 0))
     kind = np.full(len(row), -1, np.int64)
     rows = row[at]
-    handle, owner = _numbered(calls["aux"][rows]), _numbered(calls["pid"][rows])
-    ops = calls["op"][rows].astype(np.int64)
-    kind[at] = _numbered((handle * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops)
+    kind[at] = group_ids(calls["aux"][rows], calls["pid"][rows], calls["op"][rows])
     return kind
-
-
-def _numbered(values: npt.NDArray[Any]) -> Ints:
-    """Equal values get equal numbers, from 0 on without a gap; fast where few are different."""
-    numbers: Ints = np.searchsorted(np.unique(values), values).astype(np.int64)
-    return numbers
