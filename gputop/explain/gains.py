@@ -11,7 +11,7 @@ from gputop.explain.answer.report import Finding, WhatIf
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.overhead import LAUNCHES
+from gputop.explain.causes.launches import LAUNCHES
 from gputop.explain.causes.reads import EXPLICIT
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.estimates.whatif import MARGIN, Loop, Removal, bound

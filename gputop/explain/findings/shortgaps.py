@@ -6,7 +6,7 @@ import numpy as np
 
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.overhead import LAUNCHES
+from gputop.explain.causes.launches import LAUNCHES
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.estimate import Small
 from gputop.explain.evidence.apiclass import H2D, Group
