@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import Finding, Level, Link, LossKind, Range
 from gputop.explain.causes.cause import Cause
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
@@ -22,7 +22,7 @@ def assessed(
     *,
     title: str = "",
     level: Level,
-    kind: str,
+    kind: LossKind,
     loss: Range,
     pid: int,
     tid: int,

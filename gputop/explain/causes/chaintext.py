@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Link
+from gputop.explain.answer.report import Layer, Link
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.places import hot_line, longest, waiting_line
@@ -60,7 +60,8 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
     name = _name(scene, thread)
-    layer, text, line = "host", f"{name} was running", None
+    layer: Layer = "host"
+    text, line = f"{name} was running", None
     call = int(scene.leaves.call[leader])
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
