@@ -76,7 +76,7 @@ class Identities:
 
     def __init__(self, *columns: npt.NDArray[Any]) -> None:
         self._values: list[npt.NDArray[np.uint64]] = []  # of each column, ascending
-        self._known: list[Ints | None] = []  # the pairs of numbers that occur; None: all that there can be
+        self._pairs: list[_Pairs | None] = []  # of the numbers up to each column; None: all that can be
         number = np.zeros(len(columns[0]), np.int64)
         size = 1
         for column in columns:
@@ -84,11 +84,11 @@ class Identities:
             self._values.append(values)
             if size == 1 or len(values) <= 1:
                 number, size = (place, len(values)) if size == 1 else (number, size)
-                self._known.append(None)
+                self._pairs.append(None)
                 continue
-            number, known = _dense(number * len(values) + place, size * len(values))
-            size = len(known)
-            self._known.append(known)
+            pairs = _Pairs(number * len(values) + place, size * len(values))
+            number, size = pairs.number, len(pairs)
+            self._pairs.append(pairs.without_rows())
         self.number: Ints = number
         self._size = size if len(number) else 0
 
@@ -102,12 +102,12 @@ class Identities:
             return number - 1
         missing = np.zeros(len(number), np.bool_)
         size = 1
-        for column, values, known in zip(columns, self._values, self._known, strict=True):
+        for column, values, pairs in zip(columns, self._values, self._pairs, strict=True):
             place = _places(values, column, missing)
-            if known is None:
+            if pairs is None:
                 number, size = (place, len(values)) if size == 1 else (number, size)
             else:
-                number, size = _places(known, number * len(values) + place, missing), len(known)
+                number, size = pairs.find(number * len(values) + place, missing), len(pairs)
         return np.where(missing, -1, number)
 
 
@@ -134,12 +134,33 @@ def _ranked(column: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.uint64]]:
     return rank[ids], values[order]
 
 
-def _dense(pairs: Ints, size: int) -> tuple[Ints, Ints]:
-    """(the rank of each number below ``size``, the numbers that occur in order)."""
-    if size > _TABLE:
-        known, rank = np.unique(pairs, return_inverse=True)
-        return rank.reshape(-1).astype(np.int64), known
-    used = np.zeros(size, np.bool_)
-    used[pairs] = True
-    known = np.flatnonzero(used)
-    return (np.cumsum(used) - 1)[pairs], known
+class _Pairs:
+    """The numbers below ``size`` that occur, ranked: by a table where it is small, else sorted."""
+
+    def __init__(self, pairs: Ints, size: int) -> None:
+        self._table: Ints | None = None
+        if size > _TABLE:
+            self._known, rank = np.unique(pairs, return_inverse=True)
+            self.number: Ints = rank.reshape(-1).astype(np.int64)
+            return
+        used = np.zeros(size, np.bool_)
+        used[pairs] = True
+        self._known = np.flatnonzero(used)
+        self._table = np.where(used, np.cumsum(used) - 1, -1)
+        self.number = self._table[pairs]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def without_rows(self) -> _Pairs:
+        """The same without the numbers of the rows it was made of."""
+        self.number = self.number[:0]
+        return self
+
+    def find(self, pairs: Ints, missing: npt.NDArray[np.bool_]) -> Ints:
+        """The rank of each; marks those that do not occur."""
+        if self._table is None:
+            return _places(self._known, pairs, missing)
+        rank = self._table[pairs]
+        missing |= rank < 0
+        return np.maximum(rank, 0)
