@@ -2,7 +2,8 @@
 
 Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
 then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
-64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function.
+64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function. A row also says what
+the function means (probes/meaning.py), so that nothing else asks for functions by their names.
 
 Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import get_args
+
+from probes.meaning import Argument, Role, Trait, usual_role
 
 RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
-
-H2D, D2H, D2D = "1", "2", "3"  # cudaMemcpyKind
 
 _VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 MAX_ROWS = 1024  # the cookie's row number has ten bits
@@ -34,8 +36,11 @@ class Api:
         kind: Copy direction: a register, ``[8]``, a constant, or ``rdi->152``.
         stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant;
             ``*rdi``: the handle that a successful call leaves there, stream or event.
-        aux: A register whose value is kept: event handle, host address or device number; ``esi``: its
-            lower half, for flags; ``*rdi``: the address that a successful call leaves there.
+        aux: A register whose value is kept; ``esi``: its lower half, for flags; ``*rdi``: the address that a
+            successful call leaves there. The text of a row names it after what it is: ``event=rdi``.
+        argument: What that is: an event, an address of host memory, a device's number, …
+        role: Its part in the proof of an empty GPU; that of its group where the row says nothing else.
+        traits: What else is to be known of it: the words of the row without ``=``.
         majors: Library major versions for which this row holds; empty: all.
         variant: The suffix for which this row holds, where its arguments differ; empty: all others.
     """
@@ -47,6 +52,9 @@ class Api:
     kind: str = ""
     stream: str = ""
     aux: str = ""
+    argument: Argument = ""
+    role: Role = Role.OTHER
+    traits: Trait = Trait.NONE
     majors: tuple[int, ...] = ()
     variant: str = ""
 
@@ -59,133 +67,152 @@ COSTLY_GROUPS = frozenset({"sync", "copy", "alloc", "free", "host", "graph"})
 
 
 def _rows(layer: str, group: str, text: str) -> list[Api]:
-    """Parses lines of ``name key=value …``."""
+    """Parses lines of ``name key=value … trait …``."""
     rows = []
     for line in text.strip().splitlines():
-        name, *pairs = line.split()
-        fields = dict(pair.split("=", 1) for pair in pairs)
+        name, *words = line.split()
+        fields = dict(word.split("=", 1) for word in words if "=" in word)
+        traits = Trait.NONE
+        for word in words:
+            traits |= Trait.NONE if "=" in word else Trait[word.upper()]
+        argument: Argument = next((known for known in get_args(Argument) if known in fields), "")
         majors = tuple(int(major) for major in fields.pop("majors", "").split(",") if major)
-        rows.append(Api(name, layer, group, majors=majors, **fields))
+        role = Role[fields.pop("role").upper()] if "role" in fields else usual_role(group)
+        aux = fields.pop(argument, "")
+        rows.append(
+            Api(
+                name,
+                layer,
+                group,
+                aux=aux,
+                argument=argument,
+                role=role,
+                traits=traits,
+                majors=majors,
+                **fields,
+            )
+        )
     return rows
 
 
 _RUNTIME: dict[str, str] = {
     "launch": """
-        cudaLaunchKernel stream=[16] aux=rdi
-        cudaLaunchKernelExC stream=rdi->32 aux=rsi
-        cudaLaunchCooperativeKernel stream=[16] aux=rdi
-        cudaLaunchHostFunc stream=rdi aux=rsi
-        cudaStreamAddCallback stream=rdi aux=rsi
+        cudaLaunchKernel stream=[16] kernel=rdi runs minimal
+        cudaLaunchKernelExC stream=rdi->32 kernel=rsi runs minimal
+        cudaLaunchCooperativeKernel stream=[16] kernel=rdi runs minimal
+        cudaLaunchHostFunc stream=rdi callback=rsi holds
+        cudaStreamAddCallback stream=rdi callback=rsi holds
     """,
     "copy": """
-        cudaMemcpy bytes=rdx kind=rcx aux=rsi
-        cudaMemcpyAsync bytes=rdx kind=rcx stream=r8 aux=rsi
-        cudaMemcpy2D bytes=r8*r9 kind=[8] aux=rdx
-        cudaMemcpy2DAsync bytes=r8*r9 kind=[8] stream=[16] aux=rdx
-        cudaMemcpy3D bytes=rdi->128*3 kind=rdi->152
-        cudaMemcpy3DAsync bytes=rdi->128*3 kind=rdi->152 stream=rsi
+        cudaMemcpy bytes=rdx kind=rcx host=rsi role=copy_sync minimal
+        cudaMemcpyAsync bytes=rdx kind=rcx stream=r8 host=rsi minimal
+        cudaMemcpy2D bytes=r8*r9 kind=[8] host=rdx role=copy_sync
+        cudaMemcpy2DAsync bytes=r8*r9 kind=[8] stream=[16] host=rdx minimal
+        cudaMemcpy3D bytes=rdi->128*3 kind=rdi->152 role=copy_sync
+        cudaMemcpy3DAsync bytes=rdi->128*3 kind=rdi->152 stream=rsi minimal
         cudaMemcpyPeer bytes=r8 kind=3
-        cudaMemcpyPeerAsync bytes=r8 kind=3 stream=r9
-        cudaMemcpyToSymbol bytes=rdx kind=r8 aux=rsi
-        cudaMemcpyFromSymbol bytes=rdx kind=r8 aux=rdi
-        cudaMemcpyToSymbolAsync bytes=rdx kind=r8 stream=r9 aux=rsi
-        cudaMemcpyFromSymbolAsync bytes=rdx kind=r8 stream=r9 aux=rdi
+        cudaMemcpyPeerAsync bytes=r8 kind=3 stream=r9 minimal
+        cudaMemcpyToSymbol bytes=rdx kind=r8 host=rsi role=copy_sync
+        cudaMemcpyFromSymbol bytes=rdx kind=r8 host=rdi role=copy_sync
+        cudaMemcpyToSymbolAsync bytes=rdx kind=r8 stream=r9 host=rsi
+        cudaMemcpyFromSymbolAsync bytes=rdx kind=r8 stream=r9 host=rdi
         cudaMemcpyBatchAsync stream=[24] majors=12
         cudaMemcpyBatchAsync stream=[16] majors=13
-        cudaMemcpyWithAttributesAsync bytes=rdx stream=r8 aux=rsi
-        cudaMemPrefetchAsync bytes=rsi stream=rcx aux=rdi majors=11,12
-        cudaMemPrefetchAsync bytes=rsi stream=r8 aux=rdi majors=13
+        cudaMemcpyWithAttributesAsync bytes=rdx stream=r8 host=rsi
+        cudaMemPrefetchAsync bytes=rsi stream=rcx address=rdi majors=11,12
+        cudaMemPrefetchAsync bytes=rsi stream=r8 address=rdi majors=13
     """,
     "set": """
-        cudaMemset bytes=rdx
-        cudaMemsetAsync bytes=rdx stream=rcx
+        cudaMemset bytes=rdx minimal
+        cudaMemsetAsync bytes=rdx stream=rcx minimal
         cudaMemset2D bytes=rcx*r8
         cudaMemset2DAsync bytes=rcx*r8 stream=r9
     """,
     "sync": """
-        cudaDeviceSynchronize
-        cudaExecutionCtxSynchronize aux=rdi
-        cudaStreamSynchronize stream=rdi
-        cudaEventSynchronize aux=rdi
+        cudaDeviceSynchronize role=prove_device minimal
+        cudaExecutionCtxSynchronize context=rdi
+        cudaStreamSynchronize stream=rdi role=prove_stream minimal
+        cudaEventSynchronize event=rdi role=prove_event minimal
     """,
     "query": """
-        cudaStreamQuery stream=rdi
-        cudaEventQuery aux=rdi
-        cudaEventElapsedTime aux=rdx
+        cudaStreamQuery stream=rdi role=prove_stream minimal
+        cudaEventQuery event=rdi role=prove_event minimal
+        cudaEventElapsedTime event=rdx role=prove_event
     """,
     "event": """
-        cudaEventRecord stream=rsi aux=rdi
-        cudaEventRecordWithFlags stream=rsi aux=rdi
-        cudaStreamWaitEvent stream=rdi aux=rsi
-        cudaEventCreate stream=*rdi
-        cudaEventCreateWithFlags stream=*rdi aux=esi
-        cudaEventDestroy aux=rdi
+        cudaEventRecord stream=rsi event=rdi role=record minimal
+        cudaEventRecordWithFlags stream=rsi event=rdi role=record
+        cudaStreamWaitEvent stream=rdi event=rsi role=wait minimal
+        cudaEventCreate stream=*rdi role=create_event
+        cudaEventCreateWithFlags stream=*rdi flags=esi role=create_event
+        cudaEventDestroy event=rdi
     """,
+    # what is ordered in a stream is taken for work, which only shortens proofs
     "alloc": """
-        cudaMalloc bytes=rsi
+        cudaMalloc bytes=rsi minimal
         cudaMallocManaged bytes=rsi
         cudaMallocPitch bytes=rdx*rcx
-        cudaMallocAsync bytes=rsi stream=rdx
-        cudaMallocFromPoolAsync bytes=rsi stream=rcx
+        cudaMallocAsync bytes=rsi stream=rdx role=enqueue minimal
+        cudaMallocFromPoolAsync bytes=rsi stream=rcx role=enqueue
     """,
     "free": """
-        cudaFree aux=rdi
-        cudaFreeAsync stream=rsi aux=rdi
+        cudaFree address=rdi waits minimal
+        cudaFreeAsync stream=rsi address=rdi role=enqueue minimal
     """,
     "host": """
-        cudaMallocHost bytes=rsi aux=*rdi
-        cudaHostAlloc bytes=rsi aux=*rdi
-        cudaHostRegister bytes=rsi aux=rdi
-        cudaFreeHost aux=rdi
-        cudaHostUnregister aux=rdi
+        cudaMallocHost bytes=rsi host=*rdi role=host_range
+        cudaHostAlloc bytes=rsi host=*rdi role=host_range
+        cudaHostRegister bytes=rsi host=rdi role=host_range
+        cudaFreeHost host=rdi role=host_free
+        cudaHostUnregister host=rdi role=host_free
     """,
     "stream": """
-        cudaStreamCreate stream=*rdi
-        cudaStreamCreateWithFlags stream=*rdi aux=esi
-        cudaStreamCreateWithPriority stream=*rdi aux=esi
+        cudaStreamCreate stream=*rdi role=create_stream
+        cudaStreamCreateWithFlags stream=*rdi flags=esi role=create_stream
+        cudaStreamCreateWithPriority stream=*rdi flags=esi role=create_stream
         cudaStreamDestroy stream=rdi
-        cudaStreamBeginCapture stream=rdi
-        cudaStreamBeginCaptureToGraph stream=rdi
-        cudaStreamBeginRecaptureToGraph stream=rdi
-        cudaStreamEndCapture stream=rdi aux=rsi
+        cudaStreamBeginCapture stream=rdi role=capture_begin
+        cudaStreamBeginCaptureToGraph stream=rdi role=capture_begin
+        cudaStreamBeginRecaptureToGraph stream=rdi role=capture_begin
+        cudaStreamEndCapture stream=rdi graph=rsi role=capture_end
     """,
     "graph": """
-        cudaGraphLaunch stream=rsi aux=rdi
-        cudaGraphUpload stream=rsi aux=rdi
-        cudaGraphInstantiate aux=rsi
-        cudaGraphInstantiateWithFlags aux=rsi
-        cudaGraphInstantiateWithParams aux=rsi
-        cudaGraphExecUpdate aux=rdi
+        cudaGraphLaunch stream=rsi graph=rdi role=enqueue runs minimal
+        cudaGraphUpload stream=rsi graph=rdi role=enqueue
+        cudaGraphInstantiate graph=rsi
+        cudaGraphInstantiateWithFlags graph=rsi
+        cudaGraphInstantiateWithParams graph=rsi
+        cudaGraphExecUpdate graph=rdi
     """,
-    "module": "cudaLibraryLoadData aux=rsi",
+    "module": "cudaLibraryLoadData image=rsi",
     "device": """
-        cudaSetDevice aux=rdi
-        cudaSetDeviceFlags aux=rdi
+        cudaSetDevice device=rdi role=set_device minimal
+        cudaSetDeviceFlags flags=rdi
         cudaDeviceReset
     """,
 }
 
 _DRIVER: dict[str, str] = {
     "launch": """
-        cuLaunchKernel stream=[24] aux=rdi
-        cuLaunchKernelEx stream=rdi->32 aux=rsi
-        cuLaunchCooperativeKernel stream=[24] aux=rdi
-        cuLaunchHostFunc stream=rdi aux=rsi
-        cuStreamAddCallback stream=rdi aux=rsi
+        cuLaunchKernel stream=[24] kernel=rdi runs minimal
+        cuLaunchKernelEx stream=rdi->32 kernel=rsi runs minimal
+        cuLaunchCooperativeKernel stream=[24] kernel=rdi runs minimal
+        cuLaunchHostFunc stream=rdi callback=rsi holds
+        cuStreamAddCallback stream=rdi callback=rsi holds
     """,
     "copy": """
-        cuMemcpy bytes=rdx kind=4 aux=rsi
-        cuMemcpyAsync bytes=rdx kind=4 stream=rcx aux=rsi
-        cuMemcpyHtoD bytes=rdx kind=1 aux=rsi
-        cuMemcpyDtoH bytes=rdx kind=2 aux=rdi
+        cuMemcpy bytes=rdx kind=4 host=rsi role=copy_sync
+        cuMemcpyAsync bytes=rdx kind=4 stream=rcx host=rsi minimal
+        cuMemcpyHtoD bytes=rdx kind=1 host=rsi role=copy_sync minimal
+        cuMemcpyDtoH bytes=rdx kind=2 host=rdi role=copy_sync minimal
         cuMemcpyDtoD bytes=rdx kind=3
-        cuMemcpyHtoDAsync bytes=rdx kind=1 stream=rcx aux=rsi
-        cuMemcpyDtoHAsync bytes=rdx kind=2 stream=rcx aux=rdi
-        cuMemcpyDtoDAsync bytes=rdx kind=3 stream=rcx
-        cuMemcpy2D bytes=rdi->112*2 kind=4
-        cuMemcpy2DUnaligned bytes=rdi->112*2 kind=4
+        cuMemcpyHtoDAsync bytes=rdx kind=1 stream=rcx host=rsi minimal
+        cuMemcpyDtoHAsync bytes=rdx kind=2 stream=rcx host=rdi minimal
+        cuMemcpyDtoDAsync bytes=rdx kind=3 stream=rcx minimal
+        cuMemcpy2D bytes=rdi->112*2 kind=4 role=copy_sync
+        cuMemcpy2DUnaligned bytes=rdi->112*2 kind=4 role=copy_sync
         cuMemcpy2DAsync bytes=rdi->112*2 kind=4 stream=rsi
-        cuMemcpy3D bytes=rdi->176*3 kind=4
+        cuMemcpy3D bytes=rdi->176*3 kind=4 role=copy_sync
         cuMemcpy3DAsync bytes=rdi->176*3 kind=4 stream=rsi
         cuMemcpyPeer bytes=r8 kind=3
         cuMemcpyPeerAsync bytes=r8 kind=3 stream=r9
@@ -195,38 +222,38 @@ _DRIVER: dict[str, str] = {
         cuMemsetD8 bytes=rdx
         cuMemsetD16 bytes=rdx<<1
         cuMemsetD32 bytes=rdx<<2
-        cuMemsetD8Async bytes=rdx stream=rcx
+        cuMemsetD8Async bytes=rdx stream=rcx minimal
         cuMemsetD16Async bytes=rdx<<1 stream=rcx
-        cuMemsetD32Async bytes=rdx<<2 stream=rcx
+        cuMemsetD32Async bytes=rdx<<2 stream=rcx minimal
     """,
     "sync": """
-        cuCtxSynchronize
-        cuStreamSynchronize stream=rdi
-        cuEventSynchronize aux=rdi
+        cuCtxSynchronize role=prove_device minimal
+        cuStreamSynchronize stream=rdi role=prove_stream minimal
+        cuEventSynchronize event=rdi role=prove_event minimal
     """,
     "query": """
-        cuStreamQuery stream=rdi
-        cuEventQuery aux=rdi
-        cuEventElapsedTime aux=rdx
+        cuStreamQuery stream=rdi role=prove_stream minimal
+        cuEventQuery event=rdi role=prove_event minimal
+        cuEventElapsedTime event=rdx role=prove_event
     """,
     "event": """
-        cuEventCreate stream=*rdi aux=esi
-        cuEventDestroy aux=rdi
-        cuEventRecord stream=rsi aux=rdi
-        cuEventRecordWithFlags stream=rsi aux=rdi
-        cuStreamWaitEvent stream=rdi aux=rsi
-        cuStreamWaitValue32 stream=rdi aux=rsi
-        cuStreamWaitValue64 stream=rdi aux=rsi
-        cuStreamWriteValue32 stream=rdi aux=rsi
-        cuStreamWriteValue64 stream=rdi aux=rsi
-        cuStreamBatchMemOp stream=rdi
+        cuEventCreate stream=*rdi flags=esi role=create_event
+        cuEventDestroy event=rdi
+        cuEventRecord stream=rsi event=rdi role=record minimal
+        cuEventRecordWithFlags stream=rsi event=rdi role=record
+        cuStreamWaitEvent stream=rdi event=rsi role=wait minimal
+        cuStreamWaitValue32 stream=rdi address=rsi role=enqueue holds
+        cuStreamWaitValue64 stream=rdi address=rsi role=enqueue holds
+        cuStreamWriteValue32 stream=rdi address=rsi role=enqueue
+        cuStreamWriteValue64 stream=rdi address=rsi role=enqueue
+        cuStreamBatchMemOp stream=rdi role=enqueue holds
     """,
     "alloc": """
-        cuMemAlloc bytes=rsi
+        cuMemAlloc bytes=rsi minimal
         cuMemAllocManaged bytes=rsi
         cuMemAllocPitch bytes=rdx*rcx
-        cuMemAllocAsync bytes=rsi stream=rdx
-        cuMemAllocFromPoolAsync bytes=rsi stream=rcx
+        cuMemAllocAsync bytes=rsi stream=rdx role=enqueue minimal
+        cuMemAllocFromPoolAsync bytes=rsi stream=rcx role=enqueue
         cuMemCreate bytes=rsi
         cuMemMap bytes=rsi
         cuMemUnmap bytes=rsi
@@ -234,59 +261,59 @@ _DRIVER: dict[str, str] = {
         cuMemRelease
     """,
     "free": """
-        cuMemFree aux=rdi
-        cuMemFreeAsync stream=rsi aux=rdi
+        cuMemFree address=rdi waits minimal
+        cuMemFreeAsync stream=rsi address=rdi role=enqueue minimal
     """,
     "host": """
-        cuMemAllocHost bytes=rsi aux=*rdi
-        cuMemHostAlloc bytes=rsi aux=*rdi
-        cuMemHostRegister bytes=rsi aux=rdi
-        cuMemFreeHost aux=rdi
-        cuMemHostUnregister aux=rdi
+        cuMemAllocHost bytes=rsi host=*rdi role=host_range
+        cuMemHostAlloc bytes=rsi host=*rdi role=host_range
+        cuMemHostRegister bytes=rsi host=rdi role=host_range
+        cuMemFreeHost host=rdi role=host_free
+        cuMemHostUnregister host=rdi role=host_free
     """,
     "stream": """
-        cuStreamCreate stream=*rdi aux=esi
-        cuStreamCreateWithPriority stream=*rdi aux=esi
+        cuStreamCreate stream=*rdi flags=esi role=create_stream
+        cuStreamCreateWithPriority stream=*rdi flags=esi role=create_stream
         cuStreamDestroy stream=rdi
-        cuStreamBeginCapture stream=rdi
-        cuStreamEndCapture stream=rdi aux=rsi
+        cuStreamBeginCapture stream=rdi role=capture_begin
+        cuStreamEndCapture stream=rdi graph=rsi role=capture_end
     """,
     "graph": """
-        cuGraphLaunch stream=rsi aux=rdi
-        cuGraphUpload stream=rsi aux=rdi
-        cuGraphInstantiate aux=rsi
-        cuGraphInstantiateWithFlags aux=rsi
-        cuGraphInstantiateWithParams aux=rsi
-        cuGraphExecUpdate aux=rdi
+        cuGraphLaunch stream=rsi graph=rdi role=enqueue runs minimal
+        cuGraphUpload stream=rsi graph=rdi role=enqueue
+        cuGraphInstantiate graph=rsi
+        cuGraphInstantiateWithFlags graph=rsi
+        cuGraphInstantiateWithParams graph=rsi
+        cuGraphExecUpdate graph=rdi
     """,
     "module": """
-        cuModuleLoadData aux=rsi
-        cuModuleLoadDataEx aux=rsi
-        cuLibraryLoadData aux=rsi
+        cuModuleLoadData image=rsi
+        cuModuleLoadDataEx image=rsi
+        cuLibraryLoadData image=rsi
     """,
     "device": """
-        cuDevicePrimaryCtxRetain aux=rsi
-        cuCtxCreate aux=rdx
-        cuCtxCreate variant=_v3 aux=r8
-        cuCtxCreate variant=_v4 aux=rcx
+        cuDevicePrimaryCtxRetain device=rsi minimal
+        cuCtxCreate device=rdx
+        cuCtxCreate variant=_v3 device=r8
+        cuCtxCreate variant=_v4 device=rcx
     """,
 }
 
 _NCCL: dict[str, str] = {
     "collective": """
-        ncclAllReduce bytes=nccl(rdx,rcx) stream=[8] aux=r9
-        ncclReduceScatter bytes=nccl(rdx,rcx) stream=[8] aux=r9
-        ncclAllGather bytes=nccl(rdx,rcx) stream=r9 aux=r8
-        ncclAlltoAll bytes=nccl(rdx,rcx) stream=r9 aux=r8
-        ncclBroadcast bytes=nccl(rdx,rcx) stream=[8] aux=r9
-        ncclGather bytes=nccl(rdx,rcx) stream=[8] aux=r9
-        ncclScatter bytes=nccl(rdx,rcx) stream=[8] aux=r9
-        ncclBcast bytes=nccl(rsi,rdx) stream=r9 aux=r8
-        ncclReduce bytes=nccl(rdx,rcx) stream=[16]
-        ncclSend bytes=nccl(rsi,rdx) stream=r9 aux=r8
-        ncclRecv bytes=nccl(rsi,rdx) stream=r9 aux=r8
-        ncclGroupStart
-        ncclGroupEnd
+        ncclAllReduce bytes=nccl(rdx,rcx) stream=[8] communicator=r9 minimal
+        ncclReduceScatter bytes=nccl(rdx,rcx) stream=[8] communicator=r9 minimal
+        ncclAllGather bytes=nccl(rdx,rcx) stream=r9 communicator=r8 minimal
+        ncclAlltoAll bytes=nccl(rdx,rcx) stream=r9 communicator=r8 minimal
+        ncclBroadcast bytes=nccl(rdx,rcx) stream=[8] communicator=r9 minimal
+        ncclGather bytes=nccl(rdx,rcx) stream=[8] communicator=r9 minimal
+        ncclScatter bytes=nccl(rdx,rcx) stream=[8] communicator=r9 minimal
+        ncclBcast bytes=nccl(rsi,rdx) stream=r9 communicator=r8 minimal
+        ncclReduce bytes=nccl(rdx,rcx) stream=[16] minimal
+        ncclSend bytes=nccl(rsi,rdx) stream=r9 communicator=r8 minimal
+        ncclRecv bytes=nccl(rsi,rdx) stream=r9 communicator=r8 minimal
+        ncclGroupStart role=bracket minimal
+        ncclGroupEnd role=bracket minimal
     """,
 }
 

@@ -23,6 +23,7 @@ from gputop.explain.chains.pytorch import (
     how_often,
     title_of,
 )
+from gputop.explain.evidence.apiclass import Role
 from probes.source import FRAMES, PLACES, Sample
 from tests import items
 from tests.items import START
@@ -112,18 +113,13 @@ def test_an_index_is_told_from_what_is_moved_on_purpose(text: str, form: Form) -
 
 
 @pytest.mark.parametrize(
-    ("api", "form"),
-    [
-        ("DeviceSynchronize", "device"),
-        ("CtxSynchronize", "device"),
-        ("EventSynchronize", "event"),
-        ("StreamSynchronize", "stream"),
-    ],
+    ("role", "form"),
+    [(Role.PROVE_DEVICE, "device"), (Role.PROVE_EVENT, "event"), (Role.PROVE_STREAM, "stream")],
 )
-def test_pytorch_s_synchronisations_have_their_names_and_others_none(api: str, form: Form) -> None:
-    assert form_of_sync(Pattern(api=api, files=frozenset({f"{TORCH}/cuda/__init__.py"}))) == form
-    assert form_of_sync(Pattern(api=api, text="torch.cuda.synchronize()")) == form
-    assert form_of_sync(Pattern(api=api)) == "sync"
+def test_pytorch_s_synchronisations_have_their_names_and_others_none(role: Role, form: Form) -> None:
+    assert form_of_sync(Pattern(role=role, files=frozenset({f"{TORCH}/cuda/__init__.py"}))) == form
+    assert form_of_sync(Pattern(role=role, text="torch.cuda.synchronize()")) == form
+    assert form_of_sync(Pattern(role=role)) == "sync"
 
 
 def test_how_often_is_told_in_steps() -> None:

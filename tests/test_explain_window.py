@@ -14,7 +14,7 @@ from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis, analyse
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Gatherer
-from gputop.explain.window import WINDOW_NS, Window, evidence_of
+from gputop.explain.window import WINDOW_NS, Window
 from probes.schema import ExitFlag, Kind, Records
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
@@ -175,7 +175,7 @@ def test_dropping_the_past_changes_no_proof(seed: int) -> None:
         whole.feed(item)
         if window.feed(item) and window.end_ns > START + 12 * SECOND and number % 7 == 0:
             stretch = (window.end_ns - WINDOW_NS, window.end_ns)
-            mine = gaps_of(analyse(evidence_of(window), stretch))
+            mine = gaps_of(analyse(window.evidence(), stretch))
             assert mine == gaps_of(analyse(assemble(whole), stretch)), window.end_ns
             compared += 1
             found += len(mine)
@@ -255,7 +255,7 @@ def test_where_events_come_too_fast_the_window_is_shorter(monkeypatch: pytest.Mo
     window = Window(items.HEADER)
     for item in [items.apis(), *ticked([born(), *steps(20)])]:
         window.feed(item)
-        assert len(evidence_of(window).calls) < 1_200
+        assert len(window.evidence().calls) < 1_200
     report = window.verdict().report
     assert 2 * SECOND < report.duration_ns < 6 * SECOND
     assert report.idle.lower > 0.3 * report.span_ns
@@ -282,7 +282,7 @@ def test_threads_that_have_ended_are_forgotten_and_the_living_are_not() -> None:
     window = Window(items.HEADER)
     for item in [items.apis(), *ticked([*lives, *steps(30)])]:
         window.feed(item)
-    evidence = evidence_of(window)
+    evidence = window.evidence()
     assert 10 in evidence.complete
     assert 10 in evidence.threads.tid
     assert len(evidence.threads.tid) < 35

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from gputop.engine.apart import apart
 from gputop.engine.lines import Stacks
 from probes.source import APIS, CLIENT, FRAMES, NAMES, NOTE, PROBLEM, PROCESS, Sample
 
@@ -37,20 +38,7 @@ class Facts:
 
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
-        other = Facts()
-        other.stacks = self.stacks  # shared: what a number stands for never changes
-        other.processes, other._names, other._owners = (
-            dict(self.processes),
-            dict(self._names),
-            dict(self._owners),
-        )
-        other.clients = dict(self.clients)
-        other._apis, other._problems, other._notes = (
-            list(self._apis),
-            dict(self._problems),
-            self._notes.copy(),
-        )
-        return other
+        return apart(self, shared=("stacks",))  # what a stack's number stands for never changes
 
     def take(self, sample: Sample) -> None:
         """Takes a sample in; kinds that are not facts are ignored."""

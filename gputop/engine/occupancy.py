@@ -7,15 +7,15 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.histogram import Ints
+from gputop.engine.intervals import expand
 from probes.schema import ALIASED, Kind, Records, select
 
-_SEGMENT = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
+SEGMENT = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
 Segments = npt.NDArray[np.void]
 
 
 def _segments(rows: int) -> Segments:
-    return np.zeros(rows, _SEGMENT)
+    return np.zeros(rows, SEGMENT)
 
 
 class OccupancyWindow:
@@ -45,14 +45,14 @@ class OccupancyWindow:
                 taker(select(records, mask).view(ALIASED))
 
     def _add_stints(self, rows: npt.NDArray[np.void]) -> None:
-        self._fresh_stints.append(_fill(rows, rows["cpu"], rows["duration"]))
+        self._fresh_stints.append(segments_of(rows, "cpu"))
 
     def _add_waits(self, rows: npt.NDArray[np.void]) -> None:
-        waits = _fill(rows, rows["queue_cpu"], rows["runnable"])
+        waits = segments_of(rows, "queue_cpu", "runnable")
         self._waits.append(waits[waits["end"] > waits["begin"]])
 
     def _add_moves(self, rows: npt.NDArray[np.void]) -> None:
-        self._fresh_moves.append(_fill(rows, rows["queue_cpu"], rows["duration"]))
+        self._fresh_moves.append(segments_of(rows, "queue_cpu"))
 
     def close_tick(self, keep: int) -> dict[tuple[int, int, int], int]:
         """Matches the waits that ended in this tick.
@@ -70,11 +70,12 @@ class OccupancyWindow:
         return match(waits, stints) if len(waits) and len(stints) else {}
 
 
-def _fill(rows: npt.NDArray[np.void], cpu: Ints, length: Ints) -> Segments:
+def segments_of(rows: npt.NDArray[np.void], cpu: str, length: str = "duration") -> Segments:
+    """Records as intervals on a CPU, up to their end; the names are those of their columns."""
     segments = _segments(len(rows))
-    segments["cpu"] = cpu
+    segments["cpu"] = rows[cpu]
     segments["end"] = rows["t_end"]
-    segments["begin"] = segments["end"] - length.astype(np.int64)
+    segments["begin"] = segments["end"] - rows[length].astype(np.int64)
     segments["tid"] = rows["tid"]
     segments["pid"] = rows["pid"]
     return segments
@@ -120,11 +121,8 @@ def match(waits: Segments, stints: Segments) -> dict[tuple[int, int, int], int]:
         order = np.argsort(there["begin"], kind="stable")
         there, theirs = there[order], theirs[order]
         first = np.searchsorted(there["end"], here["begin"], side="right")
-        last = np.maximum(np.searchsorted(there["begin"], here["end"], side="left"), first)
-        counts = last - first
-        wait_rows = np.repeat(np.arange(len(here)), counts)
-        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        stint_rows = np.repeat(first, counts) + offsets
+        last = np.searchsorted(there["begin"], here["end"], side="left")
+        wait_rows, stint_rows = expand(first, last)
         overlap = np.minimum(here["end"][wait_rows], there["end"][stint_rows]) - np.maximum(
             here["begin"][wait_rows], there["begin"][stint_rows]
         )

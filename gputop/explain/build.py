@@ -9,7 +9,7 @@ import numpy as np
 from gputop.explain.answer.account import account, whole
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.answer.sentence import verdict
-from gputop.explain.causes.assessments import ASSESSMENTS
+from gputop.explain.causes import CAUSES
 from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.chains.chain import State
@@ -65,8 +65,8 @@ def examine(
     outcome = find(scene, scale, coverage=coverage and not shared)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
-    for assess in ASSESSMENTS:
-        findings += assess(scene, scale)
+    for cause in CAUSES:
+        findings += cause.assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     moved = of_lateness(findings)
     order = sorted(

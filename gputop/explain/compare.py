@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Finding, Report
+from gputop.explain.answer.report import Finding, LossKind, Report
 from gputop.explain.build import examine
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import givers_of
@@ -93,7 +93,7 @@ class CauseChange:
     """
 
     cause: str
-    kind: str
+    kind: LossKind
     title: str
     change: Change
     before: float | None
@@ -218,7 +218,7 @@ def _differ(before: Spread, after: Spread) -> bool:
 
 def _causes(before: Side, after: Side) -> Iterator[CauseChange]:
     """Every cause that is a finding in one of the two, the largest first."""
-    found: dict[tuple[str, str], tuple[list[Finding], list[Finding]]] = {}
+    found: dict[tuple[str, LossKind], tuple[list[Finding], list[Finding]]] = {}
     for place, side in enumerate((before, after)):
         for finding in side.report.findings:
             found.setdefault((finding.cause, finding.kind), ([], []))[place].append(finding)
@@ -227,7 +227,7 @@ def _causes(before: Side, after: Side) -> Iterator[CauseChange]:
 
 
 def _cause(
-    key: tuple[str, str], was: Sequence[Finding], now: Sequence[Finding], before: Side, after: Side
+    key: tuple[str, LossKind], was: Sequence[Finding], now: Sequence[Finding], before: Side, after: Side
 ) -> CauseChange:
     cause, kind = key
     # for both sides the same bound: a lower one if one of them has it

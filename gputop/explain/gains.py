@@ -11,11 +11,11 @@ from gputop.explain.answer.report import Finding, WhatIf
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR
 from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.overhead import LAUNCHES
+from gputop.explain.causes.launches import LAUNCHES
 from gputop.explain.causes.reads import EXPLICIT
-from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
+from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.estimates.whatif import MARGIN, Loop, Removal, bound
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.ranges import Ints, distinct, length, union
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import ends_with_copy

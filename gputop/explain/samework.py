@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.engine.intervals import expand
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Floats, Ints, expand
+from gputop.explain.evidence.ranges import Floats, Ints
 from gputop.explain.evidence.sequence import Sequence, Work
 
 ALIKE = 0.05  # sizes and volumes that differ by no more are the same

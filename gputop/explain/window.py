@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gputop.engine.apart import apart
 from gputop.engine.switches import OpenThreads
 from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
@@ -48,7 +49,7 @@ class Verdict:
 
 
 class Window:
-    """Takes items in and drops those that are too old, but for what proofs may still rest on (carry.py)."""
+    """Takes items in and drops the old ones, but for what proofs may still rest on (retention.py)."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._gatherer = Gatherer(header)
@@ -82,22 +83,19 @@ class Window:
         low = max(end - WINDOW_NS, self._start_ns, self._folded_ns)
         before = [count for mark, count in self._lost if mark <= low]
         lost = self._lost[-1][1] - (before[-1] if before else 0)
-        evidence = replace(assemble(self._gatherer, self._base_ns(end)), lost_events=lost)
+        evidence = replace(self.evidence(), lost_events=lost)
         report, scene, outcome = examine(evidence, None, (low, end), LIVE)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         return Verdict(report, end, self._start_ns, lanes)
 
+    def evidence(self) -> Evidence:
+        """What the window rests on: what is kept, and what is carried over."""
+        return assemble(self._gatherer, self._base_ns(self.end_ns))
+
     def compact(self) -> Window:
         """At a mark: a copy that holds nothing but what is carried over, to go on from here later."""
-        other = copy.copy(self)
-        other._gatherer = gatherer = copy.copy(self._gatherer)
-        other._lost = copy.copy(self._lost)
-        gatherer.facts = self._gatherer.facts.copy()
-        gatherer.losses = self._gatherer.losses.copy()
-        gatherer.ticks = [*self._gatherer.ticks[:-1], Tick()]
-        gatherer.gpus = list(self._gatherer.gpus)
-        gatherer.lives = list(self._gatherer.lives)
-        other._fold(len(gatherer.ticks) - 1)
+        other = apart(self)
+        other._fold(len(self._gatherer.ticks) - 1)
         return other
 
     # -- what is too old --------------------------------------------------------------------------
@@ -157,8 +155,3 @@ def _living(lives: Table, boundary: int) -> Table:
         if lives["kind"][row] == Kind.EXIT and lives["at"][row] <= boundary and lives["pid"][row] != tid
     ]
     return lives[keep & ~np.isin(lives["tid"], gone)]
-
-
-def evidence_of(window: Window) -> Evidence:
-    """What the window rests on, for tests that look behind the report."""
-    return assemble(window._gatherer, window._base_ns(window.end_ns))

@@ -1,7 +1,8 @@
 """The functions that totals and proofs of idleness need, for kernels on which each probe is dear.
 
 With perf events a probe takes a third of a second to remove (``attach_perf.py``), so only these are
-traced there: with their variants about forty symbols of each library.
+traced there: with their variants about forty symbols of each library. The table says which
+(``Trait.MINIMAL``).
 """
 
 from __future__ import annotations
@@ -10,25 +11,9 @@ from collections.abc import Iterable
 
 from probes import api
 from probes.code.libraries import Probe
+from probes.meaning import Trait
 
-_CUDA = """
-    cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel cudaGraphLaunch
-    cudaMemcpy cudaMemcpyAsync cudaMemcpy2DAsync cudaMemcpy3DAsync cudaMemcpyPeerAsync
-    cudaMemset cudaMemsetAsync
-    cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaStreamQuery cudaEventQuery
-    cudaEventRecord cudaStreamWaitEvent
-    cudaMalloc cudaMallocAsync cudaFree cudaFreeAsync
-    cudaSetDevice
-
-    cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuGraphLaunch
-    cuMemcpyHtoD cuMemcpyDtoH cuMemcpyHtoDAsync cuMemcpyDtoHAsync cuMemcpyDtoDAsync cuMemcpyAsync
-    cuMemsetD8Async cuMemsetD32Async
-    cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuStreamQuery cuEventQuery
-    cuEventRecord cuStreamWaitEvent
-    cuMemAlloc cuMemAllocAsync cuMemFree cuMemFreeAsync
-    cuDevicePrimaryCtxRetain
-"""
-MINIMAL: frozenset[str] = frozenset(_CUDA.split()) | {row.name for row in api.TABLE if row.layer == api.NCCL}
+MINIMAL: frozenset[str] = frozenset(row.name for row in api.TABLE if Trait.MINIMAL in row.traits)
 
 
 def selection(probes: Iterable[Probe]) -> list[Probe]:

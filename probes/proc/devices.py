@@ -11,11 +11,10 @@ import numpy.typing as npt
 from probes import api
 from probes.schema import Kind, Records, select
 
-# the runtime makes a context through the second one, also where its own calls are not traced; programs
-# without the runtime may use the third one
-_NAMES = ("cudaSetDevice", "cuDevicePrimaryCtxRetain", "cuCtxCreate")
+# cudaSetDevice, and what makes a context: the runtime does so through cuDevicePrimaryCtxRetain of the driver,
+# also where its own calls are not traced
 _NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
-_NAMING[[api.OP_OF[name] for name in _NAMES]] = True
+_NAMING[[op for op, row in enumerate(api.BY_OP) if row.argument == "device"]] = True
 _PIDS = 1 << 22  # PID_MAX_LIMIT of the kernel
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])

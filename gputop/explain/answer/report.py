@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from gputop.engine.lines import Line
 from gputop.format import format_ns
@@ -33,15 +34,19 @@ class Range:
         return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
 
 
+Layer = Literal["gpu", "cuda", "host", "system"]
+LossKind = Literal["idle", "waste"]  # the GPU had nothing to do; time inside calls that costs the host
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """One link of a chain, from the GPU down to what is to blame.
 
-    ``layer`` is gpu, cuda, host or system; ``ns`` is this link's time, ``events`` how many records say so,
+    ``ns`` is this link's time, ``events`` how many records say so,
     ``line`` where its thread was for most of it, None when that is not known.
     """
 
-    layer: str
+    layer: Layer
     pid: int
     tid: int
     text: str
@@ -69,7 +74,7 @@ class Finding:
     """
 
     cause: str
-    kind: str
+    kind: LossKind
     title: str
     level: Level
     loss: Range

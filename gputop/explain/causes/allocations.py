@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
@@ -49,15 +50,37 @@ def _advise_graphs(claim: Claim) -> tuple[str, ...]:
     )
 
 
-DEVICE_MEMORY = Cause(
-    "C20",
-    "device memory allocated in the loop (`cudaMalloc`)",
-    _device_memory,
-    _advise_device,
-    calls_go=frozenset({"inside"}),
-    culprit="inside",
+DEVICE_MEMORY = register(
+    Cause(
+        "C20",
+        "device memory allocated in the loop (`cudaMalloc`)",
+        _device_memory,
+        _advise_device,
+        calls_go=frozenset({"inside"}),
+        culprit="inside",
+        family="A",
+        rank=60,
+    )
 )
-HOST_MEMORY = Cause("C21", "host memory pinned in the loop", _host_memory, _advise_host, culprit="inside")
-GRAPHS = Cause(
-    "C22", "CUDA graphs built or code loaded in the loop", _graphs, _advise_graphs, culprit="inside"
+HOST_MEMORY = register(
+    Cause(
+        "C21",
+        "host memory pinned in the loop",
+        _host_memory,
+        _advise_host,
+        culprit="inside",
+        family="A",
+        rank=70,
+    )
+)
+GRAPHS = register(
+    Cause(
+        "C22",
+        "CUDA graphs built or code loaded in the loop",
+        _graphs,
+        _advise_graphs,
+        culprit="inside",
+        family="A",
+        rank=80,
+    )
 )

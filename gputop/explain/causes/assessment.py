@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import Finding, Level, Link, LossKind, Range
+from gputop.explain.causes.cause import Cause
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
 
@@ -17,11 +18,11 @@ MOMENTS = 3
 
 def assessed(
     scene: Scene,
-    number: str,
-    title: str,
+    cause: Cause,
     *,
+    title: str = "",
     level: Level,
-    kind: str,
+    kind: LossKind,
     loss: Range,
     pid: int,
     tid: int,
@@ -34,14 +35,17 @@ def assessed(
     count: int,
     line: Line | None,
 ) -> Finding:
-    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first; ``line`` that of its calls."""
+    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first; ``line`` that of its calls.
+
+    ``title`` is that of the cause where it is empty.
+    """
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     steps = scene.steps_of(pid)
     middle = int(loss.middle)
     return Finding(
-        number,
+        cause.number,
         kind,
-        title,
+        title or cause.title,
         level,
         loss,
         pid,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from gputop.explain.answer.report import Level
+from gputop.explain.answer.report import Finding, Level
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.ranges import Ints, Mask
+
+# the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
+# with the line at which the submitting thread was blocked after
+Culprit = Literal["opener", "closer", "inside", "waiter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,14 @@ class Cause:
     """One entry of the catalogue (docs/causes/ has a page for each).
 
     Attributes:
-        number: ``C01`` to ``C25``.
+        number: ``C01``, ``C02``, … as its page in docs/causes/.
         title: What it is, in a few words.
         titled: The same for one claim, where it depends on what was called.
-        claim: Which of the free leaves belong to it.
+        claim: Which of the free leaves belong to it, where it takes pieces of gaps.
+        rank: When it is asked for its pieces: the lowest first; None where it takes none.
+        family: The letter of its family (families.py), where it takes pieces.
+        assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
+            hardware, other ranks.
         advice: What to change, for one claim.
         level: The best level that it can have, for one claim.
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
@@ -76,24 +85,26 @@ class Cause:
         calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
             their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
             ``inside`` (calls that allocate or free).
-        culprit: Which call is named: ``opener``, ``closer`` or ``inside`` (the call that the pieces lie in);
-            ``waiter`` names the opener and the line at which the submitting thread was blocked after.
+        culprit: Which call is named.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
 
     number: str
     title: str
-    claim: Callable[[Scene, Mask], Mask]
-    advice: Callable[[Claim], tuple[str, ...]]
+    claim: Callable[[Scene, Mask], Mask] = lambda scene, _free: scene.mask()
+    advice: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()
     level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
     overlaps: bool = False
     more: Callable[[Claim], int] = lambda _claim: 0
     calls_go: frozenset[str] = frozenset()
-    culprit: str = "opener"
+    culprit: Culprit = "opener"
     crowded: bool = False
     fault: bool = True
     titled: Callable[[Claim], str] | None = None
+    rank: int | None = None
+    family: str = ""
+    assess: Callable[[Scene, int], list[Finding]] = lambda _scene, _span_ns: []
 
     def name(self, claim: Claim) -> str:
         """The title for one claim."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Link
+from gputop.explain.answer.report import Layer, Link
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.chains.chain import State
+from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.places import hot_line, longest, waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints, distinct
@@ -60,7 +60,8 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
     name = _name(scene, thread)
-    layer, text, line = "host", f"{name} was running", None
+    layer: Layer = "host"
+    text, line = f"{name} was running", None
     call = int(scene.leaves.call[leader])
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
@@ -105,7 +106,7 @@ def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     link = int(scene.leaves.link[leaf])
     slices, evidence = scene.evidence.slices, scene.evidence
-    while link >= 0 and len(found) < 16:
+    while link >= 0 and len(found) < DEPTH:
         kind = int(evidence.waits[slices["syscall"][int(scene.links.slice[link])]])
         found.append((int(scene.links.thread[link]), kind))
         link = int(scene.links.above[link])
@@ -116,7 +117,7 @@ def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
     """Leaves whose chain goes through a wait of this thread."""
     links = scene.links
     through = links.thread == thread
-    for _ in range(16):
+    for _ in range(DEPTH):
         through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
     link = scene.leaves.link[rows]
     passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)

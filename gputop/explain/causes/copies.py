@@ -1,4 +1,7 @@
-"""C04: copies to the device from pageable memory, which the CPU stages inside the call."""
+"""C04: copies to the device from pageable memory, which the CPU stages inside the call.
+
+Where idle time is estimated it takes pieces of it; else what staging costs is assessed.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
+from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
-from gputop.explain.chains.scene import BIG_COPY, H2D, Scene
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.causes.drains import read_between
+from gputop.explain.causes.registry import register
+from gputop.explain.chains.scene import BIG_COPY, Scene
+from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.call_time import call_time
-from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.format import format_bytes, format_ns
 
 LEAST_SHARE = 0.02
@@ -19,7 +25,7 @@ _FAST = 10  # percentile of ns/byte that stands for staging without waiting, whe
 
 def pageable_copies(scene: Scene, span_ns: int) -> list[Finding]:
     """One finding per process whose staging costs enough."""
-    if scene.analysis.estimated:  # then it is a cause like the others (overhead.py)
+    if scene.analysis.estimated:  # then it is a cause like the others (``_staged``)
         return []
     evidence = scene.evidence
     calls = evidence.calls
@@ -63,8 +69,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
     where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
-        "C04",
-        "pageable host-to-device copies",
+        STAGED,
         level=Level.STRONG,
         kind="waste",
         loss=Range(0, total),
@@ -90,3 +95,41 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
         count=len(rows),
         line=line,
     )
+
+
+def _staged(scene: Scene, free: Mask) -> Mask:
+    """Inside a copy to the device that is large and not from page-locked memory, as far as was seen."""
+    calls, closer = scene.evidence.calls, np.maximum(scene.gaps.closer, 0)
+    if not len(calls) or not len(scene.gaps):
+        return scene.mask()
+    pinned = scene.analysis.gpu.ranges.pinned(
+        calls["pid"][closer], calls["aux"][closer], calls["begin"][closer]
+    )
+    copies = scene.gap_facts.sent_bytes >= BIG_COPY
+    copies &= (scene.gaps.closer >= 0) & (calls["direction"][closer] == H2D) & ~pinned
+    copies &= read_between(scene) < 0
+    return free & scene.estimated & scene.own & scene.in_closer & copies[scene.leaves.gap]
+
+
+def _advise_staged(claim: Claim) -> tuple[str, ...]:
+    size = int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
+    return (
+        f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
+        "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)",
+    )
+
+
+STAGED = register(
+    Cause(
+        "C04",
+        "pageable host-to-device copies",
+        _staged,
+        _advise_staged,
+        lambda _claim: Level.STRONG,
+        assess=pageable_copies,
+        calls_go=frozenset({"sends"}),
+        culprit="closer",
+        family="C",
+        rank=180,
+    )
+)

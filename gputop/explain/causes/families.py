@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.registry import every, in_order
 from gputop.explain.evidence.ranges import Ints
 
 
@@ -17,25 +17,28 @@ class Family:
     Attributes:
         letter: Its sign, a capital.
         word: What the GPU waits for, in a word or two.
-        causes: Their numbers.
     """
 
     letter: str
     word: str
-    causes: frozenset[str]
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """Their numbers."""
+        return frozenset(cause.number for cause in every() if cause.family == self.letter)
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("S", "sync", frozenset({"C01", "C02", "C03", "C07"})),
-    Family("D", "data", frozenset({"C08", "C09", "C10", "C11", "C12"})),
-    Family("C", "copy", frozenset({"C04", "C05", "C27"})),
-    Family("H", "launches", frozenset({"C06"})),
-    Family("P", "no CPU", frozenset({"C13", "C14", "C15"})),
-    Family("L", "lock", frozenset({"C16"})),
-    Family("K", "disk, net, pages", frozenset({"C17", "C18", "C19"})),
-    Family("A", "alloc, load", frozenset({"C20", "C21", "C22"})),
-    Family("U", "not asked", frozenset({"C26"})),
-    Family("X", "cause not known", frozenset()),
+    Family("S", "sync"),
+    Family("D", "data"),
+    Family("C", "copy"),
+    Family("H", "launches"),
+    Family("P", "no CPU"),
+    Family("L", "lock"),
+    Family("K", "disk, net, pages"),
+    Family("A", "alloc, load"),
+    Family("U", "not asked"),
+    Family("X", "cause not known"),
 )
 UNEXPLAINED = len(FAMILIES) - 1
 
@@ -43,7 +46,7 @@ UNEXPLAINED = len(FAMILIES) - 1
 def family_table() -> Ints:
     """The row of the family of each row of the catalogue; the last entry, also -1, is ``UNEXPLAINED``."""
     rows = [
-        next((row for row, family in enumerate(FAMILIES) if cause.number in family.causes), UNEXPLAINED)
-        for cause in CATALOGUE
+        next((row for row, family in enumerate(FAMILIES) if family.letter == cause.family), UNEXPLAINED)
+        for cause in in_order()
     ]
     return np.array([*rows, UNEXPLAINED], np.int64)

@@ -9,7 +9,7 @@ from gputop.engine.source import read_source
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.pytorch import Pattern
-from gputop.explain.evidence.apiclass import stem
+from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints
 
@@ -40,12 +40,19 @@ def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False)
     return Pattern(
         size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
         to_host=to_host,
-        api=stem(evidence.apis.name(int(np.argmax(np.bincount(calls["op"][known]))))) if len(known) else "",
+        role=_usual_role(evidence, known),
         files=files,
         text=text,
         same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
         count=len(np.unique(rows[rows >= 0])) or len(claim.gaps),
     )
+
+
+def _usual_role(evidence: Evidence, rows: Ints) -> Role:
+    """The role of the most frequent function among calls."""
+    if not len(rows):
+        return Role.OTHER
+    return Role(int(evidence.apis.role.take(np.argmax(np.bincount(evidence.calls["op"][rows])), mode="clip")))
 
 
 def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:

@@ -8,7 +8,9 @@ import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
+from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.ranges import Ints, covered
@@ -81,8 +83,7 @@ def _slow(
     slow = float(np.median(clock[held]))
     return assessed(
         scene,
-        "C24",
-        "the GPU's clocks are throttled",
+        THROTTLED,
         level=Level.STRONG,
         kind="waste",
         loss=Range(total, total),
@@ -152,8 +153,7 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
     where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
-        "C25",
-        "the GPU is shared with other processes",
+        CONTENTION,
         level=Level.HINT,
         kind="waste",
         loss=Range(0, total),
@@ -171,3 +171,19 @@ def _shared(scene: Scene, device: int, rows: Ints, shared: Ints, total: int, oth
         count=len(rows),
         line=line,
     )
+
+
+THROTTLED = register(
+    Cause(
+        "C24",
+        "the GPU's clocks are throttled",
+        assess=slow_clocks,
+    )
+)
+CONTENTION = register(
+    Cause(
+        "C25",
+        "the GPU is shared with other processes",
+        assess=contention,
+    )
+)

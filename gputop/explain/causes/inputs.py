@@ -8,9 +8,11 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.reads import MOST_PARTS, own_work
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.places import line_numbers, sampled
 from gputop.explain.chains.pytorch import Form, advice_of, by_loader, by_pytorch, form_of_send, title_of
-from gputop.explain.chains.scene import BIG_COPY, H2D, SCALAR_BYTES, Scene
+from gputop.explain.chains.scene import BIG_COPY, SCALAR_BYTES, Scene
+from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Mask, distinct
 from gputop.format import format_bytes
@@ -148,21 +150,29 @@ def _title_of_prepared(claim: Claim) -> str:
 
 WITH_WORKERS = "input unpacked on the main thread"
 WITHOUT_LOADER = "input prepared on the main thread"
-TINY_COPIES = Cause(
-    "C05",
-    "many small host-to-device copies",
-    _tiny_copies,
-    _advise_tiny,
-    more=_copies,
-    culprit="closer",
-    calls_go=frozenset({"sends"}),
-    titled=lambda claim: title_of(_form(claim), claim.times_of(_count(claim))),
+TINY_COPIES = register(
+    Cause(
+        "C05",
+        "many small host-to-device copies",
+        _tiny_copies,
+        _advise_tiny,
+        more=_copies,
+        culprit="closer",
+        calls_go=frozenset({"sends"}),
+        titled=lambda claim: title_of(_form(claim), claim.times_of(_count(claim))),
+        family="C",
+        rank=170,
+    )
 )
-PREPARED = Cause(
-    "C12",
-    "input prepared on the main thread (`num_workers=0`)",
-    _prepared,
-    _advise_prepared,
-    culprit="closer",
-    titled=_title_of_prepared,
+PREPARED = register(
+    Cause(
+        "C12",
+        "input prepared on the main thread (`num_workers=0`)",
+        _prepared,
+        _advise_prepared,
+        culprit="closer",
+        titled=_title_of_prepared,
+        family="D",
+        rank=190,
+    )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Mask
@@ -42,8 +43,36 @@ def _advise_disk(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-NETWORK = Cause("C19", "the step waits for the network", _network, _advise_network, culprit="waiter")
-MEMORY = Cause(
-    "C17", "the submitting thread waits for memory pages", _memory, _advise_memory, culprit="waiter"
+NETWORK = register(
+    Cause(
+        "C19",
+        "the step waits for the network",
+        _network,
+        _advise_network,
+        culprit="waiter",
+        family="K",
+        rank=30,
+    )
 )
-DISK = Cause("C18", "the submitting thread waits for the disk", _disk, _advise_disk, culprit="waiter")
+MEMORY = register(
+    Cause(
+        "C17",
+        "the submitting thread waits for memory pages",
+        _memory,
+        _advise_memory,
+        culprit="waiter",
+        family="K",
+        rank=150,
+    )
+)
+DISK = register(
+    Cause(
+        "C18",
+        "the submitting thread waits for the disk",
+        _disk,
+        _advise_disk,
+        culprit="waiter",
+        family="K",
+        rank=140,
+    )
+)

@@ -1,4 +1,8 @@
-"""C15 for waits that spin: a preemption that may have hidden the moment of completion."""
+"""C15: the wait for the GPU returns late.
+
+A wait that sleeps knows when it was woken: its late return is a piece of a gap. For one that spins a
+preemption may have hidden the moment of completion, which is assessed.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
+from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.registry import register
+from gputop.explain.causes.scheduling import occupants
+from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Role
-from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.explain.proofs.pending import RETURN_NS
 from gputop.format import format_ns
 
@@ -40,8 +48,8 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
     where, line = placed(scene, rows), usual_line(scene, rows)
     return assessed(
         scene,
-        "C15",
-        "sync may wake up late",
+        LATE_RETURN,
+        title="sync may wake up late",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),
@@ -66,3 +74,28 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
         count=len(rows),
         line=line,
     )
+
+
+def _late_return(scene: Scene, free: Mask) -> Mask:
+    return free & scene.own & scene.in_opener & scene.does(State.QUEUED)
+
+
+def _advise_late(claim: Claim) -> tuple[str, ...]:
+    return (
+        "the GPU had finished, but the thread that waited for it did not run at once: "
+        f"{occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
+        "(cudaDeviceScheduleSpin)",
+    )
+
+
+LATE_RETURN = register(
+    Cause(
+        "C15",
+        "sync wakes up late",
+        _late_return,
+        _advise_late,
+        assess=late_spins,
+        family="P",
+        rank=40,
+    )
+)

@@ -1,4 +1,7 @@
-"""C06: the host launches kernels more slowly than the GPU runs them."""
+"""C06: the host launches kernels more slowly than the GPU runs them.
+
+Where idle time is estimated, or a query found the GPU idle, it takes pieces of it; else it is assessed.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,31 @@ import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
+from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
-from gputop.explain.causes.overhead import ADVICE, TITLE
+from gputop.explain.causes.reads import not_waited, own_work
+from gputop.explain.causes.registry import register
+from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.call_time import call_time
-from gputop.explain.evidence.ranges import Ints, covered
+from gputop.explain.evidence.ranges import Ints, Mask, covered
 from gputop.format import format_ns, format_percent
 
 MANY = 100  # launches between two waits (causes.md C06)
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
 BUSY = 0.9  # of that time the thread is on a CPU
+LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
 FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (causes.md 2.2)
+ADVICE = (
+    "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
+    "(fused=True) and kernels, or a larger batch"
+)
 
 
 def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
     """One finding per thread that is bound by its launches."""
-    if scene.analysis.estimated:  # then it is a cause like the others (overhead.py)
+    if scene.analysis.estimated:  # then it is a cause like the others (``_launches``)
         return []
     evidence = scene.evidence
     calls = evidence.calls
@@ -96,8 +107,7 @@ def _finding(
     where, line = placed(scene, launches), usual_line(scene, launches)
     return assessed(
         scene,
-        "C06",
-        TITLE,
+        LAUNCHES,
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, loss),
@@ -119,3 +129,36 @@ def _finding(
         count=count,
         line=line,
     )
+
+
+def _launches(scene: Scene, free: Mask) -> Mask:
+    """What the submitting thread does between one piece of work and the next, which is no input."""
+    estimated = scene.estimated & own_work(scene)
+    # the GPU was found idle by a query: nothing made the thread wait
+    asked = not_waited(scene) & (scene.gaps.opener >= 0)
+    return free & (estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.leaves.gap]))
+
+
+def _advise_launches(claim: Claim) -> tuple[str, ...]:
+    usual = float(np.median(claim.scene.gap_ns(claim.leaves)[claim.gaps]))
+    if usual >= LONG_NS:
+        return (
+            f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
+            "another process, do it less often, or do it after the launches of the next step",
+        )
+    return (ADVICE,)
+
+
+LAUNCHES = register(
+    Cause(
+        "C06",
+        "CPU overhead between launches",
+        _launches,
+        _advise_launches,
+        lambda _claim: Level.STRONG,
+        assess=launch_bound,
+        culprit="closer",
+        family="H",
+        rank=240,
+    )
+)

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.answer.report import Level
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask, covered, intersect, union
@@ -128,17 +129,50 @@ def _advise_faults(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-ON_DISK = Cause("C10", "DataLoader waits for the disk", _on_disk, _advise_disk, culprit="waiter")
-FAULTS = Cause(
-    "C11", "DataLoader waits for memory pages", _faults, _advise_faults, _fault_level, culprit="waiter"
+ON_DISK = register(
+    Cause(
+        "C10",
+        "DataLoader waits for the disk",
+        _on_disk,
+        _advise_disk,
+        culprit="waiter",
+        family="D",
+        rank=100,
+    )
 )
-STARVED = Cause("C09", "DataLoader is starved of CPU", _starved, _advise_starved, culprit="waiter")
-COMPUTING = Cause(
-    "C08",
-    "DataLoader is CPU-bound",
-    _computing,
-    _advise_computing,
-    more=_cpu_taken,
-    culprit="waiter",
-    crowded=True,
+FAULTS = register(
+    Cause(
+        "C11",
+        "DataLoader waits for memory pages",
+        _faults,
+        _advise_faults,
+        _fault_level,
+        culprit="waiter",
+        family="D",
+        rank=110,
+    )
+)
+STARVED = register(
+    Cause(
+        "C09",
+        "DataLoader is starved of CPU",
+        _starved,
+        _advise_starved,
+        culprit="waiter",
+        family="D",
+        rank=120,
+    )
+)
+COMPUTING = register(
+    Cause(
+        "C08",
+        "DataLoader is CPU-bound",
+        _computing,
+        _advise_computing,
+        more=_cpu_taken,
+        culprit="waiter",
+        crowded=True,
+        family="D",
+        rank=130,
+    )
 )

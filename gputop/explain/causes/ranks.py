@@ -9,14 +9,15 @@ import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
+from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.whatif import MARGIN
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
 from gputop.format import format_ns
 
-NUMBER = "C23"
 LEAST_SHARE = 0.02
 USUAL = 0.75  # a rank that is last this often is the straggler
 NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
@@ -28,7 +29,7 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     evidence = scene.evidence
     calls = evidence.calls
     chosen = (evidence.group(calls) == Group.COLLECTIVE) & (calls["ret"] == 0)
-    chosen &= ~evidence.apis.is_op(calls["op"], "GroupStart", "GroupEnd")
+    chosen &= evidence.role(calls) != Role.BRACKET
     rows = within(scene, np.flatnonzero(chosen))
     ranks = _ranks(scene, rows)
     if len(ranks) < 2:
@@ -59,7 +60,7 @@ def of_lateness(findings: Sequence[Finding]) -> list[float]:
     """
     moved = [0.0] * len(findings)
     for place, straggler in enumerate(findings):
-        left = straggler.loss.middle if straggler.cause == NUMBER else 0.0
+        left = straggler.loss.middle if straggler.cause == STRAGGLER.number else 0.0
         for other, finding in enumerate(findings):
             if finding.pid == straggler.pid and finding.kind == "idle" and left > 0:
                 taken = min(finding.loss.middle, left)
@@ -168,8 +169,7 @@ def _finding(
     where, line = placed(scene, ranks[late]), usual_line(scene, ranks[late])
     return assessed(
         scene,
-        NUMBER,
-        "straggler: one rank is late to the collectives",
+        STRAGGLER,
         level=_level(scene, ranks, skew) if sure else Level.STRONG,
         kind="waste",
         loss=Range(total, total),
@@ -201,3 +201,12 @@ def _finding(
         count=len(skew),
         line=line,
     )
+
+
+STRAGGLER = register(
+    Cause(
+        "C23",
+        "straggler: one rank is late to the collectives",
+        assess=stragglers,
+    )
+)

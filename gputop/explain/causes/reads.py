@@ -7,6 +7,7 @@ import numpy as np
 from gputop.explain.causes.cause import Cause, Claim, bursts
 from gputop.explain.causes.drains import Drain, drained, read_between
 from gputop.explain.causes.forms import pattern_of
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.pytorch import (
     Form,
@@ -147,46 +148,66 @@ def _sync(claim: Claim) -> tuple[Form, Pattern]:
     return form_of_sync(pattern), pattern
 
 
-PRINTS = Cause(
-    "C07",
-    "tensor printed or read element by element",
-    _prints,
-    _advise_print,
-    calls_go=frozenset({"reads"}),
-    titled=_title_of_print,
+PRINTS = register(
+    Cause(
+        "C07",
+        "tensor printed or read element by element",
+        _prints,
+        _advise_print,
+        calls_go=frozenset({"reads"}),
+        titled=_title_of_print,
+        family="S",
+        rank=160,
+    )
 )
-SCALAR = Cause(
-    "C01",
-    "`.item()` every step",
-    _scalar,
-    _advise_read,
-    overlaps=True,
-    calls_go=frozenset({"reads"}),
-    titled=_title_of_read,
+SCALAR = register(
+    Cause(
+        "C01",
+        "`.item()` every step",
+        _scalar,
+        _advise_read,
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        titled=_title_of_read,
+        family="S",
+        rank=200,
+    )
 )
-TENSOR = Cause(
-    "C02",
-    "device-to-host read every step (`.cpu()`, `.numpy()`)",
-    _tensor,
-    _advise_read,
-    calls_go=frozenset({"reads", "sends"}),
-    titled=_title_of_read,
+TENSOR = register(
+    Cause(
+        "C02",
+        "device-to-host read every step (`.cpu()`, `.numpy()`)",
+        _tensor,
+        _advise_read,
+        calls_go=frozenset({"reads", "sends"}),
+        titled=_title_of_read,
+        family="S",
+        rank=210,
+    )
 )
-BLOCKING = Cause(
-    "C27",
-    "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
-    _blocking,
-    lambda claim: _told(claim, *_send(claim)),
-    overlaps=True,
-    calls_go=frozenset({"reads"}),
-    titled=lambda claim: _title(claim, *_send(claim)),
+BLOCKING = register(
+    Cause(
+        "C27",
+        "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
+        _blocking,
+        lambda claim: _told(claim, *_send(claim)),
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        titled=lambda claim: _title(claim, *_send(claim)),
+        family="C",
+        rank=220,
+    )
 )
-EXPLICIT = Cause(
-    "C03",
-    "explicit synchronisation every step",
-    _explicit,
-    lambda claim: _told(claim, *_sync(claim)),
-    overlaps=True,
-    calls_go=frozenset({"reads"}),
-    titled=lambda claim: _title(claim, *_sync(claim)),
+EXPLICIT = register(
+    Cause(
+        "C03",
+        "explicit synchronisation every step",
+        _explicit,
+        lambda claim: _told(claim, *_sync(claim)),
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        titled=lambda claim: _title(claim, *_sync(claim)),
+        family="S",
+        rank=230,
+    )
 )

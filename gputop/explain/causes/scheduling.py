@@ -1,8 +1,9 @@
-"""C13 to C16: the submitting thread has work to give, but does not get to it."""
+"""C13, C14, C16: the submitting thread has work to give, but does not get to it."""
 
 from __future__ import annotations
 
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.lineage import in_loader
 from gputop.explain.chains.scene import Scene
@@ -12,10 +13,6 @@ from gputop.explain.evidence.waits import Wait
 
 def _throttled(scene: Scene, free: Mask) -> Mask:
     return free & scene.throttled & scene.does(State.BLOCKED)
-
-
-def _late_return(scene: Scene, free: Mask) -> Mask:
-    return free & scene.own & scene.in_opener & scene.does(State.QUEUED)
 
 
 def _preempted(scene: Scene, free: Mask) -> Mask:
@@ -35,17 +32,9 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
     )
 
 
-def _advise_late(claim: Claim) -> tuple[str, ...]:
-    return (
-        "the GPU had finished, but the thread that waited for it did not run at once: "
-        f"{_occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
-        "(cudaDeviceScheduleSpin)",
-    )
-
-
 def _advise_preempted(claim: Claim) -> tuple[str, ...]:
     return (
-        f"{_occupants(claim)}keep them off the CPU of the submitting thread: taskset, nice, or fewer "
+        f"{occupants(claim)}keep them off the CPU of the submitting thread: taskset, nice, or fewer "
         "workers than CPUs (num_workers), torch.set_num_threads(1) in each",
     )
 
@@ -57,13 +46,41 @@ def _advise_lock(_claim: Claim) -> tuple[str, ...]:
     )
 
 
-def _occupants(claim: Claim) -> str:
+def occupants(claim: Claim) -> str:
+    """Who ran while the thread of a claim waited for a CPU, in words that an advice begins with."""
     shares = claim.scene.occupants(claim.leaves)
     named = [f"{name} for {share:.0%} of that time" for name, share in shares[:2]]
     return f"preempted by {', '.join(named)}: " if named else ""
 
 
-THROTTLE = Cause("C14", "throttled: the CPU quota of the cgroup is used up", _throttled, _advise_throttled)
-LATE_RETURN = Cause("C15", "sync wakes up late", _late_return, _advise_late)
-PREEMPTED = Cause("C13", "the submitting thread is starved of CPU", _preempted, _advise_preempted)
-LOCK = Cause("C16", "lock held by another thread (in Python: the GIL)", _lock, _advise_lock, culprit="waiter")
+THROTTLE = register(
+    Cause(
+        "C14",
+        "throttled: the CPU quota of the cgroup is used up",
+        _throttled,
+        _advise_throttled,
+        family="P",
+        rank=10,
+    )
+)
+PREEMPTED = register(
+    Cause(
+        "C13",
+        "the submitting thread is starved of CPU",
+        _preempted,
+        _advise_preempted,
+        family="P",
+        rank=50,
+    )
+)
+LOCK = register(
+    Cause(
+        "C16",
+        "lock held by another thread (in Python: the GIL)",
+        _lock,
+        _advise_lock,
+        culprit="waiter",
+        family="L",
+        rank=90,
+    )
+)

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.explain.answer.report import Level
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.lineage import any_on_the_way, led_by
 from gputop.explain.chains.scene import Scene
@@ -61,12 +62,16 @@ def _advise(_claim: Claim) -> tuple[str, ...]:
     return ()
 
 
-UNASKED = Cause(
-    "C26",
-    "no work is asked for",
-    _unasked,
-    _advise,
-    lambda _claim: Level.STRONG,
-    culprit="waiter",
-    fault=False,
+UNASKED = register(
+    Cause(
+        "C26",
+        "no work is asked for",
+        _unasked,
+        _advise,
+        lambda _claim: Level.STRONG,
+        culprit="waiter",
+        fault=False,
+        family="U",
+        rank=20,
+    )
 )

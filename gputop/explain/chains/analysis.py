@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.engine.intervals import expand
 from gputop.explain.chains.chain import Leaves, Links, Walk
 from gputop.explain.estimates.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.memory import give_back
-from gputop.explain.evidence.ranges import Ints, expand, length
+from gputop.explain.evidence.ranges import Ints, length
 from gputop.explain.proofs.gaps import Gaps, GpuTime, join
 
 _MANY = 2_000_000

@@ -13,9 +13,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.intervals import expand
 from gputop.explain.chains.wakers import NOBODY, UNWATCHED, find_wakers
 from gputop.explain.evidence.evidence import Column, Evidence
-from gputop.explain.evidence.ranges import Ints, expand
+from gputop.explain.evidence.ranges import Ints
 
 DEPTH = 12  # longer chains end on a leaf of their own; PyTorch's loader with pinning needs five links
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from gputop.explain.evidence.apiclass import Role
+
 Form = Literal[
     "item", "size", "read", "print", "scaler", "clip", "batch", "index", "made", "moved", "small",
     "device", "event", "stream", "sync",
@@ -47,7 +49,7 @@ class Pattern:
     Attributes:
         size: Bytes of the copy that was waited for, as usual; -1 where there was none.
         to_host: Whether that copy went to the host; else to the device.
-        api: The function that waited, without ``cuda`` or ``cu``: ``StreamSynchronize``.
+        role: That of the function that waited.
         files: The files of the Python stack.
         text: The line of source; "" where it is not known.
         same_line: Whether the next work for the GPU comes from the same line.
@@ -56,7 +58,7 @@ class Pattern:
 
     size: int = -1
     to_host: bool = False
-    api: str = ""
+    role: Role = Role.OTHER
     files: frozenset[str] = frozenset()
     text: str = ""
     same_line: bool = False
@@ -88,9 +90,9 @@ def form_of_sync(pattern: Pattern) -> Form:
     """Which wait was asked for, where no copy was; ``sync`` where it is not PyTorch that asked."""
     if "synchronize(" not in pattern.text and not any("/torch/" in file for file in pattern.files):
         return "sync"
-    if pattern.api.startswith(("Device", "Ctx")):
+    if pattern.role == Role.PROVE_DEVICE:
         return "device"
-    return "event" if pattern.api.startswith("Event") else "stream"
+    return "event" if pattern.role == Role.PROVE_EVENT else "stream"
 
 
 def by_loader(files: frozenset[str]) -> bool:

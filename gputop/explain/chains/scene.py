@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.engine.occupancy import match, split
+from gputop.engine.occupancy import SEGMENT, match, split
 from gputop.explain.chains.analysis import Analysis
-from gputop.explain.chains.chain import State
+from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.steps import Steps, find_steps
-from gputop.explain.evidence.apiclass import Group, Role
-from gputop.explain.evidence.evidence import STINT_COLUMNS, Column, Evidence
+from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
+from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.explain.evidence.waits import Wait
+from gputop.explain.proofs.proofs import COPY_BEFORE
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
@@ -24,8 +25,6 @@ SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
 REPEATED = 3  # wakeups between two processes that are no chance
-_BACK = 4  # calls before a wait among which its copy is looked for
-D2H, H2D = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Scene:
         """(first, last) link of each leaf's chain; 0 where there is none."""
         above = self.links.above
         root = np.arange(len(above))
-        for _ in range(16):  # each round goes up one level; chains are no deeper than chain.DEPTH
+        for _ in range(DEPTH):  # each round goes up one level
             parent = above[root] if len(root) else root
             root = np.where(parent >= 0, parent, root)
         last = np.maximum(self.leaves.link, 0)
@@ -131,7 +130,7 @@ class Scene:
     def _any_link(self, marked: Column) -> Column:
         """Whether any link of each leaf's chain is marked."""
         above, reached = self.links.above, marked.copy()
-        for _ in range(16):
+        for _ in range(DEPTH):
             reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
         link = self.leaves.link
         return np.where(link >= 0, reached[np.maximum(link, 0)], False)
@@ -208,7 +207,7 @@ class Scene:
         rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
         slices = self.evidence.slices
         item = self.leaves.slice[rows]
-        waits = np.zeros(len(rows), STINT_COLUMNS)
+        waits = np.zeros(len(rows), SEGMENT)
         waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
         waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
@@ -300,7 +299,7 @@ def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
     groups = evidence.group(calls)
     copies = (calls["direction"] == D2H) & (groups == Group.COPY)
     found = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, -1)
-    for back in range(1, _BACK + 1):
+    for back in range(1, COPY_BEFORE + 1):
         row = np.maximum(opener - back, 0)
         near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
         near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.evidence.ranges import Ints, Mask, covered, expand
+from gputop.engine.intervals import expand
+from gputop.explain.evidence.ranges import Ints, Mask, covered
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.pending import END_NS
 from gputop.explain.proofs.workqueue import Floats, Queue

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.estimates.estimate import Estimate
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, length, subtract, union
 from gputop.explain.proofs.gaps import GpuTime
-from gputop.explain.proofs.streams import D2H, H2D
 from gputop.explain.proofs.workqueue import BIG_COPY, START_NS
 
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
@@ -235,7 +234,7 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     pageable = ~gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
     pageable &= (direction == D2H) | ((direction == H2D) & (calls["bytes"][rows] >= BIG_COPY))
     sure = (evidence.group_of(rows) == Group.SYNC) | (evidence.role_of(rows) == Role.COPY_SYNC)
-    sure |= evidence.apis.is_op(calls["op"][rows], "Free", "MemFree", "MemFree_v2")  # waits for the device
+    sure |= evidence.apis.has(calls["op"][rows], Trait.WAITS)
     rows = rows[sure | pageable]
     rows = rows[np.argsort(calls["begin"][rows], kind="stable")]
     # of two threads that wait at once the later one counts

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from gputop.engine.occupancy import SEGMENT
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.backward import with_lines
 from gputop.explain.evidence.evidence import (
     CALL_COLUMNS,
     LIFE_COLUMNS,
     SLICE_COLUMNS,
-    STINT_COLUMNS,
     TIME_BITS,
     Column,
     Columns,
@@ -22,13 +22,11 @@ from gputop.explain.evidence.evidence import (
     Table,
     Threads,
 )
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
 from gputop.explain.evidence.waits import wait_table
 from probes.schema import NO_SYSCALL, Kind, OffFlag
-
-FOREVER = 1 << 62
 
 
 def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:
@@ -87,7 +85,7 @@ def _machine(header: Mapping[str, Any]) -> str:
 
 
 def _joined(parts: list[Table]) -> Table:
-    return np.concatenate([np.zeros(0, STINT_COLUMNS), *parts])
+    return np.concatenate([np.zeros(0, SEGMENT), *parts])
 
 
 def _disjoint(slices: Columns, start_ns: int) -> Columns:

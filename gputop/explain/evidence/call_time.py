@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.engine.intervals import expand
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Ints, expand, overlap
+from gputop.explain.evidence.ranges import Ints, overlap
 
 
 @dataclass(frozen=True, slots=True)

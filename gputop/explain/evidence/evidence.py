@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.apart import apart
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.apiclass import ApiTable, Role
 from gputop.explain.evidence.losses import LossFinder
@@ -62,7 +64,6 @@ SLICE_COLUMNS = np.dtype(
         ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
     ]
 )
-STINT_COLUMNS = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
 LIFE_COLUMNS = np.dtype(
     [("at", "<i8"), ("tid", "<u4"), ("pid", "<u4"), ("maker", "<u4"), ("kind", "|u1"), ("dead", "|b1")]
 )
@@ -273,19 +274,6 @@ def slices_of(records: Records) -> Columns:
     )
 
 
-def _stints_of(records: Records, cpu: str) -> Table:
-    rows = records.view(ALIASED)
-    table = np.zeros(len(rows), STINT_COLUMNS)
-    table["cpu"], table["tid"], table["pid"], table["end"] = (
-        rows[cpu],
-        rows["tid"],
-        rows["pid"],
-        rows["t_end"],
-    )
-    table["begin"] = table["end"] - rows["duration"].astype(np.int64)
-    return table
-
-
 def _lives_of(records: Records) -> Table:
     rows = records.view(ALIASED)
     table = np.zeros(len(rows), LIFE_COLUMNS)
@@ -336,6 +324,12 @@ class Gatherer:
         self.facts.take(item)
         return False
 
+    def copy(self) -> Gatherer:
+        """At a mark: one that goes on from here by itself. Closed ticks are both's: they never change."""
+        other = apart(self, shared=("header", "apis", "open"))  # replaced as a whole, never changed
+        other.ticks[-1] = Tick()
+        return other
+
     def join(self, first: int) -> None:
         """Makes one of the closed ticks from this one on: few large tables take less time and room."""
         closed = self.ticks[first:-1]
@@ -378,7 +372,7 @@ class Gatherer:
         ):
             mask = kinds == np.uint8(kind)
             if mask.any():
-                parts.append(_stints_of(select(records, mask), cpu))
+                parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
         life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
         if life.any():
             self.lives.append(_lives_of(select(records, life)))
@@ -391,7 +385,8 @@ class Gatherer:
         inner = calls & nested
         if not inner.any():
             return
-        self._grouped |= bool(self.apis.is_op(records["op"][calls], "GroupStart", "GroupEnd").any())
+        roles = self.apis.role.take(records["op"], mode="clip")
+        self._grouped |= bool((roles[calls] == Role.BRACKET).any())
         if self._grouped:
-            gives = self.apis.role.take(records["op"], mode="clip") == Role.ENQUEUE
+            gives = roles == Role.ENQUEUE
             self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))

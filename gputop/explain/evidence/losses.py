@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.apart import apart
 from gputop.explain.evidence.ranges import Ints, union
 from probes.schema import Records
 
@@ -75,7 +74,4 @@ class LossFinder:
 
     def copy(self) -> LossFinder:
         """One that goes on from here by itself."""
-        other = copy.copy(self)
-        other._seq, other._time = dict(self._seq), dict(self._time)
-        other._begin, other._end = list(self._begin), list(self._end)
-        return other
+        return apart(self)

@@ -1,4 +1,4 @@
-"""Intervals as numpy columns: finding, expanding, joining and intersecting them without loops."""
+"""Intervals as numpy columns: finding, joining and intersecting them without loops."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.intervals import expand
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+FOREVER = 1 << 62  # ns: later than any moment of a session
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
-
-
-def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """(owner, item): every i with each of ``first[i] … last[i] - 1``; empty where last <= first."""
-    counts = np.maximum(last - first, 0)
-    owner = np.repeat(np.arange(len(first), dtype=np.int64), counts)
-    start = np.repeat(first - (np.cumsum(counts) - counts), counts)
-    return owner, start + np.arange(len(owner), dtype=np.int64)
 
 
 def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:

@@ -13,13 +13,12 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
-from gputop.explain.evidence.identity import group_ids
+from gputop.explain.evidence.identity import numbered
 from gputop.explain.evidence.ranges import Ints, Mask
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
-_H2D, _D2H = 1, 2
 _BINS = 2  # of copies' sizes, in each power of two
 _FEW = 0.005  # part of the copies; a size that so few have joins no two groups of sizes
 _LAUNCHED = 0.01  # part of the operations
@@ -137,8 +136,8 @@ def _work(evidence: Evidence, rows: Ints) -> npt.NDArray[np.uint8]:
     direction = calls["direction"][rows[copies]]
     small = calls["bytes"][rows[copies]] <= SMALL_READ
     read = np.where(small, np.uint8(Work.WAIT), np.uint8(Work.READ))
-    sort = np.where(direction == _D2H, read, np.uint8(Work.COPY))
-    work[copies] = np.where(direction == _H2D, np.uint8(Work.SEND), sort)
+    sort = np.where(direction == D2H, read, np.uint8(Work.COPY))
+    work[copies] = np.where(direction == H2D, np.uint8(Work.SEND), sort)
     work[groups == Group.SYNC] = Work.WAIT
     return work
 
@@ -147,7 +146,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     """(symbol of each row, ``Work`` of each symbol)."""
     calls = evidence.calls
     handled = (work == Work.KERNEL) | (work == Work.GRAPH)
-    handle, _values = group_ids(np.where(handled, calls["aux"][rows], np.uint64(0)))
+    handle, _values = numbered(np.where(handled, calls["aux"][rows], np.uint64(0)))
     code = np.zeros(len(rows), np.int64)
     for kind in (Work.SEND, Work.READ, Work.COPY):
         mine = np.flatnonzero(work == kind)
@@ -156,7 +155,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     code[named] = calls["op"][rows[named]]
     # exact: a handle's number, a code and a class lie side by side
     key = (handle << (_CODE_BITS + _CLASS_BITS)) | (code << _CLASS_BITS) | work
-    symbol, values = group_ids(key.astype(np.uint64))
+    symbol, values = numbered(key.astype(np.uint64))
     return symbol, (values & np.uint64((1 << _CLASS_BITS) - 1)).astype(np.uint8)
 
 

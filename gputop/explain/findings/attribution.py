@@ -20,6 +20,6 @@ def owners(scene: Scene) -> Ints:
     owner = np.full(scene.size, -1, np.int64)
     for number, cause in enumerate(CATALOGUE):
         taken = cause.claim(scene, free)
-        free &= ~taken
         owner[taken] = number
+        free = free & ~taken  # another array: a cause may take all of it
     return owner

@@ -6,10 +6,10 @@ import numpy as np
 
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.overhead import LAUNCHES
-from gputop.explain.chains.scene import H2D, Scene
+from gputop.explain.causes.launches import LAUNCHES
+from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.estimate import Small
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.ranges import Ints, Mask
 
 

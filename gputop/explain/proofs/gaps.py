@@ -14,14 +14,13 @@ import numpy as np
 
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
-from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
+from gputop.explain.evidence.ranges import FOREVER, Ints, intersect, length, subtract, union
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pending import Delays, Pending
 from gputop.explain.proofs.pinned import HostRanges
 from gputop.explain.proofs.proofs import Proofs, proofs
 from gputop.explain.proofs.streams import Streams
 
-FOREVER = 1 << 62
 FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
 LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import D2H, Group, Role
 from gputop.explain.evidence.call_time import time_within
 from gputop.explain.evidence.evidence import Columns, Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, union
 from gputop.explain.proofs.pinned import HostRanges
 from gputop.explain.proofs.proofs import Proofs
-from gputop.explain.proofs.streams import D2H, Streams
+from gputop.explain.proofs.streams import Streams
 from probes.schema import OffFlag
 
 WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us

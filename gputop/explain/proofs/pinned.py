@@ -6,9 +6,8 @@ import numpy as np
 
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Column, Columns, Evidence
-from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.ranges import FOREVER, Ints
 
-FOREVER = 1 << 62
 _KNOWN_ADDRESSES = 4096  # a program that page-locks more ranges than this reuses few of them
 
 

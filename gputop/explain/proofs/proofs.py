@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import D2D, D2H, H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import TIME_BITS, Column, Evidence
+from gputop.explain.evidence.identity import Identities
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
-from gputop.explain.proofs.streams import D2H, H2D, LEGACY, Streams
+from gputop.explain.proofs.streams import LEGACY, Streams
 
+COPY_BEFORE = 4  # calls before a wait among which its copy is looked for
 _ROUNDS = 2  # edges from stream to stream are followed this far; stopping early only loses proofs
-_D2D = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,28 @@ class Proofs:
     cover: Ints
     at: Ints
     row: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What a proof on stream ``one`` says about ``other``: with ``when`` covered, ``cover`` is proved.
+
+    Work on ``one`` comes after all that ``other`` had before it.
+    """
+
+    one: int
+    other: int
+    when: Ints
+    cover: Ints
+    rows: tuple[Ints, ...]  # the calls that each is made of
+
+    def best(self, moments: Ints) -> Ints:
+        """For a proof up to each moment the row that says most, -1 where none says anything."""
+        order = np.argsort(self.when, kind="stable")
+        reach = np.maximum.accumulate(self.cover[order])
+        leader = np.maximum.accumulate(np.where(self.cover[order] == reach, np.arange(len(order)), 0))
+        place = np.searchsorted(self.when[order], moments, side="right") - 1
+        return np.where(place >= 0, order[leader[np.maximum(place, 0)]], -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +88,7 @@ def proofs(
         for peer in [number, *streams.peers(number)]:
             found[peer].append(Proofs(calls["begin"][row], calls["end"][row], row))
     direct = [merge(parts) for parts in found]
-    return list(zip(direct, _follow(direct, _edges(evidence, streams, events)), strict=True))
+    return list(zip(direct, _follow(direct, _by_pair(edges(evidence, streams, events))), strict=True))
 
 
 def _named(rows: Ints, streams: Streams) -> list[tuple[Ints, int]]:
@@ -129,12 +152,11 @@ class Events:
         certain = streams.rows(Role.RECORD)
         certain = certain[~streams.captured(certain)]
         tried = (roles == Role.RECORD) & ((calls["ret"] == 0) | calls["abandoned"])
-        made = evidence.apis.is_op(calls["op"], "EventCreate", "EventCreateWithFlags") & (calls["ret"] == 0)
+        made = (roles == Role.CREATE_EVENT) & (calls["ret"] == 0)
         rows = np.flatnonzero(tried | made)
         handle = np.where(made[rows], calls["stream"][rows], calls["aux"][rows])
-        keys = self._named(rows, handle)
-        self._events = np.unique(keys)
-        event = np.searchsorted(self._events, keys)
+        self._events = Identities(calls["pid"][rows], handle)
+        event = self._events.number
         order = np.argsort(self._key(event, calls["end"][rows]), kind="stable")
         rows, event = rows[order], event[order]
         stream = np.where(np.isin(rows, certain), streams.number(rows), -1)
@@ -146,11 +168,6 @@ class Events:
         self._order = self._key(event, calls["end"][rows])
         self.number = event
         self._next_begin = self._earliest_after(event, calls["begin"][rows])
-
-    def _named(self, rows: Ints, handle: Column) -> Column:
-        pid = self._calls["pid"][rows].astype(np.uint64)
-        numbers: Column = handle * np.uint64(0x9E3779B97F4A7C15) ^ (pid << np.uint64(20))
-        return numbers
 
     def _key(self, event: Ints, time: Ints) -> Ints:
         return (event.astype(np.int64) << TIME_BITS) | np.maximum(time - self._base, 0)
@@ -168,41 +185,44 @@ class Events:
         """
         if not len(self._events) or not len(rows):
             return np.full(len(rows), -1, np.int64)
-        keys = self._named(rows, self._calls["aux"][rows])
-        event = np.minimum(np.searchsorted(self._events, keys), len(self._events) - 1)
+        event = self._events.find(self._calls["pid"][rows], self._calls["aux"][rows])
         place = np.searchsorted(self._order, self._key(event, begin), side="right") - 1
-        known = (self._events[event] == keys) & (place >= 0)
+        known = (event >= 0) & (place >= 0)
         known &= self.number[np.maximum(place, 0)] == event
         again = self._next_begin[np.maximum(place, 0)] < self._key(event, end)
         return np.where(known & ~again, place, -1)
 
 
-def _edges(evidence: Evidence, streams: Streams, events: Events) -> dict[tuple[int, int], Edges]:
-    """(from, to) -> what a proof on one stream says about another."""
+def edges(evidence: Evidence, streams: Streams, events: Events, since_ns: int = 0) -> list[Edge]:
+    """Waits for events that returned since then, and the order between the default stream and others."""
     calls = evidence.calls
-    collected: dict[tuple[int, int], tuple[list[Ints], list[Ints]]] = {}
-
-    def add(source: int, target: int, when: Ints, cover: Ints) -> None:
-        parts = collected.setdefault((source, target), ([], []))
-        parts[0].append(when)
-        parts[1].append(cover)
-
     waits = streams.rows(Role.WAIT)
-    waits = waits[~streams.captured(waits)]
+    waits = waits[(calls["end"][waits] >= since_ns) & ~streams.captured(waits)]
     place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
     source, target = streams.number(waits), events.stream[place]
-    valid = (place >= 0) & (source >= 0) & (target >= 0) & (source != target)
-    pairs = np.stack([source[valid], target[valid]])
-    for one, other in np.unique(pairs, axis=1).T.tolist():
-        here = valid & (source == one) & (target == other)
-        add(one, other, calls["end"][waits[here]], calls["begin"][events.row[place[here]]])
+    valid = np.flatnonzero((place >= 0) & (source >= 0) & (target >= 0) & (source != target))
+    found = []
+    for one, other in np.unique(np.stack([source[valid], target[valid]]), axis=1).T.tolist():
+        here = valid[(source[valid] == one) & (target[valid] == other)]
+        rows = waits[here], events.row[place[here]]
+        found.append(Edge(one, other, calls["end"][rows[0]], calls["begin"][rows[1]], rows))
     legacy = np.flatnonzero(streams.handle == LEGACY).tolist()
-    orders = in_order(evidence, streams) if any(streams.peers(one) for one in legacy) else None
-    for one in legacy if orders is not None else ():
-        for peer in streams.peers(one):
-            for source_, target_ in ((one, peer), (peer, one)):
-                mine = orders & (streams.enqueue_stream == source_)
-                add(source_, target_, streams.enqueue_end[mine], streams.enqueue_begin[mine])
+    pairs = [pair for one in legacy for peer in streams.peers(one) for pair in ((one, peer), (peer, one))]
+    ordered = in_order(evidence, streams) if pairs else None
+    for one, other in pairs:
+        own = np.flatnonzero((streams.enqueue_stream == one) & ordered)
+        row = streams.enqueue_row[own]
+        found.append(Edge(one, other, streams.enqueue_end[own], streams.enqueue_begin[own], (row,)))
+    return [edge for edge in found if len(edge.when)]
+
+
+def _by_pair(found: list[Edge]) -> dict[tuple[int, int], Edges]:
+    """(from, to) -> what a proof on one stream says about another."""
+    collected: dict[tuple[int, int], tuple[list[Ints], list[Ints]]] = {}
+    for edge in found:
+        when, cover = collected.setdefault((edge.one, edge.other), ([], []))
+        when.append(edge.when)
+        cover.append(edge.cover)
     return {pair: _sorted_edges(*parts) for pair, parts in collected.items()}
 
 
@@ -213,16 +233,9 @@ def in_order(evidence: Evidence, streams: Streams) -> Column:
     row = np.maximum(streams.enqueue_row, 0)
     group = evidence.group_of(row)
     moves = (group == Group.SET) | (
-        (group == Group.COPY) & (calls["direction"][row] >= H2D) & (calls["direction"][row] <= _D2D)
+        (group == Group.COPY) & (calls["direction"][row] >= H2D) & (calls["direction"][row] <= D2D)
     )
-    runs = evidence.apis.is_op(
-        calls["op"][row],
-        "LaunchKernel",
-        "LaunchKernelExC",
-        "LaunchKernelEx",
-        "LaunchCooperativeKernel",
-        "GraphLaunch",
-    )
+    runs = evidence.apis.has(calls["op"][row], Trait.RUNS)
     sure = runs | (moves & (calls["bytes"][row] > 0))
     result: Column = sure & (streams.enqueue_row >= 0) & ~calls["abandoned"][row] & ~streams.captured(row)
     return result

@@ -16,27 +16,23 @@ it is. Of a process that has ended nothing is carried.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import H2D, Group, Role, Trait
 from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.identity import group_ids
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
-from gputop.explain.proofs.proofs import Events, Proofs, in_order, proofs
-from gputop.explain.proofs.streams import H2D, HOLDS, LEGACY, NON_BLOCKING, Streams
-
-FOREVER = 1 << 62
-_BEFORE_OPENER = 4  # calls before a wait among which its copy is looked for (scene.py)
+from gputop.explain.proofs.proofs import COPY_BEFORE, Edge, Events, Proofs, edges, proofs
+from gputop.explain.proofs.streams import NON_BLOCKING, Streams
 
 
 def carried(evidence: Evidence) -> tuple[Columns, Columns, Columns]:
     """(calls, inner calls, stays off the CPU) of the evidence that later evidence needs."""
     calls = evidence.calls.take(_Carry(evidence).keep & _alive(evidence, evidence.calls))
     inner, slices = evidence.inner, evidence.slices
-    inner = inner.take(_last(_mixed(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
+    inner = inner.take(_last(group_ids(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
     # from when on a thread is known: its first stay off the CPU, where no birth is on record
     slices = slices.take(np.flatnonzero(np.diff(slices["row"], prepend=-1)))
     return (
@@ -58,15 +54,6 @@ def _alive(evidence: Evidence, columns: Columns) -> Mask:
     return alive
 
 
-def _mixed(*columns: Ints) -> Ints:
-    """One key from several columns."""
-    mixed = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed.view(np.int64)
-
-
 def _last(key: Ints, time: Ints) -> Ints:
     """The row with the greatest time of each key."""
     order = np.lexsort((time, key))
@@ -76,25 +63,6 @@ def _last(key: Ints, time: Ints) -> Ints:
 def _first(key: Ints, time: Ints) -> Ints:
     """The row with the least time of each key."""
     return _last(key, -time)
-
-
-@dataclass(frozen=True, slots=True)
-class _Edge:
-    """What a proof on stream ``one`` says about ``other``: with ``when`` covered, ``cover`` is proved."""
-
-    one: int
-    other: int
-    when: Ints
-    cover: Ints
-    rows: tuple[Ints, ...]  # the calls that each is made of
-
-    def best(self, moments: Ints) -> Ints:
-        """For a proof up to each moment the row that says most, -1 where none says anything."""
-        order = np.argsort(self.when, kind="stable")
-        reach = np.maximum.accumulate(self.cover[order])
-        leader = np.maximum.accumulate(np.where(self.cover[order] == reach, np.arange(len(order)), 0))
-        place = np.searchsorted(self.when[order], moments, side="right") - 1
-        return np.where(place >= 0, order[leader[np.maximum(place, 0)]], -1)
 
 
 class _Carry:
@@ -108,7 +76,6 @@ class _Carry:
         self._ranges = HostRanges(evidence)
         self._streams = Streams(evidence, self._devices)
         self._events = Events(evidence, self._streams)
-        self._ordered = in_order(evidence, self._streams)
         self.keep: Mask = np.zeros(len(calls), np.bool_)
         # moments up to which a later proof may reach on each stream, beside "all of it"
         self._moments: list[list[int]] = [[FOREVER] for _ in range(len(self._streams))]
@@ -116,7 +83,7 @@ class _Carry:
         self._facts()
         self._records()
         self._openers(self._drains())
-        self._follow(self._edges())
+        self._follow(edges(evidence, self._streams, self._events, evidence.start_ns))
         self._host_ranges()
         self._captures()
         self._chosen_devices()
@@ -128,17 +95,17 @@ class _Carry:
         calls, complete = self._calls, np.array(sorted(self._evidence.complete), np.int64)
         made = self._done(Role.CREATE_STREAM)
         flag = calls["aux"][made] & NON_BLOCKING
-        stream = _mixed(calls["pid"][made], calls["stream"][made])
-        self.keep[made[_last(_mixed(stream, flag), calls["end"][made])]] = True
+        stream = group_ids(calls["pid"][made], calls["stream"][made])
+        self.keep[made[_last(group_ids(stream, flag), calls["end"][made])]] = True
         self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
-        holds = np.flatnonzero(self._evidence.apis.is_op(calls["op"], *HOLDS))
+        holds = np.flatnonzero(self._evidence.apis.has(calls["op"], Trait.HOLDS))
         self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
-        kernel = _mixed(calls["pid"][launches], calls["aux"][launches])
+        kernel = group_ids(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
         waits = self._streams.rows(Role.PROVE_DEVICE)
         waits = waits[~np.isin(calls["pid"][waits], complete)]
-        where = _mixed(calls["pid"][waits], self._devices.of_calls[waits])
+        where = group_ids(calls["pid"][waits], self._devices.of_calls[waits])
         self.keep[waits[_first(where, calls["end"][waits])]] = True
 
     def _records(self) -> None:
@@ -190,39 +157,14 @@ class _Carry:
         named = rows[self._roles[rows] == Role.PROVE_EVENT]
         place = self._events.record_before(named, calls["begin"][named], calls["end"][named])
         self.keep[self._events.row[place[place >= 0]]] = True
-        for back in range(1, _BEFORE_OPENER + 1):
+        for back in range(1, COPY_BEFORE + 1):
             before = rows[rows >= back] - back
             near = (calls["row"][before] == calls["row"][before + back]) & (
                 self._groups[before] == Group.COPY
             )
             self.keep[before[near]] = True
 
-    def _edges(self) -> list[_Edge]:
-        """Waits for events, and the order between the legacy default stream and the streams that heed it."""
-        streams, events, calls = self._streams, self._events, self._calls
-        waits = streams.rows(Role.WAIT)
-        waits = waits[(calls["end"][waits] >= self._evidence.start_ns) & ~streams.captured(waits)]
-        place = events.record_before(waits, calls["begin"][waits], calls["end"][waits])
-        source, target = streams.number(waits), events.stream[place]
-        valid = np.flatnonzero((place >= 0) & (source >= 0) & (target >= 0) & (source != target))
-        found = []
-        for one, other in np.unique(np.stack([source[valid], target[valid]]), axis=1).T.tolist():
-            here = valid[(source[valid] == one) & (target[valid] == other)]
-            rows = waits[here], events.row[place[here]]
-            found.append(_Edge(one, other, calls["end"][rows[0]], calls["begin"][rows[1]], rows))
-        for legacy in np.flatnonzero(streams.handle == LEGACY).tolist():
-            for peer in streams.peers(legacy):
-                found += [self._default_edge(legacy, peer), self._default_edge(peer, legacy)]
-        return [edge for edge in found if len(edge.when)]
-
-    def _default_edge(self, one: int, other: int) -> _Edge:
-        """Work on ``one`` comes after all that ``other`` had before it."""
-        streams = self._streams
-        own = np.flatnonzero((streams.enqueue_stream == one) & self._ordered)
-        rows = streams.enqueue_row[own]
-        return _Edge(one, other, streams.enqueue_end[own], streams.enqueue_begin[own], (rows,))
-
-    def _follow(self, edges: list[_Edge]) -> None:
+    def _follow(self, edges: list[Edge]) -> None:
         """Keeps those by which a proof still to come can reach a stream's last work, over two at most."""
         for edge in edges:
             best = edge.best(np.array(self._moments[edge.one], np.int64))
@@ -236,7 +178,7 @@ class _Carry:
                     self._keep_edge(onward, further[reaches])
             self._keep_edge(edge, best[useful])
 
-    def _keep_edge(self, edge: _Edge, places: Ints) -> None:
+    def _keep_edge(self, edge: Edge, places: Ints) -> None:
         for rows in edge.rows:
             self.keep[rows[places]] = True
 

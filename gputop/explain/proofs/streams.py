@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.apiclass import Role, Trait
 from gputop.explain.evidence.evidence import Column, Columns, Evidence
-from gputop.explain.evidence.ranges import Ints, Mask, union
+from gputop.explain.evidence.identity import Identities
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.devices import Devices
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
 NON_BLOCKING = 1  # cudaStreamNonBlocking
-D2H, H2D = 2, 1
-FOREVER = 1 << 62
 _NOT_READY = 600
 # a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
 # up a million of them would take hours
 MOST_STREAMS = 16384
-# in a stream, and not the GPU's work: while they are due it may be idle
-HOLDS = ("LaunchHostFunc", "StreamAddCallback", "StreamWaitValue32", "StreamWaitValue64", "StreamBatchMemOp")
 
 
 class Streams:
@@ -46,16 +43,14 @@ class Streams:
         # of ten million operations few go to another stream than the one before: only those are looked at
         heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
         inner_device, inner_rows = devices.of(inner), np.arange(len(inner))
-        ids = np.concatenate(
-            [
-                self._identity(calls, rows[heads], device[heads]),
-                self._identity(inner, inner_rows, inner_device),
-            ]
+        named = zip(
+            _names(calls, rows[heads], device[heads]), _names(inner, inner_rows, inner_device), strict=True
         )
-        unique, first, number = np.unique(ids, return_index=True, return_inverse=True)
+        self._known = Identities(*(np.concatenate(parts) for parts in named))
+        first = np.zeros(len(self._known), np.int64)
+        first[self._known.number] = np.arange(len(self._known.number))  # any row says whose stream it is
         lengths = np.append(np.diff(np.append(heads, len(rows))), np.ones(len(inner), np.int64))
-        number = np.repeat(number.reshape(-1).astype(np.int64), lengths)
-        self._ids = unique
+        number = np.repeat(self._known.number, lengths)
         self.pid = np.concatenate([calls["pid"][rows[heads]], inner["pid"]])[first].astype(np.int64)
         every_handle = np.concatenate([handle[heads], inner["stream"]])[first]
         self.handle = np.where(every_handle == 1, LEGACY, every_handle)
@@ -77,21 +72,6 @@ class Streams:
 
     # -- which stream -------------------------------------------------------------------------------
 
-    def _identity(self, calls: Columns, rows: Ints, device: Ints) -> Column:
-        """A number for (process, stream); default streams are one per GPU, and per thread where they say so.
-
-        A stream that was made belongs to one GPU, whichever is current when something is put into it.
-        """
-        handle = calls["stream"][rows]
-        pid, tid = calls["pid"][rows].astype(np.uint64), calls["tid"][rows].astype(np.uint64)
-        handle = np.where(handle == 1, np.uint64(LEGACY), handle)
-        thread = np.where(handle == PER_THREAD, tid, np.uint64(0))
-        where = np.where(handle > PER_THREAD, np.uint64(0), device.astype(np.uint64) + np.uint64(1))
-        mixed = handle * np.uint64(0x9E3779B97F4A7C15) + (pid << np.uint64(32))
-        mixed ^= (thread << np.uint64(8)) * np.uint64(0xC2B2AE3D27D4EB4F)
-        numbers: Column = mixed ^ (where * np.uint64(0x165667B19E3779F9))
-        return numbers
-
     def _device(self, every: Ints) -> Ints:
         """The GPU of each stream: where it was made last, else where it was given work last."""
         device = np.full(len(self), every[0] if len(every) else 0)
@@ -108,11 +88,7 @@ class Streams:
 
     def number(self, rows: Ints) -> Ints:
         """The stream that each of these calls names; -1 when it never received work."""
-        ids = self._identity(self._evidence.calls, rows, self._devices.of_calls[rows])
-        if not len(self._ids):
-            return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return np.where(self._ids[place] == ids, place, -1)
+        return self._known.find(*_names(self._evidence.calls, rows, self._devices.of_calls[rows]))
 
     def rows(self, role: Role) -> Ints:
         """Calls of a role that succeeded and returned."""
@@ -253,11 +229,23 @@ class Streams:
     def held(self) -> set[int]:
         """Processes whose streams may wait for something else than their own GPU's work."""
         calls = self._evidence.calls
-        pids = set(np.unique(calls["pid"][self._evidence.apis.is_op(calls["op"], *HOLDS)]).tolist())
+        pids = set(np.unique(calls["pid"][self._evidence.apis.has(calls["op"], Trait.HOLDS)]).tolist())
         for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
             if len(np.unique(self.device[self.pid == pid])) > 1:
                 pids.add(pid)
         return pids
+
+
+def _names(calls: Columns, rows: Ints, device: Ints) -> tuple[Column, Column, Column, Column]:
+    """What names a stream; default streams are one per GPU, and per thread where they say so.
+
+    A stream that was made belongs to one GPU, whichever is current when something is put into it.
+    """
+    handle = calls["stream"][rows]
+    handle = np.where(handle == 1, np.uint64(LEGACY), handle)
+    thread = np.where(handle == PER_THREAD, calls["tid"][rows], 0)
+    where = np.where(handle > PER_THREAD, 0, device + 1)
+    return calls["pid"][rows], handle, thread, where
 
 
 def _changes(column: Column) -> Mask:

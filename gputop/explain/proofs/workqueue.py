@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.apiclass import D2H, H2D, Group, Trait
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Ints, Mask, union
+from gputop.explain.evidence.identity import group_ids
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
-from gputop.explain.proofs.streams import D2H, H2D, HOLDS
 
 Floats = npt.NDArray[np.float64]
 
@@ -151,7 +150,7 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
     copies = (groups == Group.COPY) | (groups == Group.SET)
     runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
     if len(calls):  # in a stream, and no work of the GPU
-        runs &= ~((row >= 0) & evidence.apis.is_op(calls["op"][known], *HOLDS))
+        runs &= ~((row >= 0) & evidence.apis.has(calls["op"][known], Trait.HOLDS))
     fixed, staged = _copies(evidence, gpu, row, groups, copies)
     # a call that never returned may have given something when it was called
     abandoned = ready > evidence.end_ns + START_NS
@@ -181,7 +180,7 @@ def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
     groups, limits, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for known, end in zip(empty, ends, strict=True):
         place = np.searchsorted(end, known.cover, side="right")
-        at = np.append(known.at, np.int64(1) << 62)
+        at = np.append(known.at, FOREVER)
         after = np.searchsorted(place, np.arange(len(end)), side="right")
         groups.append(after + count)
         limits.append(at[after])
@@ -230,13 +229,5 @@ def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
     at = np.flatnonzero(runs & (row >= 0))
     kind = np.full(len(row), -1, np.int64)
     rows = row[at]
-    handle, owner = _numbered(calls["aux"][rows]), _numbered(calls["pid"][rows])
-    ops = calls["op"][rows].astype(np.int64)
-    kind[at] = _numbered((handle * (int(owner.max(initial=0)) + 1) + owner) * 65536 + ops)
+    kind[at] = group_ids(calls["aux"][rows], calls["pid"][rows], calls["op"][rows])
     return kind
-
-
-def _numbered(values: npt.NDArray[Any]) -> Ints:
-    """Equal values get equal numbers, from 0 on without a gap; fast where few are different."""
-    numbers: Ints = np.searchsorted(np.unique(values), values).astype(np.int64)
-    return numbers
