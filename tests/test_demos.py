@@ -13,7 +13,7 @@ import pytest
 
 from gputop.commands.explain import evidence_of
 from gputop.demo import loaders
-from gputop.demo.stories import DEFAULT, STORIES
+from gputop.demo.stories import STORIES
 from gputop.engine.lines import Line
 from gputop.engine.stats import collect
 from gputop.explain.answer.report import Report
@@ -72,12 +72,10 @@ def test_the_other_demos_run(name: str, tmp_path: Path) -> None:
 
 def test_the_list_has_a_line_for_each() -> None:
     listing = subprocess.run(
-        [sys.executable, "-m", "gputop", "demo", "--list"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "gputop", "demo"], capture_output=True, text=True, check=True
     ).stdout
     assert [line.split()[0] for line in listing.splitlines()] == list(STORIES)
     assert all(story.title.endswith(".") and "\n" not in story.title for story in STORIES.values())
-    assert f"{DEFAULT} " in listing
-    assert listing.count("(default)") == 1
 
 
 def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
@@ -95,6 +93,7 @@ def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
             *command,
             "demo",
             name,
+            "--alone",
             "--duration",
             str(seconds),
         ],

@@ -8,8 +8,12 @@ import os
 import sys
 import threading
 
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
+from gputop.commands.progress import Progress
 from gputop.commands.replay import open_file, understood
 from gputop.commands.session import Session, open_session
+from gputop.commands.words import bounded
 from gputop.errors import USAGE, CommandError
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Report
@@ -28,6 +32,35 @@ _RATE_HZ = 4.0
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    add_target(parser)
+    add_json(parser)
+    add_duration(parser, 86400, "without FILE: seconds to observe (10)")
+    for name, where in (("from", "since"), ("to", "until")):
+        parser.add_argument(
+            f"--{name}",
+            dest=where,
+            type=bounded(0, 1e9, "s"),
+            metavar="T",
+            help=f"only {name} T seconds after the start of FILE",
+        )
+    parser.add_argument(
+        "--fail-over",
+        type=bounded(0, 100, "%"),
+        metavar="PERCENT",
+        help="status 3 only when more than this part of the time is lost",
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """What excludes each other."""
+    file_or_now("explain", options)
+    if not options.file and (options.since, options.until) != (None, None):
+        raise CommandError("--from and --to go with a FILE", USAGE)
+
+
 def explain(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
     report = from_file(options) if options.file else from_now(options)
@@ -42,13 +75,20 @@ def explain(options: argparse.Namespace) -> int:
 
 def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
-    evidence = evidence_of(options.file)
-    with understood(options.file):
-        return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
+    with Progress("reading") as progress:
+        evidence = evidence_of(options.file, progress)
+        progress.goes_on("explaining")
+        with understood(options.file):
+            return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
 
 
-def evidence_of(file: str) -> Evidence:
-    """Everything that a session file holds."""
+def evidence_of(file: str, progress: Progress | None = None) -> Evidence:
+    """Everything that a session file holds.
+
+    Args:
+        file: Its name.
+        progress: Is told how much of it is read.
+    """
     keep_freed()
     reader = open_file(file)
     try:
@@ -60,7 +100,8 @@ def evidence_of(file: str) -> Evidence:
                 )
             gatherer = Gatherer(reader.header)
             joined = 0
-            for item in reader.items_between(-1, len(reader.marks)):
+            items = reader.items_between(-1, len(reader.marks))
+            for item in progress.through(items, len(reader.marks)) if progress else items:
                 if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
                     gatherer.join(joined)
                     joined += 1
@@ -121,3 +162,15 @@ def _ended(session: Session, *, watched: bool) -> bool:
     """Whether there is nothing left to watch."""
     ended = session.child is not None and session.child.poll() is not None
     return ended or (watched and not session.source.alive)
+
+
+COMMAND = Command(
+    usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
+    description="Say how long the GPU was idle, why, and what to change. "
+    "Status 0: nothing is lost, 3: something is, 1: an error.",
+    add_arguments=add_arguments,
+    run=explain,
+    starts=True,
+    check=check,
+    only_reads=lambda options: bool(options.file),
+)

@@ -7,6 +7,9 @@ import json
 import sys
 from dataclasses import replace
 
+from gputop.commands.command import Command, always
+from gputop.commands.flags import add_file, add_json
+from gputop.commands.progress import Progress
 from gputop.commands.replay import open_file, understood
 from gputop.engine.stats import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
@@ -14,11 +17,17 @@ from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_json(parser)
+
+
 def stats(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     reader = open_file(options.file)
-    with understood(options.file):
-        totals = collect(reader.header, reader.items())
+    with understood(options.file), Progress("reading") as progress:
+        totals = collect(reader.header, progress.through(reader.items(), len(reader.marks)))
     totals = replace(totals, problems=(*reader.problems, *totals.problems))
     reader.close()
     if options.json:
@@ -26,3 +35,11 @@ def stats(options: argparse.Namespace) -> int:
     else:
         show(stats_to_text(totals, width=terminal_width(sys.stdout)))
     return 0
+
+
+COMMAND = Command(
+    description="Totals of a whole recording.",
+    add_arguments=add_arguments,
+    run=stats,
+    only_reads=always,
+)
