@@ -106,7 +106,14 @@ class Progress:
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         console = Console(file=_Terminal())  # type: ignore[arg-type]
-        self._bar = Bar(*columns, console=console, transient=True, refresh_per_second=1 / _EVERY_S)
+        self._bar = Bar(
+            *columns,
+            console=console,
+            transient=True,
+            refresh_per_second=1 / _EVERY_S,
+            redirect_stdout=False,  # nothing is written meanwhile, and the bar itself goes by sys.stderr
+            redirect_stderr=False,
+        )
         self._bar.add_task(self._doing, total=1.0)
         self._interrupted = signal.signal(signal.SIGINT, self._interrupt)
         self._bar.start()
