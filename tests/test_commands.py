@@ -237,6 +237,7 @@ def test_a_bar_on_the_terminal_goes_again_and_changes_no_output(words: tuple[str
     assert (status, output) == (plain.returncode, plain.stdout)
     assert plain.stderr == "", "no terminal, no bar"
     assert "reading" in drawn
+    assert words[0] == "stats" or {"explain": "explaining", "diff": "comparing"}[words[0]] in drawn
     assert drawn.rstrip().endswith("\x1b[2K"), "its line is empty at the end"
     assert "\x1b[?25h" in drawn
 

@@ -44,7 +44,7 @@ class _Terminal(io.TextIOBase):
 
 
 class Progress:
-    """Shows a bar once a second has passed, if the whole will take four; a context.
+    """Shows a bar for what will take four seconds or more, from its second one on; a context.
 
     Args:
         doing: What is done first, in a word or two.
@@ -54,7 +54,8 @@ class Progress:
         self._doing = doing
         self._shown = sys.stderr.isatty()
         self._bar: Bar | None = None
-        self._due = time.monotonic() + AFTER_S
+        self._began = time.monotonic()
+        self._due = self._began + AFTER_S
         self._part = 0.0  # of what is done now
         self._interrupted = signal.getsignal(signal.SIGINT)
 
@@ -77,9 +78,16 @@ class Progress:
         """
         return self._followed(items, marks) if self._shown else items
 
-    def goes_on(self, doing: str) -> None:
-        """Something else is done now."""
+    def goes_on(self, doing: str, least: float = 0.0) -> None:
+        """Something else is done now.
+
+        Args:
+            doing: What, in a word or two.
+            least: How many times as long as all before it takes at least; how far it is, nobody knows.
+        """
         self._doing, self._part = doing, 0.0
+        if self._shown and self._bar is None:
+            self._begin((time.monotonic() - self._began) * least)
         if self._bar is not None:
             self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
 
@@ -101,10 +109,10 @@ class Progress:
         if expected_s < WORTH_S:
             return
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         console = Console(file=_Terminal())  # type: ignore[arg-type]
         self._bar = Bar(
             *columns,
