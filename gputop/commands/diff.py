@@ -7,7 +7,7 @@ import json
 import sys
 
 from gputop.commands.command import Command, always
-from gputop.commands.explain import LEAST, evidence_of
+from gputop.commands.explain import evidence_of
 from gputop.commands.flags import add_file, add_json
 from gputop.commands.progress import Progress
 from gputop.commands.replay import understood
@@ -32,7 +32,7 @@ def diff(options: argparse.Namespace) -> int:
         before = evidence_of(options.before, progress)
         progress.goes_on("reading after")
         after = evidence_of(options.after, progress)
-        progress.goes_on("comparing", LEAST)
+        progress.goes_on("comparing")
         with understood(f"{options.before} or {options.after}"):
             found = compare(before, after)
     if options.json:

@@ -29,7 +29,6 @@ FOUND = 3  # exit status when something is lost
 _WIDTH = 100
 _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
-LEAST = 5.0  # times as long as reading: what explaining takes, for the bar
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
@@ -78,7 +77,7 @@ def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
     with Progress("reading") as progress:
         evidence = evidence_of(options.file, progress)
-        progress.goes_on("explaining", LEAST)
+        progress.goes_on("explaining")
         with understood(options.file):
             return build(evidence, frozenset(options.pid or ()) or None, _stretch(evidence, options))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -44,7 +45,7 @@ class _Terminal(io.TextIOBase):
 
 
 class Progress:
-    """Shows a bar for what will take four seconds or more, from its second one on; a context.
+    """Shows a bar after a second, where it is known by then that four will pass, else after four; a context.
 
     Args:
         doing: What is done first, in a word or two.
@@ -54,13 +55,18 @@ class Progress:
         self._doing = doing
         self._shown = sys.stderr.isatty()
         self._bar: Bar | None = None
-        self._began = time.monotonic()
-        self._due = self._began + AFTER_S
+        self._due = time.monotonic() + AFTER_S
+        self._lock = threading.RLock()  # of the bar, which a signal may end while it is made
+        self._timer = threading.Timer(WORTH_S, self._begin)
         self._part = 0.0  # of what is done now
         self._interrupted = signal.getsignal(signal.SIGINT)
 
     def __enter__(self) -> Progress:
         """Nothing is shown yet."""
+        if self._shown:
+            self._interrupted = signal.signal(signal.SIGINT, self._interrupt)
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(
@@ -78,18 +84,12 @@ class Progress:
         """
         return self._followed(items, marks) if self._shown else items
 
-    def goes_on(self, doing: str, least: float = 0.0) -> None:
-        """Something else is done now.
-
-        Args:
-            doing: What, in a word or two.
-            least: How many times as long as all before it takes at least; how far it is, nobody knows.
-        """
-        self._doing, self._part = doing, 0.0
-        if self._shown and self._bar is None:
-            self._begin((time.monotonic() - self._began) * least)
-        if self._bar is not None:
-            self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
+    def goes_on(self, doing: str) -> None:
+        """Something else is done now; how far it is, nobody knows, unless it goes through items."""
+        with self._lock:
+            self._doing, self._part = doing, 0.0
+            if self._bar is not None:
+                self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
 
     def _followed(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
         passed, began = 0, time.monotonic()
@@ -100,21 +100,24 @@ class Progress:
                 if now >= self._due:
                     self._due = now + _EVERY_S
                     self._part = min(passed / max(marks, 1), 1.0)
-                    if self._bar is None:
-                        self._begin((now - began) / self._part)
+                    if (now - began) / self._part >= WORTH_S:
+                        self._begin()
                     self._move()
             yield item
 
-    def _begin(self, expected_s: float) -> None:
-        if expected_s < WORTH_S:
-            return
+    def _begin(self) -> None:
+        with self._lock:
+            if self._shown and self._bar is None:
+                self._bar = self._started()
+
+    def _started(self) -> Bar:
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         console = Console(file=_Terminal())  # type: ignore[arg-type]
-        self._bar = Bar(
+        bar = Bar(
             *columns,
             console=console,
             transient=True,
@@ -122,10 +125,10 @@ class Progress:
             redirect_stdout=False,  # nothing is written meanwhile, and the bar itself goes by sys.stderr
             redirect_stderr=False,
         )
-        self._bar.add_task(self._doing, total=1.0)
-        self._interrupted = signal.signal(signal.SIGINT, self._interrupt)
-        self._bar.start()
+        bar.add_task(self._doing, total=None)
+        bar.start()
         console.show_cursor(True)  # who is killed cannot give it back
+        return bar
 
     def _move(self) -> None:
         if self._bar is not None:
@@ -137,8 +140,12 @@ class Progress:
             self._interrupted(number, frame)
 
     def _end(self) -> None:
-        bar, self._bar = self._bar, None
-        if bar is not None:
-            bar.stop()
-            signal.signal(signal.SIGINT, self._interrupted)
-        self._shown = False
+        if not self._shown:
+            return
+        self._timer.cancel()
+        with self._lock:
+            self._shown = False
+            bar, self._bar = self._bar, None
+            if bar is not None:
+                bar.stop()
+        signal.signal(signal.SIGINT, self._interrupted)
