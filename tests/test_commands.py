@@ -7,6 +7,8 @@ import os
 import pty
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,15 @@ def test_each_shell_gets_a_script_with_every_command(shell: str, capsys: pytest.
 def with_a_bar(*words: str, from_the_start: bool) -> tuple[int, str, str]:
     """Runs a command with its standard error on a terminal; (status, output, what was drawn)."""
     master, slave = pty.openpty()
+    drawn: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while block := os.read(master, 65_536):
+                drawn.append(block)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
     constants = "progress.AFTER_S = progress.WORTH_S = 0; " if from_the_start else ""
     code = (
         f"import sys; from gputop.commands import cli, progress; {constants}sys.exit(cli.run(sys.argv[1:]))"
@@ -213,14 +224,10 @@ def with_a_bar(*words: str, from_the_start: bool) -> tuple[int, str, str]:
         timeout=100,
         check=False,
     )
-    os.set_blocking(master, False)
-    try:
-        drawn = os.read(master, 1 << 20).decode()
-    except BlockingIOError:
-        drawn = ""
-    os.close(master)
     os.close(slave)
-    return done.returncode, done.stdout, drawn
+    reading.join()
+    os.close(master)
+    return done.returncode, done.stdout, b"".join(drawn).decode()
 
 
 @pytest.mark.parametrize(
