@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from probes.process import in_time
 from probes.source import NOTE, PROBLEM, Sample
 from probes.stacks.lines import Lines
 
+_LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
@@ -95,6 +97,7 @@ class Scanner:
             try:
                 self._turn(stop)
             except Exception as error:  # a program that we have not thought of must not end the search
+                _LOG.exception("a program could not be looked into")
                 text = f"a program could not be looked into: {type(error).__name__}: {error}"
                 self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
                 stop.wait(POLL_S)
@@ -209,8 +212,10 @@ class Scanner:
         now = time.monotonic_ns()
         for entry in self._attachments.attach(self._distinct(targets)):
             text = f"{entry.symbols} functions of {entry.target.shown} are traced"
+            _LOG.info("%s", text)
             self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
         for text in self._attachments.refusals[known:]:
+            _LOG.warning("%s", text)
             self._tell(Sample(PROBLEM, now, {"text": text}))
 
     def _distinct(self, targets: Iterable[Target]) -> Iterator[Target]:

@@ -102,6 +102,38 @@ def create(path: str, owner: tuple[int, int] | None) -> Output:
     return _made(path, owner, make)
 
 
+def open_for_appending(path: str, owner: tuple[int, int] | None) -> int:
+    """A descriptor of a log, created where there is none, for whoever is behind sudo.
+
+    Args:
+        path: where it lies.
+        owner: user and group id behind sudo; None: whoever runs this.
+
+    Returns:
+        A regular file of one name, ours or the owner's; what it held stays.
+
+    Raises:
+        OSError: it cannot be opened, or something else is in its place.
+    """
+
+    def make(folder: int, name: str, owner: tuple[int, int] | None) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
+        try:
+            return os.open(name, flags | _NEW, 0o600, dir_fd=folder)
+        except FileExistsError:
+            found = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+        facts = os.fstat(found)
+        mine = {os.geteuid(), owner[0] if owner else os.geteuid()}
+        if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1 and facts.st_uid in mine:
+            return found
+        os.close(found)
+        raise PermissionError(errno.EPERM, "not a file of yours with one name", name)
+
+    output = _made(path, owner, make)
+    os.close(output.folder)
+    return output.descriptor
+
+
 def _made(path: str, owner: tuple[int, int] | None, make: _Make) -> Output:
     """Makes a file with the owner's rights; where only root may write, it is root's."""
     try:

@@ -10,7 +10,7 @@ export SIMGPU_STATE
 trap 'rm -f "$SIMGPU_STATE"' EXIT
 
 names=("$@")
-[ $# -gt 0 ] || mapfile -t names < <(gputop demo --list | awk '{ print $1 }')
+[ $# -gt 0 ] || mapfile -t names < <(gputop demo | awk '{ print $1 }')
 for name in "${names[@]}"; do
 	length=${LENGTH:-3}
 	[ "$name" != dataloader-workers ] || length=${LENGTH:-5} # its batches come four at a time: fewer to judge by
@@ -18,6 +18,6 @@ for name in "${names[@]}"; do
 	# shellcheck disable=SC2016 # "$@" is for the inner shell
 	setsid --wait sh -c 'echo -20 >/proc/self/autogroup 2>/dev/null; exec nice -n -20 "$@"' sh \
 		gputop record -o "$folder/$name.msgpack" --private --simgpu -- \
-		gputop demo "$name" --duration "$length"
+		gputop demo "$name" --alone --duration "$length"
 	chmod a+r "$folder/$name.msgpack"
 done

@@ -8,11 +8,11 @@ has_driver() { [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; }
 
 # $1 is the command that was asked for, or a flag of the live screen
 case ${1:-} in
-replay | stats | demo | simgpu) exec gputop "$@" ;;
+demo | diff | replay | simgpu | stats) exec gputop "$@" ;;
 esac
 has_driver && exec gputop "$@"
 
-demo=(-- gputop demo)
+demo=(-- gputop demo healthy --alone)
 for word in "$@"; do
 	case $word in
 	# somebody names what to watch, or only asks for help

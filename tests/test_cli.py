@@ -24,7 +24,7 @@ from cli_support import (
     write_recording,
 )
 
-from gputop.commands.cli import program_version
+from gputop.commands.version import program_version
 from replay.reader import SessionReader
 
 NOBODY = 65534

@@ -69,7 +69,7 @@ def trap(tmp_path: Path) -> Trap:
 
 def test_a_demo_takes_nothing_from_the_folder_it_is_started_in(trap: Trap) -> None:
     trap.set(*OURS, *OTHERS)
-    done = trap.run(str(SCRIPT), "demo", "healthy", "--duration", "0.2")
+    done = trap.run(str(SCRIPT), "demo", "healthy", "--alone", "--duration", "0.2")
     assert done.returncode == 0, done.stderr
     assert "steps in" in done.stdout
 
@@ -77,7 +77,9 @@ def test_a_demo_takes_nothing_from_the_folder_it_is_started_in(trap: Trap) -> No
 def test_a_demo_takes_nothing_from_the_environment(trap: Trap) -> None:
     trap.set(*OTHERS)
     (trap.folder / "sitecustomize.py").write_text("")
-    done = trap.run(str(SCRIPT), "demo", "healthy", "--duration", "0.2", env={"PYTHONPATH": str(trap.folder)})
+    done = trap.run(
+        str(SCRIPT), "demo", "healthy", "--alone", "--duration", "0.2", env={"PYTHONPATH": str(trap.folder)}
+    )
     assert done.returncode == 0, done.stderr
 
 

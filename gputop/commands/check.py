@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 
 from gputop.checks.report import Plan, gather, to_json, to_text
+from gputop.commands.command import Command
+from gputop.commands.flags import add_json
+from gputop.commands.version import program_version
+from gputop.commands.words import pids
 from gputop.errors import CommandError
 from gputop.process.child import interpreter_prefixes
 from gputop.process.say import put, show
@@ -16,10 +20,20 @@ from gputop.process.terminal import prefers_ascii
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_json(parser)
+    parser.add_argument("--pid", type=pids, metavar="PID[,PID]", help="only libraries of these processes")
+    parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
+    parser.add_argument(
+        "--call-all",
+        action="store_true",
+        help="call a function also of libraries that others than root may have written, as nobody",
+    )
+
+
 def check(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 when live tracing works."""
-    from gputop.commands.cli import program_version
-
     for pid in options.pid or ():
         if not Path(f"/proc/{pid}").exists():
             raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
@@ -40,7 +54,7 @@ def check(options: argparse.Namespace) -> int:
         put(json.dumps(to_json(report, program_version())) + "\n")
     else:
         ascii_only = prefers_ascii()
-        show(to_text(report, verbose=options.verbose, ascii_only=ascii_only))
+        show(to_text(report, verbose=bool(options.verbose), ascii_only=ascii_only))
     return 0 if report.live else 1
 
 
@@ -51,3 +65,11 @@ def _simulated(environment: dict[str, str]) -> tuple[dict[str, str], Path]:
         return build.environment(environment), build.nvml_path()
     except build.SimGpuError as error:
         raise CommandError(str(error)) from error
+
+
+COMMAND = Command(
+    description="Say what can be observed here, and why not. Status 0 when live tracing works, else 1.",
+    add_arguments=add_arguments,
+    run=check,
+    verbose="list every function that is traced, and log what gputop does to standard error",
+)

@@ -1,44 +1,65 @@
-"""Command line: what can be typed, checked as far as words alone can tell."""
+"""Command line: finds the command, parses its words, turns failures into sentences."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from gputop.commands.words import bounded, pids, ring
+from gputop.commands.command import Command
+from gputop.commands.completion import SHELLS, PrintCompletion
+from gputop.commands.version import program_version
 from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
-from gputop.process.interrupts import Interrupted, end_at_once
+from gputop.process.diagnostics import diagnosing
+from gputop.process.interrupts import Interrupted, end_at_once, ending_at_once
 from gputop.process.say import put, say, silence
 
-_COMMANDS = ("explain", "diff", "record", "replay", "stats", "stream", "check", "demo", "simgpu")
 
-_DESCRIPTION = """\
-Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context switches and
-GPU utilisation, live, without any change to the program (eBPF uprobes and scheduler tracepoints).
-"""
-_EPILOG = """\
-commands:
-  gputop explain FILE        why the GPU waits; also: explain -- CMD, explain --pid N
-  gputop diff BEFORE AFTER   whether a change helped, from two recordings
-  gputop record -o FILE      record without a screen
-  gputop replay FILE         the same screen over a recording
-  gputop stats FILE          totals of a whole recording
-  gputop stream --jsonl      one frame a line as JSON, until stopped
-  gputop check               what can be observed here, and what is missing
-  gputop demo [NAME]         a workload on the simulated GPU; --list shows them
-  gputop simgpu              build the simulated GPU, print its directory
-  gputop COMMAND --help      more about each
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command as it is listed; its file is imported when it is asked for.
 
+    Attributes:
+        typed: What is typed for it.
+        summary: What it does, in a few words.
+        module: The file that ends in its ``COMMAND``.
+    """
+
+    typed: str
+    summary: str
+    module: str
+
+
+TABLE: dict[str, Row] = {
+    "explain": Row(
+        "explain FILE",
+        "why the GPU waits; also: explain -- CMD, explain --pid N",
+        "gputop.commands.explain",
+    ),
+    "diff": Row("diff BEFORE AFTER", "whether a change helped, from two recordings", "gputop.commands.diff"),
+    "record": Row("record -o FILE", "record without a screen", "gputop.commands.record"),
+    "replay": Row("replay FILE", "the same screen over a recording", "gputop.commands.replay"),
+    "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
+    "stream": Row("stream --jsonl", "one frame a line as JSON, until stopped", "gputop.commands.stream"),
+    "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
+    "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
+    "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
+}
+_LIVE = "live"  # without a name: the screen
+_EXAMPLES = """\
 examples:
   sudo gputop                            the whole machine
   sudo gputop --pid 1234                 one process and its children
   sudo gputop -- python train.py         start a program and watch it from its first call
-  sudo gputop --simgpu -- gputop demo    without a GPU
+  sudo gputop record -o session.msgpack -- python train.py
+  gputop session.msgpack                 replay it; gputop explain session.msgpack says why the GPU waits
+  sudo gputop demo storm                 without a GPU
 """
 
 
@@ -47,233 +68,8 @@ class _Parser(argparse.ArgumentParser):
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
 
 
-def program_version() -> str:
-    """The installed version."""
-    try:
-        return version("gputop")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-    except OSError as error:
-        return f"unknown ({error.strerror})"
-
-
-def _add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pid", type=pids, metavar="PID[,PID]", help="watch these processes and their descendants"
-    )
-    parser.add_argument(
-        "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
-    )
-    parser.add_argument(
-        "--ring", type=ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
-    )
-    parser.add_argument(
-        "--lines",
-        choices=("all", "costly", "off"),
-        help="calls whose line is looked for: all, those that may be slow (costly, the default), "
-        "or none (off, the default of --once without --record)",
-    )
-    parser.add_argument(
-        "--private", action="store_true", help="name no process outside the watched ones in a recording"
-    )
-    parser.add_argument(
-        "--simgpu", action="store_true", help="use the simulated GPU's NVML, and its CUDA for CMD"
-    )
-    parser.add_argument(
-        "--as-root", action="store_true", help="run CMD as root instead of the user who called sudo"
-    )
-
-
-def _add_looks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
-
-
-def _live_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop",
-        usage="gputop [flags] [-- CMD ARGS…]  |  gputop COMMAND …",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
-    _add_target(parser)
-    parser.set_defaults(rate=None)  # the preferences may say it
-    _add_looks(parser)
-    parser.add_argument("--readonly", action="store_true", help="the screen can send no signals")
-    parser.add_argument("--record", metavar="FILE", help="write what is seen to a session file")
-    parser.add_argument("--once", action="store_true", help="observe, print one frame as text, exit")
-    parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
-    parser.add_argument(
-        "--duration",
-        type=bounded(0.1, 86400, "s"),
-        metavar="S",
-        help="with --once: seconds to observe (2)",
-    )
-    return parser
-
-
-def _explain_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop explain",
-        usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
-        description="Say how long the GPU was idle, why, and what to change. "
-        "Status 0: nothing is lost, 3: something is, 1: an error.",
-    )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a recording; without one, the present")
-    _add_target(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
-    parser.add_argument(
-        "--duration",
-        type=bounded(0.1, 86400, "s"),
-        metavar="S",
-        help="without FILE: seconds to observe (10)",
-    )
-    for name, where in (("from", "since"), ("to", "until")):
-        parser.add_argument(
-            f"--{name}",
-            dest=where,
-            type=bounded(0, 1e9, "s"),
-            metavar="T",
-            help=f"only {name} T seconds after the start of FILE",
-        )
-    parser.add_argument(
-        "--fail-over",
-        type=bounded(0, 100, "%"),
-        metavar="PERCENT",
-        help="status 3 only when more than this part of the time is lost",
-    )
-    return parser
-
-
-def _diff_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop diff",
-        description="Compare two recordings of a program, before and after a change: its steps, its calls "
-        "and switches, and what the GPU waits for. Status 0, whatever the outcome; 1: an error.",
-    )
-    parser.add_argument("before", metavar="BEFORE", help="a recording from before the change")
-    parser.add_argument("after", metavar="AFTER", help="one from after it; it may be of another length")
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
-    return parser
-
-
-def _record_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop record",
-        usage="gputop record -o FILE [flags] [-- CMD ARGS…]",
-        description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
-    )
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the session file to write")
-    _add_target(parser)
-    parser.add_argument(
-        "--duration",
-        type=bounded(0.1, 1e9, "s"),
-        metavar="S",
-        help="end the recording (not CMD) after S seconds",
-    )
-    return parser
-
-
-def _replay_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop replay",
-        description="Show a recording in the same screen. Needs no GPU, no root and no bcc.",
-    )
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument(
-        "--at",
-        metavar="T",
-        help="seconds from the start, HH:MM:SS in the recording machine's zone, or end (default of --once)",
-    )
-    parser.add_argument(
-        "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
-    )
-    _add_looks(parser)
-    parser.add_argument("--once", action="store_true", help="print one frame as text, exit")
-    parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
-    return parser
-
-
-def _stats_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="gputop stats", description="Totals of a whole recording.")
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
-    return parser
-
-
-def _stream_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop stream",
-        usage="gputop stream --jsonl [FILE]  |  gputop stream --jsonl [flags] [-- CMD ARGS…]",
-        description="Print each frame as a line of JSON (docs/json.md) until stopped, or until CMD ends.",
-    )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a recording; without one, the present")
-    parser.add_argument("--jsonl", action="store_true", required=True, help="a JSON object a line")
-    _add_target(parser)
-    parser.add_argument(
-        "--duration", type=bounded(0.1, 1e9, "s"), metavar="S", help="without FILE: end after S seconds"
-    )
-    return parser
-
-
-def _check_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop check",
-        description="Say what can be observed here, and why not. Status 0 when live tracing works, else 1.",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
-    parser.add_argument("--pid", type=pids, metavar="PID[,PID]", help="only libraries of these processes")
-    parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
-    parser.add_argument(
-        "--call-all",
-        action="store_true",
-        help="call a function also of libraries that others than root may have written, as nobody",
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="list every function that is traced")
-    return parser
-
-
-def _demo_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="gputop demo",
-        description="Run a workload on the simulated GPU. Watch it with: gputop --simgpu -- gputop demo NAME",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="which one (--list shows them)")
-    parser.add_argument("--list", action="store_true", help="list the workloads")
-    parser.add_argument(
-        "--duration",
-        type=bounded(0.1, 1e9, "s"),
-        metavar="S",
-        help="end after S seconds (default: until stopped)",
-    )
-    return parser
-
-
-def _simgpu_parser() -> argparse.ArgumentParser:
-    return _Parser(
-        prog="gputop simgpu",
-        description="Build the simulated CUDA and NVML libraries if needed; "
-        "the last line is their directory. Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
-    )
-
-
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "live": _live_parser,
-    "explain": _explain_parser,
-    "diff": _diff_parser,
-    "record": _record_parser,
-    "replay": _replay_parser,
-    "stats": _stats_parser,
-    "stream": _stream_parser,
-    "check": _check_parser,
-    "demo": _demo_parser,
-    "simgpu": _simgpu_parser,
-}
-
-
 def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
-    """(command, options); options of live and record have ``command``: the words after ``--``.
+    """(command, options); options of what starts programs have ``command``: the words after ``--``.
 
     Raises:
         CommandError: Words that make no sense; ``status`` is 2.
@@ -283,31 +79,85 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     if "--" in words:
         cut = words.index("--")
         words, tail = words[:cut], words[cut + 1 :]
-    name = words.pop(0) if words and words[0] in _COMMANDS else "live"
-    if name == "live" and words and not words[0].startswith("-"):
-        raise CommandError(
-            f"there is no command {words[0]!r}: use one of {', '.join(_COMMANDS)}, "
-            f"or gputop -- {words[0]} … to start a program",
-            USAGE,
-        )
-    options = _PARSERS[name]().parse_args(words)
-    if name in ("live", "record", "explain", "stream"):
+    name = _name_of(words)
+    command = _command(name)
+    options = _parser_of(name, command).parse_args(words)
+    if not command.starts and tail is not None:
+        raise CommandError(f"gputop {name} takes no command after --", USAGE)
+    if command.starts:
         if tail is not None and not tail:
             raise CommandError("no command after --", USAGE)
         if tail and options.pid:
             raise CommandError("--pid and a command after -- exclude each other", USAGE)
         options.command = tail or []
-        if name in ("explain", "stream") and options.file and (options.command or options.duration):
-            raise CommandError(f"{name} takes a FILE, or what to observe now, not both", USAGE)
-        if name == "explain" and not options.file and (options.since, options.until) != (None, None):
-            raise CommandError("--from and --to go with a FILE", USAGE)
-    elif tail is not None:
-        raise CommandError(f"gputop {name} takes no command after --", USAGE)
-    if getattr(options, "json", False) and name in ("live", "replay"):
-        options.once = True
-    if name == "live" and options.duration is not None and not options.once:
-        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+    command.check(options)
     return name, options
+
+
+def _name_of(words: list[str]) -> str:
+    """The command that words ask for; its name is taken from them."""
+    if not words or words[0].startswith("-"):
+        return _LIVE
+    first = words[0]
+    if first in TABLE:
+        return words.pop(0)
+    if os.path.isfile(first):
+        return "replay"
+    near = difflib.get_close_matches(first, TABLE, 1)
+    raise CommandError(
+        f"there is no command {first!r} and no file of that name: "
+        + (f"did you mean gputop {near[0]}?" if near else f"use one of {', '.join(TABLE)}")
+        + f" To start a program: gputop -- {first} …",
+        USAGE,
+    )
+
+
+def _command(name: str) -> Command:
+    # each command's imports are its own: `gputop demo` needs no numpy
+    module = "gputop.commands.live" if name == _LIVE else TABLE[name].module
+    command: Command = import_module(module).COMMAND
+    return command
+
+
+def _parser_of(name: str, command: Command) -> argparse.ArgumentParser:
+    top = name == _LIVE
+    parser = _Parser(
+        prog="gputop" if top else f"gputop {name}",
+        usage=command.usage,
+        description=command.description,
+        epilog=f"{_listing()}\n{_EXAMPLES}" if top else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter if top else argparse.HelpFormatter,
+    )
+    _fill(parser, command, top=top)
+    return parser
+
+
+def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> None:
+    if top:
+        parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
+        parser.add_argument(
+            "--print-completion",
+            action=PrintCompletion,
+            choices=SHELLS,
+            help="print what the shell needs to complete gputop's words",
+        )
+    command.add_arguments(parser)
+    parser.add_argument("-v", "--verbose", action="count", default=0, help=command.verbose)
+
+
+def _listing() -> str:
+    rows = "".join(f"  gputop {row.typed:<20}{row.summary}\n" for row in TABLE.values())
+    return f"commands:\n{rows}  gputop COMMAND --help      more about each\n"
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """All commands in one parser, for the shell's completion."""
+    live = _command(_LIVE)
+    parser = _parser_of(_LIVE, live)
+    commands = parser.add_subparsers()
+    for name, row in TABLE.items():
+        _fill(commands.add_parser(name, help=row.summary), _command(name), top=False)
+    return parser
 
 
 def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
@@ -319,9 +169,11 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
     """
     failures.listen()
     try:
-        name, options = parse(arguments)
+        with ending_at_once():  # nothing is held yet
+            name, options = parse(arguments)
         options.own_process = own_process
-        status = _dispatch(name, options)
+        with diagnosing(options.verbose, screen=_command(name).has_screen(options)):
+            status = _dispatch(name, options)
         try:
             put("")  # what is not written yet
         except OutputError:
@@ -347,8 +199,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
 
 
 def _dispatch(name: str, options: argparse.Namespace) -> int:
-    if name in ("diff", "stats") or (getattr(options, "file", None) and getattr(options, "once", True)):
-        end_at_once()  # it only reads
-    # each command's imports are its own: `gputop stats` needs no screen, `gputop simgpu` no numpy
-    status: int = getattr(import_module(f"gputop.commands.{name}"), name)(options)
-    return status
+    command = _command(name)
+    if command.only_reads(options):
+        end_at_once()
+    return command.run(options)

@@ -1,4 +1,4 @@
-"""``gputop demo``: a workload on the simulated GPU, to be watched."""
+"""``gputop demo``: the screen over a workload on the simulated GPU, or the workload alone."""
 
 from __future__ import annotations
 
@@ -7,39 +7,99 @@ import os
 import sys
 from typing import NoReturn
 
-from gputop.demo.stories import DEFAULT, STORIES
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_probes, add_screen
+from gputop.demo.command import ALONE, words_of
+from gputop.demo.stories import STORIES
 from gputop.errors import USAGE, CommandError
-from gputop.process.isolation import isolated
 from gputop.process.say import put
+from gputop.process.terminal import has_terminal
 from gputop.simgpu import build
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        type=_story,
+        choices=tuple(STORIES),
+        help="which workload; without one they are listed",
+    )
+    parser.add_argument(ALONE, action="store_true", help="run the workload without the screen")
+    add_duration(parser, 1e9, f"with {ALONE}: end after S seconds; with --once: seconds to observe (2)")
+    add_probes(parser)
+    add_screen(parser)
+
+
+def _story(name: str) -> str:
+    if name not in STORIES:
+        raise argparse.ArgumentTypeError(f"there is no demo {name!r}: use one of {', '.join(STORIES)}")
+    return name
+
+
+def check(options: argparse.Namespace) -> None:
+    """What goes together."""
+    options.once |= options.json
+    if options.alone and (options.once or options.record):
+        raise CommandError(f"{ALONE} shows and records nothing: leave it out, or --once and --record", USAGE)
+    if options.alone and not options.name:
+        raise CommandError(f"{ALONE} needs the NAME of a workload: gputop demo lists them", USAGE)
+    if options.duration is not None and not (options.once or options.alone):
+        raise CommandError(f"--duration goes with {ALONE} or --once", USAGE)
+
+
 def demo(options: argparse.Namespace) -> int:
-    """Lists the workloads, or becomes one; returns the exit status of the listing."""
-    if options.list:
-        _list()
-        return 0
-    return _become(options)
+    """Lists the workloads, shows one, or becomes one; returns the exit status."""
+    if not options.name:
+        return _list()
+    if options.alone:
+        _become(options.name, options.duration)
+    return _show(options)
 
 
-def _list() -> None:
+def _list() -> int:
     width = max(map(len, STORIES))
     for story in STORIES.values():
-        default = " (default)" if story.name == DEFAULT else ""
-        put(f"{story.name:<{width}}  {story.title}{default}\n")
+        put(f"{story.name:<{width}}  {story.title}\n")
+    return 0
 
 
-def _become(options: argparse.Namespace) -> NoReturn:
-    name = options.name or DEFAULT
-    if name not in STORIES:
-        raise CommandError(f"there is no demo {name!r}: use one of {', '.join(STORIES)}", USAGE)
+def _show(options: argparse.Namespace) -> int:
+    """The live screen, with the workload as its command."""
+    typed = f"gputop demo {options.name}"
+    if not options.once and not has_terminal():
+        raise CommandError(
+            f"the screen needs a terminal: {typed} --once prints one frame, {typed} {ALONE} runs just the "
+            "workload"
+        )
+    from gputop.commands.live import live
+
+    options.command, options.title = words_of(options.name), typed
+    options.simgpu, options.pid = True, None
+    return live(options)
+
+
+def _become(name: str, duration_s: float | None) -> NoReturn:
     try:
         build.ensure_built()
         environment = build.environment(os.environ)
     except build.SimGpuError as error:
         raise CommandError(str(error)) from error
-    words = isolated("gputop.demo", name, *([str(options.duration)] if options.duration else []))
+    words = words_of(name, duration_s)
     if sys.stderr.isatty():  # not under gputop itself, which keeps the output
         sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")
     # the search path of the loader is read at start: a new program image, the same process
     os.execve(words[0], words, environment)
+
+
+COMMAND = Command(
+    usage="gputop demo  |  gputop demo NAME [flags]  |  gputop demo NAME --alone [--duration S]",
+    description="Watch a workload on the simulated GPU, each with one fault that people meet in practice. "
+    "Without NAME: list them.",
+    add_arguments=add_arguments,
+    run=demo,
+    check=check,
+    has_screen=lambda options: bool(options.name) and not (options.alone or options.once),
+)

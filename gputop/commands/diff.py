@@ -6,6 +6,9 @@ import argparse
 import json
 import sys
 
+from gputop.commands.command import Command, always
+from gputop.commands.flags import add_file, add_json
+from gputop.commands.progress import Progress
 from gputop.explain.compare_output import diff_to_text
 from gputop.explain.evidence.memory import keep_freed
 from gputop.library import answers
@@ -15,12 +18,29 @@ from gputop.process.terminal import terminal_width
 _WIDTH = 100
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
+    add_file(parser, "after", metavar="AFTER", help="one from after it; it may be of another length")
+    add_json(parser)
+
+
 def diff(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     keep_freed()
-    found = answers.diff(options.before, options.after)
+    with Progress("reading") as progress:
+        found = answers.diff(options.before, options.after, progress=progress)
     if options.json:
         put(json.dumps(answers.to_json(found)) + "\n")
     else:
         show(diff_to_text(found, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     return 0
+
+
+COMMAND = Command(
+    description="Compare two recordings of a program, before and after a change: its steps, its calls "
+    "and switches, and what the GPU waits for. Status 0, whatever the outcome; 1: an error.",
+    add_arguments=add_arguments,
+    run=diff,
+    only_reads=always,
+)

@@ -8,8 +8,12 @@ import os
 import sys
 import threading
 
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
+from gputop.commands.progress import Progress
 from gputop.commands.session import Session, open_session
-from gputop.errors import CommandError
+from gputop.commands.words import bounded
+from gputop.errors import USAGE, CommandError
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.build import explain as build
@@ -27,6 +31,35 @@ _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    add_target(parser)
+    add_json(parser)
+    add_duration(parser, 86400, "without FILE: seconds to observe (10)")
+    for name, where in (("from", "since"), ("to", "until")):
+        parser.add_argument(
+            f"--{name}",
+            dest=where,
+            type=bounded(0, 1e9, "s"),
+            metavar="T",
+            help=f"only {name} T seconds after the start of FILE",
+        )
+    parser.add_argument(
+        "--fail-over",
+        type=bounded(0, 100, "%"),
+        metavar="PERCENT",
+        help="status 3 only when more than this part of the time is lost",
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """What excludes each other."""
+    file_or_now("explain", options)
+    if not options.file and (options.since, options.until) != (None, None):
+        raise CommandError("--from and --to go with a FILE", USAGE)
+
+
 def explain(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
     report = from_file(options) if options.file else from_now(options)
@@ -42,7 +75,10 @@ def explain(options: argparse.Namespace) -> int:
 def from_file(options: argparse.Namespace) -> Report:
     """Explains a session file, or the part of it between ``--from`` and ``--to``."""
     keep_freed()
-    return answers.explain(options.file, pids=options.pid, start_s=options.since, end_s=options.until)
+    with Progress("reading") as progress:
+        return answers.explain(
+            options.file, pids=options.pid, start_s=options.since, end_s=options.until, progress=progress
+        )
 
 
 def from_now(options: argparse.Namespace) -> Report:
@@ -79,3 +115,15 @@ def _ended(session: Session, *, watched: bool) -> bool:
     """Whether there is nothing left to watch."""
     ended = session.child is not None and session.child.poll() is not None
     return ended or (watched and not session.source.alive)
+
+
+COMMAND = Command(
+    usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
+    description="Say how long the GPU was idle, why, and what to change. "
+    "Status 0: nothing is lost, 3: something is, 1: an error.",
+    add_arguments=add_arguments,
+    run=explain,
+    starts=True,
+    check=check,
+    only_reads=lambda options: bool(options.file),
+)

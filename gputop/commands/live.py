@@ -10,26 +10,41 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.looks import RATE_HZ, draws_ascii, preferences
-from gputop.commands.session import Session, open_session
-from gputop.engine.engine import Engine
-from gputop.engine.frame import Frame
-from gputop.errors import CommandError
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_screen, add_target
+from gputop.demo.command import is_workload
+from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import end_at_once
-from gputop.process.outputfile import OutputFile
 from gputop.process.say import put, say, show
 from gputop.process.terminal import require_terminal, terminal_width
 from replay.format import SessionError
 
+# `gputop --help` needs none of what observes and draws: that is imported where it is used
 if TYPE_CHECKING:
+    from gputop.commands.session import Session
+    from gputop.engine.frame import Frame
     from gputop.explain.window import Verdict
+    from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
 
 ONCE_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_target(parser)
+    add_screen(parser)
+    add_duration(parser, 86400, "with --once: seconds to observe (2)")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame, and a duration as well."""
+    options.once |= options.json
+    if options.duration is not None and not options.once:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
 
 
 def live(options: argparse.Namespace) -> int:
@@ -38,9 +53,12 @@ def live(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.looks import RATE_HZ, draws_ascii
+    from gputop.commands.session import open_session
     from gputop.commands.text import render_text
     from gputop.commands.verdict import verdict_json, verdict_text
     from gputop.engine.frame_json import frame_to_json
+    from gputop.process.outputfile import OutputFile
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
@@ -109,6 +127,7 @@ def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
 
 def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[Frame, Verdict | None]:
     """One frame over ``seconds``, or less when the command ends before, and what it is explained by."""
+    from gputop.engine.engine import Engine
     from gputop.explain.window import Window
 
     source = session.source
@@ -136,8 +155,11 @@ def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[F
 
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
+    from gputop.commands.looks import RATE_HZ, draws_ascii, preferences
+    from gputop.commands.session import open_session
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
+    from gputop.process.outputfile import OutputFile
     from gputop.ui.run import run_app
     from replay.history import History
 
@@ -172,7 +194,7 @@ def _screen(options: argparse.Namespace) -> int:
             mode="live",
             ascii=draws_ascii(options, preferred),
             selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
-            title=" ".join(options.command),
+            title=getattr(options, "title", " ".join(options.command)),
             preferences=preferred,
             readonly=options.readonly,
         )
@@ -196,7 +218,7 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
     if child is None:
         return
     name = " ".join(child.command[:3])
-    if _is_demo(child.command):
+    if is_workload(child.command):
         child.send(signal.SIGTERM)
         if log is not None:
             log.remove()
@@ -211,5 +233,14 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
         say(f"{name} ended with status {status}{output}")
 
 
-def _is_demo(command: list[str]) -> bool:
-    return len(command) > 1 and Path(command[0]).name == "gputop" and command[1] == "demo"
+COMMAND = Command(
+    usage="gputop [flags] [-- CMD ARGS…]  |  gputop FILE  |  gputop COMMAND …",
+    description="Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context "
+    "switches and GPU utilisation, live, without any change to the program (eBPF uprobes and scheduler "
+    "tracepoints).",
+    add_arguments=add_arguments,
+    run=live,
+    starts=True,
+    check=check,
+    has_screen=lambda options: not options.once,
+)

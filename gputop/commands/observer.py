@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
 from probes.source import Observer
 
+_LOG = logging.getLogger(__name__)
 _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _UNSEEN = "CUDA calls and who preempts are not shown"
 _SECCOMP_FILTER = 2
@@ -41,10 +43,13 @@ def start_observer(plan: LivePlan, command: str) -> tuple[Observer, str]:
             live.start()
         except ProbeError as error:
             reason = _refused(error, rights)
+            _LOG.debug("the probes did not start", exc_info=True)
         else:
+            _LOG.info("observing by eBPF")
             return live, ""
     else:
         reason = _no_rights(rights, command)
+    _LOG.info("observing without eBPF: %s", reason)
     source = ProcfsSource(plan, reason)
     source.start()
     return source, reason

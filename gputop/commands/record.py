@@ -12,6 +12,8 @@ from types import FrameType
 
 import numpy as np
 
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_file, add_target
 from gputop.commands.session import Session, open_session
 from gputop.errors import CommandError
 from gputop.format import format_bytes, format_count
@@ -50,6 +52,13 @@ class _Progress:
             f"recording {now - self._began:.0f} s  {format_count(rate)} calls/s  "
             f"{format_bytes(writer.size_bytes)}  lost {lost}"
         )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
+    add_target(parser)
+    add_duration(parser, 1e9, "end the recording (not CMD) after S seconds")
 
 
 def record(options: argparse.Namespace) -> int:
@@ -147,3 +156,12 @@ def _outcome(session: Session, path: str, failure: Exception | None) -> int:
     if child is not None and child.poll() is None:
         say(f"waiting for {child.command[0]} (process {child.pid}) to end")
     return 0
+
+
+COMMAND = Command(
+    usage="gputop record -o FILE [flags] [-- CMD ARGS…]",
+    description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
+    add_arguments=add_arguments,
+    run=record,
+    starts=True,
+)

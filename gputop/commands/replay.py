@@ -7,9 +7,12 @@ import json
 import re
 import sys
 
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file, add_looks, add_once
 from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.text import render_text
 from gputop.commands.verdict import verdict_json, verdict_text
+from gputop.commands.words import bounded
 from gputop.engine.frame_json import frame_to_json
 from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
@@ -21,6 +24,26 @@ from gputop.process.terminal import require_terminal, terminal_width
 from replay.reader import SessionReader
 
 _DAY_S = 86400
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    parser.add_argument(
+        "--at",
+        metavar="T",
+        help="seconds from the start, HH:MM:SS in the recording machine's zone, or end (default of --once)",
+    )
+    parser.add_argument(
+        "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
+    )
+    add_looks(parser)
+    add_once(parser, "print one frame as text, exit")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame."""
+    options.once |= options.json
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -102,3 +125,13 @@ def _start_of_day_s(reader: SessionReader, start_ns: int) -> float:
     clock = reader.header.get("clock", {})
     wall_ns = int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns))
     return (wall_ns / 1e9 + int(clock.get("utc_offset_s", 0))) % _DAY_S
+
+
+COMMAND = Command(
+    description="Show a recording in the same screen. Needs no GPU, no root and no bcc.",
+    add_arguments=add_arguments,
+    run=replay,
+    check=check,
+    only_reads=lambda options: bool(options.once),
+    has_screen=lambda options: not options.once,
+)

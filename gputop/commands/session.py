@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.commands.observer import as_root, own_command, start_observer
+from gputop.commands.version import program_version
 from gputop.errors import CommandError
 from gputop.process.child import (
     NOT_EXECUTABLE,
@@ -31,6 +33,8 @@ from probes.process import privileges
 from probes.source import Item, Observer
 from replay.format import SessionError
 from replay.writer import SessionWriter
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -172,6 +176,7 @@ def open_session(
     if options.command:
         identity = None if options.as_root else user
         child = Child(options.command, environment, identity, output)
+        _LOG.info("process %d waits to become %s", child.pid, masked(options.command))
     if options.own_process:  # while there is one thread
         with suppress(OSError):
             reader.start()
@@ -188,8 +193,6 @@ def open_session(
         lines_later=lines_later,
         also_needs=also_needs,
     )
-    from gputop.commands.cli import program_version
-
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
     try:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputop.commands.command import Command
 from gputop.errors import CommandError
 from gputop.format import escape_text
 from gputop.process.say import put
 from gputop.simgpu import build
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """There are none."""
 
 
 def simgpu(_options: argparse.Namespace) -> int:
@@ -24,3 +29,11 @@ def simgpu(_options: argparse.Namespace) -> int:
         return 0
     put(f"{directory}\n")
     return 0
+
+
+COMMAND = Command(
+    description="Build the simulated CUDA and NVML libraries if needed; "
+    "the last line is their directory. Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
+    add_arguments=add_arguments,
+    run=simgpu,
+)

@@ -6,17 +6,35 @@ import argparse
 import json
 import sys
 
+from gputop.commands.command import Command, always
+from gputop.commands.flags import add_file, add_json
+from gputop.commands.progress import Progress
 from gputop.engine.stats_output import stats_to_text
 from gputop.library import answers
 from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_json(parser)
+
+
 def stats(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    totals = answers.stats(options.file)
+    with Progress("reading") as progress:
+        totals = answers.stats(options.file, progress=progress)
     if options.json:
         put(json.dumps(answers.to_json(totals)) + "\n")
     else:
         show(stats_to_text(totals, width=terminal_width(sys.stdout)))
     return 0
+
+
+COMMAND = Command(
+    description="Totals of a whole recording.",
+    add_arguments=add_arguments,
+    run=stats,
+    only_reads=always,
+)

@@ -10,6 +10,8 @@ import signal
 import threading
 from types import FrameType
 
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_file, add_target, file_or_now
 from gputop.commands.session import Session, open_session
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
@@ -20,6 +22,14 @@ from gputop.process.say import say, writing
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    parser.add_argument("--jsonl", action="store_true", required=True, help="a JSON object a line")
+    add_target(parser)
+    add_duration(parser, 1e9, "without FILE: end after S seconds")
 
 
 def stream(options: argparse.Namespace) -> int:
@@ -141,3 +151,14 @@ def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
         ended = session.child is not None and session.child.poll() is not None
         if ended or writer.failure is not None or (watched and not session.source.alive):
             session.source.close()
+
+
+COMMAND = Command(
+    usage="gputop stream --jsonl [FILE]  |  gputop stream --jsonl [flags] [-- CMD ARGS…]",
+    description="Print each frame as a line of JSON (docs/json.md) until stopped, or until CMD ends.",
+    add_arguments=add_arguments,
+    run=stream,
+    starts=True,
+    check=lambda options: file_or_now("stream", options),
+    only_reads=lambda options: bool(options.file),
+)

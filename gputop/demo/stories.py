@@ -104,4 +104,3 @@ STORIES: dict[str, Story] = {
         Story("storm", storm),
     )
 }
-DEFAULT = "healthy"

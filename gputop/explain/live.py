@@ -7,6 +7,7 @@ when the next one is made.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
 
+_LOG = logging.getLogger(__name__)
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
 SHARE = 0.02  # of a core: an explanation that costs more comes less often
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
@@ -117,6 +119,7 @@ class LiveExplainer:
                 self._wake.clear()
                 self._take()
         except Exception as error:  # the screen goes on without it, and says so
+            _LOG.exception("the explanation stopped")
             self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
             self._closed = True
             self._items.clear()
@@ -217,6 +220,7 @@ class ReplayExplainer:
                 if wanted is not None and self._go(wanted[0]) and (wanted[1] or self._pace.due):
                     self._verdict = self._pace.explain(self._window)
         except Exception as error:  # the screen goes on without it, and says so
+            _LOG.exception("the explanation stopped")
             self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
 
     def _go(self, index: int) -> bool:

@@ -15,7 +15,7 @@ from gputop.documents.stats import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import GputopError, OutsideSessionError
-from gputop.library.reading import understood
+from gputop.library.reading import Progress, understood
 from gputop.library.session import NS, File, Session
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 # The explanation is imported where it is used: who asks for totals need not wait for it.
 
 
-def stats(session: Session | File) -> Stats:
+def stats(session: Session | File, *, progress: Progress | None = None) -> Stats:
     """Totals of a whole recording, as ``gputop stats`` prints them.
 
     Args:
         session: A file, or a recording that is open.
+        progress: Is told how far the work is; None: nobody is.
 
     Returns:
         Calls by process and function, switches and times by thread, lines; times in ns, sizes in bytes.
@@ -47,7 +48,7 @@ def stats(session: Session | File) -> Stats:
         ('cudaStreamSynchronize', 0, True)
     """
     with _opened(session) as one:
-        return one.totals()
+        return one.totals(progress)
 
 
 def explain(
@@ -56,6 +57,7 @@ def explain(
     pids: Iterable[int] | None = None,
     start_s: float | None = None,
     end_s: float | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Why the GPU was idle, as ``gputop explain`` prints it.
 
@@ -64,6 +66,7 @@ def explain(
         pids: Only findings of these processes; the GPU's idle time is everybody's. None or none: all.
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
+        progress: Is told how far the work is; None: nobody is.
 
     Returns:
         Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
@@ -87,17 +90,20 @@ def explain(
     from gputop.library.evidence import evidence_of
 
     with _opened(session) as one:
-        evidence = evidence_of(one)
+        evidence = evidence_of(one, progress)
+        if progress is not None:
+            progress.goes_on("explaining")
         with understood(one.path):
             return build(evidence, frozenset(pids or ()) or None, _stretch(evidence, start_s, end_s))
 
 
-def diff(before: Session | File, after: Session | File) -> Diff:
+def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:
     """Whether a change helped, step by step, as ``gputop diff`` prints it.
 
     Args:
         before: The recording without the change.
         after: The recording with it.
+        progress: Is told how far the work is; None: nobody is.
 
     Returns:
         The outcome in a sentence, and each measure and cause before and after; times in ns, a step, a batch
@@ -119,9 +125,13 @@ def diff(before: Session | File, after: Session | File) -> Diff:
     from gputop.library.evidence import evidence_of
 
     with _opened(before) as session:
-        first, name = evidence_of(session), session.path
+        first, name = evidence_of(session, progress), session.path
+    if progress is not None:
+        progress.goes_on("reading the other")
     with _opened(after) as session:
-        second, other = evidence_of(session), session.path
+        second, other = evidence_of(session, progress), session.path
+    if progress is not None:
+        progress.goes_on("comparing")
     with understood(f"{name} or {other}"):
         return compare(first, second)
 

@@ -6,14 +6,18 @@ from gputop.errors import NoCallsError
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence, Gatherer
 from gputop.explain.evidence.memory import give_back
-from gputop.library.reading import understood
+from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
-def evidence_of(session: Session) -> Evidence:
+def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
     """Reads all of a recording.
+
+    Args:
+        session: The recording.
+        progress: Is told how far the reading is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
@@ -29,7 +33,8 @@ def evidence_of(session: Session) -> Evidence:
     with understood(session.path):
         gatherer = Gatherer(reader.header)
         joined = 0
-        for item in reader.items_between(-1, len(reader.marks)):
+        items = reader.items_between(-1, len(reader.marks))
+        for item in progress.through(items, len(reader.marks)) if progress else items:
             if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
                 gatherer.join(joined)
                 joined += 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from gputop.errors import (
     GputopError,
@@ -13,14 +15,26 @@ from gputop.errors import (
     SessionTooNewError,
     SessionUnreadableError,
 )
+from probes.source import Item
 from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.reader import SessionReader
 
+_LOG = logging.getLogger(__name__)
 _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
     (MissingFileError, SessionNotFoundError),
     (DamagedError, SessionDamagedError),
     (NewerError, SessionTooNewError),
 )
+
+
+class Progress(Protocol):
+    """Is told how far the work is; ``gputop.commands.progress`` draws a bar of it."""
+
+    def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
+        """The same items, of which so many are marks, as they are taken."""
+
+    def goes_on(self, doing: str) -> None:
+        """Something else is done now."""
 
 
 def open_file(path: str) -> SessionReader:
@@ -54,6 +68,7 @@ def understood(path: str) -> Iterator[None]:
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
         if os.environ.get("GPUTOP_TRACEBACK"):
             raise
+        _LOG.exception("%s is not understood", path)
         raise SessionDamagedError(
             f"{path} holds data that this gputop does not understand ({type(error).__name__}: {error}); "
             "was it made by another program?"

@@ -12,7 +12,7 @@ from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.stats import ProcessTotals, Stats, collect
 from gputop.errors import OutsideSessionError, SessionClosedError
-from gputop.library.reading import open_file, understood
+from gputop.library.reading import Progress, open_file, understood
 from probes.source import Item
 from replay.reader import SessionReader
 
@@ -99,10 +99,13 @@ class Session:
         """The watched processes, with the totals of each, by number; those of ``totals``."""
         return self.totals().processes
 
-    def totals(self) -> Stats:
+    def totals(self, progress: Progress | None = None) -> Stats:
         """Calls by process and function, switches and times by thread, losses, over all of the recording.
 
         The file is read once for it; then the answer is kept.
+
+        Args:
+            progress: Is told how far the reading is.
 
         Raises:
             SessionDamagedError: The file holds what this gputop does not understand.
@@ -111,7 +114,10 @@ class Session:
         if self._totals is None:
             reader = reader_of(self)
             with understood(self.path):
-                totals = collect(reader.header, reader.items())
+                items = reader.items()
+                totals = collect(
+                    reader.header, progress.through(items, len(reader.marks)) if progress else items
+                )
             self._totals = replace(totals, problems=(*reader.problems, *totals.problems))
         return self._totals
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from dataclasses import replace
@@ -20,6 +21,7 @@ from gputop.process.failures import sentence
 from probes.source import MARK, Item, Sample, Source
 from replay.history import History
 
+_LOG = logging.getLogger(__name__)
 _LOG_LINES = 5000
 
 
@@ -98,6 +100,7 @@ class LiveFeed:
             for item in self._source.items():
                 self._take(item)
         except Exception as error:  # whatever it was, the screen must say it
+            _LOG.exception("observing stopped")
             self._failure = f"observing stopped: {sentence(error)}"
         finally:
             self.recorder.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from gputop.playback.landmarks import MARKED, Landmark, Landmarks
 from gputop.playback.survey import Survey
 from replay.items import ItemReader
 
+_LOG = logging.getLogger(__name__)
 _SEEK_SLACK_NS = 2_000_000_000
 _STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
 _AGED_NS = 10_000_000_000
@@ -215,6 +217,7 @@ class ReplayFeed:
             while not self._closed:
                 self._turn()
         except Exception as error:  # whatever it was, the screen must say it
+            _LOG.exception("replay stopped")
             self._failure = f"replay stopped: {type(error).__name__}: {error}"
 
     def _turn(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -11,6 +12,7 @@ from probes.source import MARK, MARKER, Sample
 from replay.items import ItemReader
 
 FINEST_NS, COARSEST_NS = 1_000_000_000, 10_000_000_000  # between two explanations
+_LOG = logging.getLogger(__name__)
 _STEPS = 300  # explanations of a recording, as far as the coarsest step allows
 _REST = 1.0  # rests as long as an explanation took: the player and the screen go first
 
@@ -46,6 +48,7 @@ class Survey:
                 self.landmarks.take_marker(sample)
             self.read()
         except Exception as error:  # the bar shows what was found until then
+            _LOG.exception("the survey of a recording stopped")
             self.failure = f"{type(error).__name__}: {error}"
 
     def read(self) -> None:

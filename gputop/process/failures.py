@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ _SENTENCES = (
     ("replay.format", "SessionError"),
     ("gputop.simgpu.build", "SimGpuError"),
 )
+_LOG = logging.getLogger(__name__)
 _NEXT = {
     errno.EMFILE: "allow more open files (ulimit -n) and start gputop again",
     errno.ENFILE: "this machine's open files are used up: end programs, or raise fs.file-max",
@@ -113,12 +115,14 @@ def listen() -> None:
 
 def _thread_ended(what: threading.ExceptHookArgs) -> None:
     if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
+        _LOG.error("a thread ended", exc_info=what.exc_value)
         tell(what.exc_value)
 
 
 def _not_raised(what: UnraisableHookArgs) -> None:
     if what.exc_value is None:
         return
+    _LOG.error("not raised", exc_info=what.exc_value)
     tell(what.exc_value)
     if isinstance(getattr(what.object, "__self__", None), threading.Thread):
         # it ended before it began, for want of memory, and who started it would wait for it for ever

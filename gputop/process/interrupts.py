@@ -64,3 +64,14 @@ def end_at_once() -> None:
     """From now on an interrupt ends gputop where it is: nothing is held that has to be given back."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """As ``end_at_once``, for a while."""
+    before = signal.getsignal(signal.SIGINT)
+    end_at_once()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -13,9 +13,14 @@ from typing import TextIO
 from gputop.errors import CommandError
 
 
+def has_terminal() -> bool:
+    """Whether standard input and output are a terminal."""
+    return bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def require_terminal() -> None:
     """Raises CommandError unless standard input and output are a terminal."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         raise CommandError("the screen needs a terminal; use --once or --json, or gputop record")
 
 

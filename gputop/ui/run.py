@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from gputop.playback.feed import Feed
 from gputop.process.say import say, say_where
 from gputop.ui.model.config import Preferences
 
+_LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20
 
@@ -72,6 +74,8 @@ def run_app(
         except Exception as error:
             crash = error
     crash = app.crash or crash
+    if crash is not None:
+        _LOG.error("the screen ended", exc_info=crash)
     if isinstance(crash, OSError) and crash.errno == errno.EIO:
         crash, status = None, 128 + signal.SIGHUP  # the terminal has gone before its signal came
     if status != 128 + signal.SIGHUP:  # else nobody is there any more

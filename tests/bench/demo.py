@@ -24,7 +24,7 @@ PAIRS = 3
 REPEATS = 5
 
 _GPUTOP = (sys.executable, "-m", "gputop")
-_DEMO = (*_GPUTOP, "demo", "healthy", "--duration", str(SECONDS))
+_DEMO = (*_GPUTOP, "demo", "healthy", "--alone", "--duration", str(SECONDS))
 
 
 def _steps_per_second(command: tuple[str, ...]) -> float:
@@ -46,7 +46,9 @@ def slowdown(folder: Path) -> list[Row]:
 
 def observe(story: str, seconds: float) -> tuple[LiveSource, list[Item]]:
     """The items of a run of a demo."""
-    demo = subprocess.Popen([*_GPUTOP, "demo", story, "--duration", str(seconds)], stdout=subprocess.DEVNULL)
+    demo = subprocess.Popen(
+        [*_GPUTOP, "demo", story, "--alone", "--duration", str(seconds)], stdout=subprocess.DEVNULL
+    )
     environment = build.environment(os.environ)
     source = LiveSource(LivePlan((demo.pid,), environment=environment, nvml_library=build.nvml_path()))
     source.start()

@@ -22,9 +22,7 @@ WARM_UP_S, WATCH_S, SHORT_S = 7.0, 6.0, 1.0  # the first five seconds of work ar
 SHORT_RUNS = 2
 _PATIENCE_S = 20.0
 _FIRST_FRAME = " lost "  # the header has figures
-_COMMAND = shlex.join(
-    [sys.executable, "-m", "gputop", "--simgpu", "--", sys.executable, "-m", "gputop", "demo"]
-)
+_COMMAND = shlex.join([sys.executable, "-m", "gputop", "demo", "healthy"])
 
 
 @dataclass(slots=True)

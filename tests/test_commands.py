@@ -1,0 +1,255 @@
+"""The table of commands: what is added is listed, helped and run; words are guessed, completed, replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cli_support import assert_one_sentence, on_terminal, run
+
+from gputop.commands import cli, progress
+from gputop.commands.cli import TABLE, Row, parse
+from gputop.commands.completion import SHELLS
+from gputop.errors import CommandError
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDING = ROOT / "recordings" / "numpy-sync.msgpack"
+
+THROWAWAY = """
+from gputop.commands.command import Command
+from gputop.process.say import put
+
+
+def add_arguments(parser):
+    parser.add_argument("--times", type=int, default=1, help="how often")
+
+
+def run(options):
+    put("hello" * options.times)
+    return 7
+
+
+COMMAND = Command(description="Say hello.", add_arguments=add_arguments, run=run)
+"""
+
+
+@pytest.fixture
+def throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command more: its file, and its row."""
+    (tmp_path / "gputop_throwaway.py").write_text(THROWAWAY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(cli.TABLE, "hello", Row("hello", "a word of greeting", "gputop_throwaway"))
+
+
+@pytest.mark.usefixtures("throwaway")
+def test_a_command_is_added_by_its_file_and_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, shown in (
+        (["--help"], "gputop hello               a word of greeting"),
+        (["hello", "--help"], "--times"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.run(words)
+        assert shown in capsys.readouterr().out
+    assert cli.run(["hello", "--times", "2"]) == 7
+    assert capsys.readouterr().out == "hellohello"
+    assert cli.run(["hello", "--frob"]) == 2
+    assert "gputop hello --help" in capsys.readouterr().err
+    assert "hello" in cli.whole_parser().format_help()
+
+
+def test_every_row_names_a_file_of_its_own() -> None:
+    modules = [row.module for row in TABLE.values()]
+    assert len(set(modules)) == len(modules)
+    assert all(row.typed.split()[0] == name for name, row in TABLE.items())
+
+
+def test_the_page_for_contributors_tells_what_a_command_takes() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| add a command |"))
+    assert "its row in `TABLE`" in row
+    assert "gputop/commands/" in row
+
+
+# -- the first word ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("explian", "explain"), ("recrod", "record"), ("stat", "stats"), ("chekc", "check")]
+)
+def test_a_mistyped_command_is_guessed(word: str, meant: str) -> None:
+    with pytest.raises(CommandError) as error:
+        parse([word, "x"])
+    assert f"did you mean gputop {meant}?" in str(error.value)
+    assert error.value.status == 2
+
+
+def test_a_file_in_place_of_a_command_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, options = parse([str(RECORDING), "--once"])
+    assert (name, options.file, options.once) == ("replay", str(RECORDING), True)
+    (tmp_path / "stats").write_bytes(RECORDING.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert parse(["stats", "stats"])[0] == "stats", "a command goes before a file of its name"
+    with pytest.raises(CommandError, match="no command"):
+        parse([str(tmp_path)])  # a folder
+
+
+# -- demos -------------------------------------------------------------------------------------------
+
+
+def test_a_demo_without_a_terminal_says_what_needs_none() -> None:
+    assert_one_sentence(run("demo", "storm"), 1, "gputop demo storm --alone", "gputop demo storm --once")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["demo", "storm", "--alone", "--once"], "--alone shows and records nothing"),
+        (["demo", "--alone"], "needs the NAME"),
+        (["demo", "storm", "--duration", "1"], "--duration goes with --alone or --once"),
+    ],
+)
+def test_flags_of_a_demo_that_exclude_each_other(words: list[str], said: str) -> None:
+    with pytest.raises(CommandError, match=said) as error:
+        parse(words)
+    assert error.value.status == 2
+
+
+@pytest.mark.ebpf
+def test_a_demo_is_one_frame_over_its_calls() -> None:
+    done = run("demo", "numpy-sync", "--once", "--json", "--duration", "2")
+    assert done.returncode == 0, done.stderr
+    (process,) = json.loads(done.stdout)["processes"]
+    assert process["calls_per_second"] > 0
+
+
+@pytest.mark.ebpf
+def test_a_demo_opens_the_screen_and_ends_with_it() -> None:
+    status, output, restored = on_terminal("demo", "numpy-sync", rows=30, columns=120, keys=b"q")
+    assert (status, restored) == (0, True)
+    assert "gputop demo numpy-sync" in output, "the screen says what it shows"
+    assert "goes on as process" not in output
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    ours = [
+        line
+        for line in listed.splitlines()
+        if line.startswith(sys.executable) and "gputop.demo numpy-sync" in line
+    ]
+    assert ours == []
+
+
+# -- the shell's completion --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the script and a recording."""
+    folder = tmp_path_factory.mktemp("completion")
+    done = run("--print-completion", "bash")
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder / "gputop.bash").write_text(done.stdout)
+    (folder / "session.msgpack").touch()
+    return folder
+
+
+def candidates(folder: Path, *words: str) -> set[str]:
+    """What bash offers for the last word."""
+    script = (
+        'source ./gputop.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        "function_of() { set -- $(complete -p gputop); while [ $1 != -F ]; do shift; done; echo $2; }; "
+        '$(function_of) gputop "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; '
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script, "bash", "gputop", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line.strip() for line in done.stdout.splitlines() if line.strip()}
+
+
+def test_bash_completes_commands_flags_names_and_files(completion: Path) -> None:
+    assert candidates(completion, "") >= set(TABLE)
+    assert candidates(completion, "st") == {"stats", "stream"}
+    assert candidates(completion, "explain", "--fail") == {"--fail-over"}
+    assert candidates(completion, "demo", "num") == {"numpy-sync", "numpy-sync-fixed"}
+    assert candidates(completion, "stats", "ses") == {"session.msgpack"}
+    assert candidates(completion, "record", "-o", "ses") == {"session.msgpack"}
+    assert candidates(completion, "record", "--lines", "c") == {"costly"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_gets_a_script_with_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["--print-completion", shell])
+    text = capsys.readouterr().out
+    assert not ended.value.code
+    assert all(name in text for name in TABLE)
+
+
+# -- progress ----------------------------------------------------------------------------------------
+
+
+def with_a_bar(*words: str, from_the_start: bool) -> tuple[int, str, str]:
+    """Runs a command with its standard error on a terminal; (status, output, what was drawn)."""
+    master, slave = pty.openpty()
+    drawn: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while block := os.read(master, 65_536):
+                drawn.append(block)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    constants = "progress.AFTER_S = progress.WORTH_S = 0; " if from_the_start else ""
+    code = (
+        f"import sys; from gputop.commands import cli, progress; {constants}sys.exit(cli.run(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    os.close(slave)
+    reading.join()
+    os.close(master)
+    return done.returncode, done.stdout, b"".join(drawn).decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stats", "--json", str(RECORDING)),
+        ("explain", str(RECORDING)),
+        ("diff", str(RECORDING), str(RECORDING)),
+    ],
+)
+def test_a_bar_on_the_terminal_goes_again_and_changes_no_output(words: tuple[str, ...]) -> None:
+    status, output, drawn = with_a_bar(*words, from_the_start=True)
+    plain = run(*words)
+    assert (status, output) == (plain.returncode, plain.stdout)
+    assert plain.stderr == "", "no terminal, no bar"
+    assert "reading" in drawn
+    assert words[0] == "stats" or {"explain": "explaining", "diff": "comparing"}[words[0]] in drawn
+    assert drawn.rstrip().endswith("\x1b[2K"), "its line is empty at the end"
+    assert "\x1b[?25h" in drawn
+
+
+def test_what_is_short_shows_no_bar() -> None:
+    assert progress.AFTER_S >= 1
+    status, _, drawn = with_a_bar("stats", str(RECORDING), from_the_start=False)
+    assert (status, drawn) == (0, "")
