@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 AFTER_S = 1.0  # what is over before needs no bar
-# importing and drawing the bar costs some 80 ms: no more than 2 % of what it is shown for
-WORTH_S = 4.0
-_EVERY_S = 0.25
+# importing and drawing the bar costs up to 150 ms: no more than 2 % of what it is shown for
+WORTH_S = 8.0
+_EVERY_S = 0.5
 
 
 class _Terminal(io.TextIOBase):
@@ -45,7 +45,7 @@ class _Terminal(io.TextIOBase):
 
 
 class Progress:
-    """Shows a bar after a second, where it is known by then that four will pass, else after four; a context.
+    """Shows a bar after a second, where it is known by then that eight pass, else after eight; a context.
 
     Args:
         doing: What is done first, in a word or two.
