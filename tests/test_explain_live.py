@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fake_reports
 import numpy as np
 import pytest
 
@@ -30,6 +29,7 @@ from probes.source import Item, Sample
 from replay.history import History
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests import fake_reports
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 

@@ -7,9 +7,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import fake_frames as fake
-
 from gputop.engine.frame_json import SCHEMA, frame_to_json
+from tests import fake_frames as fake
 
 CALL = {
     "api",

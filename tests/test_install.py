@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
-from rootless_support import NOBODY
 
 from gputop.commands import cli
+from tests.conftest import skip_or_fail
+from tests.rootless_support import NOBODY
 
 ROOT = Path(__file__).resolve().parent.parent
 

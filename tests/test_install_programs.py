@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from conftest import skip_or_fail
+from tests.conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replay_support import HEADER, flat, read, realistic, session, write
 
 from probes.source import Item, Sample
 from replay import format as fmt
@@ -20,6 +19,7 @@ from replay.decoding import decode_records
 from replay.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.session_data import HEADER, flat, read, realistic, session, write
 
 HEADER_BYTES = 500  # of the files made here, both copies
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_programs.wheel import HERE as PROGRAMS
-from torch_programs.wheel import torch_cuda_python
 
 from gputop.simgpu import ProcessLog, environment, read_log, read_trace
+from tests.torch_programs.wheel import HERE as PROGRAMS
+from tests.torch_programs.wheel import torch_cuda_python
 
 pytestmark = pytest.mark.timeout(700)
 ABORTED_AT_EXIT = "terminate called without an active exception\n"

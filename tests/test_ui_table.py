@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-import fake_frames as fake
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.tree import parents_of, tree_of
+from tests import fake_frames as fake
 
 TRAINER, WORKERS = 4242, (4249, 4256)
 
