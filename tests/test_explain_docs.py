@@ -11,7 +11,7 @@ import pytest
 
 from gputop import explain
 from gputop.explain import causes
-from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes import CATALOGUE, ranks
 from scripts.cause_pages import finding, with_excerpts
 from tests.cause_stories import STORIES
 from tests.faults.robust import ROBUST
@@ -53,7 +53,10 @@ def test_every_number_in_the_code_has_a_page_and_every_page_is_in_the_code() -> 
 
 def test_the_titles_are_those_of_the_reports() -> None:
     assert {cause.number: cause.title for cause in CATALOGUE}.items() <= TITLES.items()
-    for number, title in re.findall(r'"(C\d\d)",\s+"([^"]+)",\s+level', sources()):
+    told_in_place = re.findall(r'"(C\d\d)",\s+"([^"]+)",\s+level', sources())
+    numbers = {cause.number for cause in CATALOGUE} | {number for number, _ in told_in_place} | {ranks.NUMBER}
+    assert numbers == set(PAGES), "the expression finds those that are no part of the catalogue"
+    for number, title in told_in_place:
         assert title in PAGES[number]
 
 
