@@ -145,9 +145,9 @@ def test_a_stack_waits_for_the_symbols_of_a_file(subject: Resolver, monkeypatch:
     monkeypatch.setattr(NativeFrames, "frames", frames)
     assert told(subject, code_record(), stack_record(1, natives=2)) == []
     assert subject.waits
-    assert list(subject.complete()) == []
+    assert list(subject.complete(lambda: True)) == []
     read.append(("/lib/libcopy.so", 0, "copy+0x41"))
-    (stack,) = subject.complete()
+    (stack,) = subject.complete(lambda: True)
     assert stack.frames == (*read, ("/app/train.py", 42, "f"))
     assert not subject.waits
 

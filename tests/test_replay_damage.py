@@ -65,6 +65,7 @@ def in_order(part: list[Item], whole: list[Item]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
     tiny = write(tmp_path / "tiny", session(realistic(10), ticks=2)).read_bytes()
     whole = survivors(tmp_path / "whole", tiny)
@@ -95,6 +96,7 @@ def test_the_problem_names_the_cause(tmp_path: Path, small: bytes) -> None:
     assert killed[1][0].startswith("the recorder did not finish the file")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_flipped_bits_lose_only_their_chunk(

@@ -22,7 +22,7 @@ from tests.ebpf.recording import Workshop, compile_program, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
-TIMES = 20
+TIMES, MANY_TIMES = 5, 20
 THREADS, CALLS = 500, 40
 GONE_S = 90  # other tests' probes may be detached first, in turns
 LINES = 15  # of 20 ms each: how long a cost is measured
@@ -37,7 +37,10 @@ def record_briefly(workshop: Workshop, pid: int, file: Path) -> int:
     return run.counts(pid).total()
 
 
-@pytest.mark.parametrize(("attach", "times"), [("multi", TIMES), ("perf", 2)])
+@pytest.mark.parametrize(
+    ("attach", "times"),
+    [("multi", TIMES), ("perf", 2), pytest.param("multi", MANY_TIMES, marks=pytest.mark.long)],
+)
 def test_a_job_beside_which_gputop_comes_and_goes_makes_the_same_calls_with_the_same_results(
     tmp_path: Path, attach: str, times: int
 ) -> None:
