@@ -19,9 +19,6 @@ if [ "${1:-} ${2:-}" = "-m long" ]; then
 		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
 fi
 
-outcome=$(mktemp)
-trap 'rm -f "$outcome"' EXIT
-
 run() {
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
 	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
@@ -36,6 +33,8 @@ if [ $# -gt 0 ]; then
 	run "$@"
 	exit
 fi
+outcome=$(mktemp)
+trap 'rm -f "$outcome"' EXIT
 status=0
 run -m "alone and not long" | tee "$outcome" || status=$?
 run -m "not alone and not long" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?

@@ -82,8 +82,8 @@ def kill(pid: int) -> None:
 
 
 def test_links_stay_until_their_owner_lets_go_and_all_are_closed_then(folder: Path) -> None:
-    mine, others = links(300)  # more than fit into one message
     helper = Detacher(folder=folder)
+    mine, others = links(300)  # more than fit into one message
     helper.keep(mine)
     wait_until(lambda: files_of(helper.pid) > 300, "the helper to take them")
     assert open_ones(others) == 300
@@ -92,8 +92,8 @@ def test_links_stay_until_their_owner_lets_go_and_all_are_closed_then(folder: Pa
 
 
 def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
-    mine, others = links(3)
     helper = Detacher(folder=folder)
+    mine, others = links(3)
     helper.keep(mine)
     with turns.turn(folder):
         helper.close()
@@ -105,8 +105,8 @@ def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
 def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(folder: Path) -> None:
     every = []
     for _ in range(4):
-        mine, others = links(100)
         helper = Detacher(folder=folder)
+        mine, others = links(100)
         helper.keep(mine)
         helper.close()
         every += others
@@ -122,8 +122,8 @@ def test_detachers_take_turns_so_that_a_small_one_is_done_soon(folder: Path) -> 
     every, helpers = [], []
     with turns.turn(folder):
         for _ in range(5):
-            mine, others = links(60)
             helper = Detacher(folder=folder)
+            mine, others = links(60)
             helper.keep(mine)
             helper.close()
             helpers.append(helper.pid)
@@ -160,8 +160,8 @@ def test_what_is_hot_comes_first_in_the_smaller_set() -> None:
 
 
 def test_a_helper_that_was_killed_is_replaced_when_links_come(folder: Path) -> None:
-    first, others = links(2)
     helper = Detacher(folder=folder)
+    first, others = links(2)
     helper.keep(first)
     kill(killed := helper.pid)
     second, more = links(2)
@@ -173,8 +173,8 @@ def test_a_helper_that_was_killed_is_replaced_when_links_come(folder: Path) -> N
 
 
 def test_a_helper_that_was_killed_is_replaced_at_the_end(folder: Path) -> None:
-    mine, others = links(2)
     helper = Detacher(folder=folder)
+    mine, others = links(2)
     helper.keep(mine)
     kill(killed := helper.pid)
     helper.close()
@@ -183,8 +183,8 @@ def test_a_helper_that_was_killed_is_replaced_at_the_end(folder: Path) -> None:
 
 
 def test_the_signals_of_a_terminal_mean_gputop(folder: Path) -> None:
-    mine, others = links(1)
     helper = Detacher(folder=folder)
+    mine, others = links(1)
     helper.keep(mine)
     pid = helper.pid
     meant_for_gputop = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)

@@ -304,7 +304,7 @@ def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None
     made = presenter(frame(), mode="replay")
     made.explain(explained(finding(line=train)))
     made.act("why")
-    assert f"{train.file}:200 in mask()" in text(made)
+    assert f"{train.file}:200 in mask()" in text(made, width=400)
     made.act("source")
     assert "line_200()" in text(made)
     made.act("back")
