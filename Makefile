@@ -1,4 +1,5 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
+# make check   the tests that need neither root nor eBPF nor another process: a minute
 # make test    every test, real eBPF included (root)
 # The rest: test-long, setup, lint, bench, torch, torch-cuda, fault-suite, stories, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
@@ -9,10 +10,13 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run test test-long fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run check test test-long fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
+
+check: dev
+	@scripts/test.sh --quick $(ARGS)
 
 test: dev
 	@scripts/test.sh $(ARGS)

@@ -2,11 +2,12 @@
 # Runs the tests. Without arguments all of them: first those that measure times or look at the whole machine
 # (marker "alone"), one after the other, then the rest on two processors at once. With arguments, pytest's,
 # one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
-# Those that take minutes (marker "long") are run by -m long alone, for six hours at most.
+# Those that take minutes (marker "long") are run by -m long alone, for six hours at most. --quick alone
+# (tests/quick.py) is what needs neither root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [ "$(id -u)" -ne 0 ]; then
+if [ "$(id -u)" -ne 0 ] && [ "${1:-}" != --quick ]; then
 	printf 'test: not root, so the tests with real eBPF are skipped\n' >&2
 fi
 export PYTHONDONTWRITEBYTECODE=1
@@ -18,19 +19,22 @@ if [ "${1:-} ${2:-}" = "-m long" ]; then
 		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
 fi
 
-outcome=$(mktemp)
-trap 'rm -f "$outcome"' EXIT
-
 run() {
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
 	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
 		.venv/bin/python -m pytest --timeout=120 --durations=15 "$@"
 }
 
+if [ "$*" = --quick ]; then
+	run --quick --numprocesses=2 -q --durations=0 --durations-min=5
+	exit
+fi
 if [ $# -gt 0 ]; then
 	run "$@"
 	exit
 fi
+outcome=$(mktemp)
+trap 'rm -f "$outcome"' EXIT
 status=0
 run -m "alone and not long" | tee "$outcome" || status=$?
 run -m "not alone and not long" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?

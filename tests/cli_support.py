@@ -11,19 +11,20 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from test_replay_support import realistic
 
 from probes.api import BY_OP
 from probes.schema import LOSS_KINDS
 from probes.source import APIS, MARK, NAMES, PROCESS, Item, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.session_data import realistic
 
 GPUTOP = (sys.executable, "-m", "gputop")
+RECORDING = Path(__file__).parents[1] / "recordings" / "healthy.msgpack"
 
 
 def run(
@@ -37,6 +38,21 @@ def run(
         capture_output=True,
         text=True,
         timeout=60,
+        check=False,
+    )
+
+
+def run_after(
+    *arguments: str, before: Callable[[], None] | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """gputop, after a child of ours has lost something."""
+    return subprocess.run(
+        [*GPUTOP, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        preexec_fn=before,
+        env=os.environ | env,
         check=False,
     )
 

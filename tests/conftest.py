@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import rootless_support
 from hypothesis import HealthCheck, settings
 
 from probes import api
 from probes.ebpf import minimal
+from tests import quick, rootless_support
 
 # the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
 settings.register_profile(
@@ -32,6 +32,7 @@ _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "alone": "measures times or looks at the whole machine: no other test may run beside it",
+    "slow": "takes more than a second of CPU in this process: make check leaves it out",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
 
@@ -72,17 +73,27 @@ def missing_for_bpftrace() -> str:
     return ""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--quick`` is make check."""
+    parser.addoption("--quick", action="store_true", help="what needs neither root nor another process")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
+    if config.getoption("quick"):
+        config.pluginmanager.register(quick.Quick())
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last.
 
     First among them are those that wait for it, as long as there is little to wait for.
     """
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not quick.selected(item)])
+        items[:] = filter(quick.selected, items)
     items.sort(key=_place)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from conftest import skip_or_fail
+from tests.conftest import skip_or_fail
 
 NAMES = ("", "libcudart.so.12", "hangs-when-opened", "hangs-when-read")
 ANSWERS, WHEN_OPENED, WHEN_READ = NAMES[1:]

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cli_support import GPUTOP, run
-from simgpu_programs.harness import HERE
-
 from gputop.simgpu import build
+from tests.cli_support import GPUTOP, run
+from tests.simgpu_programs.harness import HERE
 
 NOBODY = 65534
 UNSEEN = "CUDA calls and who preempts are not shown"

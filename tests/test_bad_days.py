@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from replay.reader import SessionReader
-
-GPUTOP = [sys.executable, "-m", "gputop"]
-RECORDING = Path(__file__).parents[1] / "recordings" / "healthy.msgpack"
-
-
-def run(
-    *arguments: str, before: Callable[[], None] | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    """gputop, after a child of ours has lost something."""
-    return subprocess.run(
-        [*GPUTOP, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        preexec_fn=before,
-        env=os.environ | env,
-        check=False,
-    )
+from tests.cli_support import GPUTOP, RECORDING, run_after
 
 
 def close(*numbers: int) -> None:
@@ -39,7 +20,7 @@ def close(*numbers: int) -> None:
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
 def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], tmp_path: Path) -> None:
-    stats = run("stats", str(RECORDING), before=partial(close, *closed))
+    stats = run_after("stats", str(RECORDING), before=partial(close, *closed))
     if 1 in closed:
         assert stats.returncode == 1
         if 2 not in closed:
@@ -51,7 +32,7 @@ def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], t
         assert stats.stdout
         assert not stats.stderr
     kept = tmp_path / "kept.gputop"
-    run("record", "-o", str(kept), "--duration", "0.5", before=partial(close, *closed))
+    run_after("record", "-o", str(kept), "--duration", "0.5", before=partial(close, *closed))
     reader = SessionReader(kept)
     assert len(reader.marks), "nothing that was said stands in the recording"
     reader.close()

@@ -10,12 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_support import GPUTOP, complete, run
-from test_bad_days import RECORDING
-from test_bad_days import run as run_after
 
 from gputop.process.failures import refused
 from probes.ebpf import quota
+from tests.cli_support import GPUTOP, RECORDING, complete, run, run_after
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cli_support import GPUTOP, complete, wait_for_size
 
 from gputop.process.interrupts import ENDING, Interrupted, heeding
+from tests.cli_support import GPUTOP, complete, wait_for_size
+from tests.processes import children, command_of
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -115,14 +116,3 @@ def test_a_recording_ends_in_order_also_by_these(number: signal.Signals, tmp_pat
     assert process.returncode == 128 + number, "that of the command, which was told as well"
     assert b"Traceback" not in errors
     assert complete(file)
-
-
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def command_of(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except OSError:
-        return ""

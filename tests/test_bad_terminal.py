@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_support import GPUTOP, complete, wait_for_size
-from test_bad_signals import children, command_of
-from test_ui_run import PROGRAM, ROOT
+
+from tests.cli_support import GPUTOP, complete, wait_for_size
+from tests.processes import children, command_of
+from tests.screen_program import PROGRAM, ROOT
 
 TIMEOUT_S = 60
 

@@ -19,7 +19,7 @@ _LONG = ("explain", "slowdown", "explanation", "crowd", "hour", "lines")
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.long
 def test_costs_stay_within_twice_their_bounds() -> None:
     if shutil.which("tmux") is None:
         skip_or_fail("tmux not found: apt-get install tmux")

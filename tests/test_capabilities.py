@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import skip_or_fail
-from rootless_support import CALLER, NOBODY, as_nobody, environment, frame, is_rootless, started
 
 from probes.ebpf import attach_perf
+from tests.conftest import skip_or_fail
+from tests.rootless_support import CALLER, NOBODY, as_nobody, environment, frame, is_rootless, started
 
 ROOT = Path(__file__).resolve().parent.parent
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all")

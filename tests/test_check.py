@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from check_facts import ALL_RIGHTS, CUDART, DEBIAN, NEW_KERNEL, NO_RIGHTS, texts
-from cli_support import assert_one_sentence, run
-from json_page import assert_valid
 
 from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
 from gputop.checks.distribution import read_distribution
@@ -22,6 +19,9 @@ from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
 from gputop.checks.libraries import SelfHit
 from probes.ebpf import bpfcall, btf, compiler
 from probes.ebpf.rights import Rights
+from tests.check_facts import ALL_RIGHTS, CUDART, DEBIAN, NEW_KERNEL, NO_RIGHTS, texts
+from tests.cli_support import assert_one_sentence, run
+from tests.json_page import assert_valid
 
 ROOT = Path(__file__).resolve().parent.parent
 

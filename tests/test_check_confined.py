@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_facts import CUDART, texts
-from cli_support import run
 
 from gputop.checks import libraries, selfhit
 from gputop.checks.fact import NOTE
 from gputop.checks.libraries import SelfHit
+from tests.check_facts import CUDART, texts
+from tests.cli_support import run
 
 SYMBOL = "cudaRuntimeGetVersion"
 NOBODY = 65534

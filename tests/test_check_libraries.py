@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_facts import CUDART, texts
 
 from gputop.checks import libraries, selfhit
 from gputop.checks.fact import MISSING, NOTE, OK
 from gputop.checks.libraries import SelfHit
 from probes import api
 from probes.code.libraries import Target
+from tests.check_facts import CUDART, texts
 
 
 def test_a_library_is_described_by_file_version_and_users() -> None:

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cli_support import complete
 
 from probes.proc.procfs import process_state
+from tests.cli_support import complete
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from cli_support import (
+
+from gputop.commands.version import program_version
+from replay.reader import SessionReader
+from tests.cli_support import (
     GPUTOP,
     assert_one_sentence,
     complete,
@@ -23,9 +26,6 @@ from cli_support import (
     wait_for_size,
     write_recording,
 )
-
-from gputop.commands.version import program_version
-from replay.reader import SessionReader
 
 NOBODY = 65534
 NO_PROCESS = str(1 << 22 | 1)  # above the largest number that the kernel gives

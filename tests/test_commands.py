@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cli_support import assert_one_sentence, on_terminal, run
 
 from gputop.commands import cli, progress
 from gputop.commands.cli import TABLE, Row, parse
 from gputop.commands.completion import SHELLS
 from gputop.errors import CommandError
+from tests.cli_support import assert_one_sentence, on_terminal, run
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "recordings" / "numpy-sync.msgpack"

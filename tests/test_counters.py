@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import items
 import pytest
-from items import HEADER, MS, SECOND, START
 
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame, ThreadRow
 from gputop.engine.stats import ThreadTotals, collect
 from probes.source import COUNTERS, Item, Sample
+from tests import items
+from tests.items import HEADER, MS, SECOND, START
 
 WITHOUT_EBPF = {**HEADER, "calls_observed": False}
 KEYS = ("pid", "tid", "born_ns", "state", "on_cpu_ns", "run_delay_ns", "voluntary", "involuntary")

@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,32 @@ def open_ones(others: list[int]) -> int:
     return len(others) - len(poll.poll(0))
 
 
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Waits for something that another process does."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, f"waited a minute for {what}"
+        time.sleep(0.001)
+
+
+def files_of(pid: int) -> int:
+    """How many files a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    """Whether the kernel lists a process behind the holder of a lock."""
+    rows = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return any(row[1] == "->" and row[5] == str(pid) for row in rows)
+
+
+def ignores(pid: int, *numbers: signal.Signals) -> bool:
+    """Whether a process ignores these signals."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.split("SigIgn:")[1].split()[0], 16)
+    return all(mask >> number - 1 & 1 for number in numbers)
+
+
 def wait_closed(others: list[int]) -> None:
     deadline = time.monotonic() + 10
     while open_ones(others):
@@ -55,22 +82,22 @@ def kill(pid: int) -> None:
 
 
 def test_links_stay_until_their_owner_lets_go_and_all_are_closed_then(folder: Path) -> None:
-    mine, others = links(300)  # more than fit into one message
     helper = Detacher(folder=folder)
+    mine, others = links(300)  # more than fit into one message
     helper.keep(mine)
-    time.sleep(0.2)
+    wait_until(lambda: files_of(helper.pid) > 300, "the helper to take them")
     assert open_ones(others) == 300
     helper.close()
     wait_closed(others)
 
 
 def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
-    mine, others = links(3)
     helper = Detacher(folder=folder)
+    mine, others = links(3)
     helper.keep(mine)
     with turns.turn(folder):
         helper.close()
-        time.sleep(0.3)
+        wait_until(lambda: waits_for_a_lock(helper.pid), "the helper to want the turn")
         assert open_ones(others) == 3
     wait_closed(others)
 
@@ -78,29 +105,30 @@ def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
 def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(folder: Path) -> None:
     every = []
     for _ in range(4):
-        mine, others = links(100)
         helper = Detacher(folder=folder)
+        mine, others = links(100)
         helper.keep(mine)
         helper.close()
         every += others
-    time.sleep(0.2)
+    wait_until(lambda: open_ones(every) < 400, "them to be at it")
     before = open_ones(every)
-    assert before > 100, "they are at it"
+    assert before > 100
     with turns.turn(folder):
         assert open_ones(every) >= before - 10
     wait_closed(every)
 
 
 def test_detachers_take_turns_so_that_a_small_one_is_done_soon(folder: Path) -> None:
-    every = []
+    every, helpers = [], []
     with turns.turn(folder):
         for _ in range(5):
-            mine, others = links(60)
             helper = Detacher(folder=folder)
+            mine, others = links(60)
             helper.keep(mine)
             helper.close()
+            helpers.append(helper.pid)
             every.append(others)
-        time.sleep(1)  # all of them wait now
+        wait_until(lambda: all(map(waits_for_a_lock, helpers)), "all of them to wait")
     deadline = time.monotonic() + 60
     while sum(left := [open_ones(others) for others in every]) > 150 and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -132,8 +160,8 @@ def test_what_is_hot_comes_first_in_the_smaller_set() -> None:
 
 
 def test_a_helper_that_was_killed_is_replaced_when_links_come(folder: Path) -> None:
-    first, others = links(2)
     helper = Detacher(folder=folder)
+    first, others = links(2)
     helper.keep(first)
     kill(killed := helper.pid)
     second, more = links(2)
@@ -145,8 +173,8 @@ def test_a_helper_that_was_killed_is_replaced_when_links_come(folder: Path) -> N
 
 
 def test_a_helper_that_was_killed_is_replaced_at_the_end(folder: Path) -> None:
-    mine, others = links(2)
     helper = Detacher(folder=folder)
+    mine, others = links(2)
     helper.keep(mine)
     kill(killed := helper.pid)
     helper.close()
@@ -155,20 +183,23 @@ def test_a_helper_that_was_killed_is_replaced_at_the_end(folder: Path) -> None:
 
 
 def test_the_signals_of_a_terminal_mean_gputop(folder: Path) -> None:
-    mine, others = links(1)
     helper = Detacher(folder=folder)
+    mine, others = links(1)
     helper.keep(mine)
-    time.sleep(0.3)  # it has begun
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        os.kill(helper.pid, number)
-    time.sleep(0.1)
+    pid = helper.pid
+    meant_for_gputop = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    wait_until(lambda: ignores(pid, *meant_for_gputop), "it to begin")
+    for number in meant_for_gputop:
+        os.kill(pid, number)
     helper.close()
     wait_closed(others)
+    assert helper.pid == pid, "else it was killed and replaced"
 
 
 def test_the_descriptor_limit_is_raised_only_when_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program started by gputop inherits it."""
     limits, told = [(4096, 8192)], []
+    monkeypatch.setattr("os.listdir", lambda _: ["0", "1", "2"])  # what is open
     monkeypatch.setattr("resource.getrlimit", lambda _: limits[0])
     monkeypatch.setattr("resource.setrlimit", lambda _, pair: told.append(pair))
     attach_perf.allow_descriptors(1000)

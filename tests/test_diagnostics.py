@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import GPUTOP, assert_one_sentence, on_terminal, run, write_recording
 
 from gputop.errors import CommandError
 from gputop.explain.live import LiveExplainer, ReplayExplainer
@@ -25,6 +24,7 @@ from gputop.process.diagnostics import diagnosing
 from probes.scanner import Scanner
 from replay.history import History
 from replay.reader import SessionReader
+from tests.cli_support import GPUTOP, assert_one_sentence, on_terminal, run, write_recording
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")

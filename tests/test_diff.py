@@ -6,12 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-import items
 import numpy as np
 import pytest
-from cli_support import assert_one_sentence, run
-from items import MS, START
-from json_page import assert_documented
 
 from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
@@ -21,6 +17,10 @@ from gputop.explain.findings.persteps import Unit
 from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter
+from tests import items
+from tests.cli_support import assert_one_sentence, run
+from tests.items import MS, START
+from tests.json_page import assert_documented
 
 US = 1_000
 D2H = 2 << COPY_SHIFT

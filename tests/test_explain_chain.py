@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from gputop.explain.chains.chain import State
 from gputop.explain.evidence.waits import Wait
 from probes.schema import Kind, OffFlag
 from tests import items
 from tests import programs as p
+from tests.gap_pieces import pieces
 from tests.programs import LAUNCH, MAIN, SYNC, US, Program, started
 
 IRQ, THROTTLED, MISSED = int(OffFlag.WAKER_IRQ), int(OffFlag.THROTTLED), int(OffFlag.WAKE_MISSED)
-Pieces = list[tuple[int, str, int, int]]
 
 
 def gap(begin: int = 1000, end: int = 21_000) -> Program:
@@ -23,28 +21,6 @@ def gap(begin: int = 1000, end: int = 21_000) -> Program:
     program.call(SYNC, 20, begin)
     program.call(LAUNCH, end, end + 10)
     return program
-
-
-def pieces(program: Program) -> Pieces:
-    """(thread, state, begin, end) of the leaves of the only gap; they cover it without overlap."""
-    analysis = program.analysis()
-    (begin,), (end,) = analysis.gaps.begin.tolist(), analysis.gaps.end.tolist()
-    leaves, tids = analysis.leaves, analysis.evidence.threads.tid
-    order = np.lexsort((leaves.thread, leaves.begin))
-    found = [
-        (
-            int(tids[thread]) if thread >= 0 else 0,
-            State(state).name,
-            (low - p.START) // US,
-            (high - p.START) // US,
-        )
-        for thread, state, low, high in zip(
-            *(column[order].tolist() for column in (leaves.thread, leaves.state, leaves.begin, leaves.end)),
-            strict=True,
-        )
-    ]
-    assert int(leaves.ns.sum()) == end - begin
-    return found
 
 
 def test_a_thread_that_was_not_switched_ran() -> None:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import assert_one_sentence, run, write_recording
 
 from replay.writer import SessionWriter
 from tests import items
+from tests.cli_support import assert_one_sentence, run, write_recording
 from tests.programs import LAUNCH, SYNC, Program, started
 
 

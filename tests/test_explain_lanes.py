@@ -117,6 +117,7 @@ def test_with_an_estimate_no_column_holds_unknown_time() -> None:
         assert (told + rows >= WHOLE).all()
 
 
+@pytest.mark.slow
 def test_gaps_too_short_to_follow_have_the_family_of_what_ends_them() -> None:
     program = seen_by_nvml(2, launches=2_000)  # 40 ms of launches, 20 us apart
     (gpu,) = lanes(program).gpus

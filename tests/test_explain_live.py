@@ -7,29 +7,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fake_reports
 import numpy as np
 import pytest
 
-from gputop.explain.answer.report import Finding
 from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
-from gputop.explain.window import Verdict, Window
-from gputop.playback.feeds import LiveFeed
+from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
-from gputop.playback.recorder import Recorder
 from gputop.simgpu import build
 from probes import api
 from probes.live import LiveSource
 from probes.plan import LivePlan
 from probes.schema import CallFlag, Kind
 from probes.source import Item, Sample
-from replay.history import History
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests import fake_reports
+from tests.random_recording import recording
+from tests.session_data import write
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
@@ -57,83 +55,84 @@ def observed(story: str) -> Iterator[LiveSource]:
         os.close(gate_out)
 
 
-class _Syncs:
-    """A source that remembers when each outermost wait for a stream had returned."""
+def explained(source: LiveSource, file: Path, enough: Callable[[list[Verdict]], bool]) -> list[Verdict]:
+    """What is explained live, one after the other, until it is enough or a minute has passed."""
+    verdicts: list[Verdict] = []
+    writer = SessionWriter(file, source.header)
+    explainer = LiveExplainer(source.header, verdicts.append)
+    explainer.start()
+    deadline = time.monotonic() + 60
+    for item in source.items():
+        writer.write(item)
+        explainer.feed(item)
+        if enough(verdicts) or time.monotonic() > deadline:
+            break
+    explainer.close()
+    writer.close()
+    source.close()
+    assert explainer.failure == ""
+    return verdicts
 
-    def __init__(self, source: LiveSource) -> None:
-        self.header = source.header
-        self.times: list[int] = []
-        self._source = source
-        self._ops = [row for row, call in enumerate(api.BY_OP) if call.name == "cudaStreamSynchronize"]
-        self.close = source.close
 
-    def items(self) -> Iterator[Item]:
-        for item in self._source.items():
-            if not isinstance(item, Sample):
-                outer = (item["kind"] == Kind.CALL) & ((item["flags"] & CallFlag.NESTED) == 0)
-                self.times += item["t_end"][outer & np.isin(item["op"], self._ops)].tolist()
-            yield item
+def names(verdict: Verdict, cause: str, level: str) -> bool:
+    """Whether a cause is named, at that level."""
+    return any((finding.cause, finding.level) == (cause, level) for finding in verdict.report.findings)
 
 
-def named(feed: LiveFeed, cause: str) -> Finding | None:
-    """The finding of this cause in the newest explanation."""
-    report = feed.explained().report
-    found = report.findings if report is not None else ()
-    return next((finding for finding in found if finding.cause == cause), None)
+def waits_ended(reader: SessionReader) -> list[int]:
+    """When each outermost wait for a stream had returned."""
+    ops = [row for row, call in enumerate(api.BY_OP) if call.name == "cudaStreamSynchronize"]
+    times: list[int] = []
+    for item in reader.items():
+        if not isinstance(item, Sample):
+            outer = (item["kind"] == Kind.CALL) & ((item["flags"] & CallFlag.NESTED) == 0)
+            times += item["t_end"][outer & np.isin(item["op"], ops)].tolist()
+    return sorted(times)
 
 
 @pytest.mark.ebpf
 @pytest.mark.alone
-def test_what_repeats_is_told_within_a_second_of_its_third_time() -> None:
+def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp_path: Path) -> None:
+    file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
-        syncs = _Syncs(source)
-        feed = LiveFeed(syncs)
-        feed.start()
-        deadline = time.monotonic() + 60
-        while (finding := named(feed, "C02")) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        seen = time.monotonic_ns()
-        feed.close()
-    assert finding is not None
-    assert finding.level == "proved"
-    late = (seen - syncs.times[2]) / 1e9
-    assert late < 1.0, f"told {late:.2f} s after the third wait"
-
-
-class _Verdicts(LiveFeed):
-    """A live feed that keeps every explanation."""
-
-    def __init__(self, source: LiveSource, writer: SessionWriter) -> None:
-        super().__init__(source, recorder=Recorder(History(source.header), writer))
-        self.verdicts: list[Verdict] = []
-        explain = self._explainer._pace.explain
-
-        def keep(window: Window) -> Verdict:
-            verdict = explain(window)
-            self.verdicts.append(verdict)
-            return verdict
-
-        self._explainer._pace.explain = keep  # type: ignore[method-assign]
+        verdicts = explained(source, file, lambda made: bool(made) and names(made[-1], "C02", "proved"))
+    third = waits_ended(SessionReader(file))[2]
+    after = [verdict for verdict in verdicts if verdict.end_ns >= third]
+    assert any(names(verdict, "C02", "proved") for verdict in after[:2])
 
 
 @pytest.mark.ebpf
 @pytest.mark.alone
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
+    file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
-        writer = SessionWriter(tmp_path / "session.msgpack", source.header)
-        feed = _Verdicts(source, writer)
-        feed.start()
-        time.sleep(12.5)
-        feed.close()
-    assert feed.failure() is None
-    reader = SessionReader(tmp_path / "session.msgpack")
+        # the last ones no longer see the beginning
+        late_ns = int(source.header["start_ns"]) + 1.2 * WINDOW_NS
+        verdicts = explained(source, file, lambda made: bool(made) and made[-1].end_ns > late_ns)
+    reader = SessionReader(file)
     explainer = ReplayExplainer(reader)
     marks = reader.marks.tolist()
-    assert len(feed.verdicts) > 5
-    assert feed.verdicts[-1].report.findings
+    assert len(verdicts) > 5
+    assert verdicts[-1].report.findings
     # in an order that jumps back and forth
-    for verdict in sorted(feed.verdicts, key=lambda verdict: verdict.end_ns % 977):
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.end_ns % 977):
         assert explainer.verdict_at(marks.index(verdict.end_ns)) == verdict
+
+
+def test_cheap_explanations_come_more_often_than_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"wall": 100.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["wall"])
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+
+    class Cheap:
+        def verdict(self) -> Verdict:
+            return Verdict(fake_reports.report(), 2, 1, fake_reports.lanes())
+
+    pace = Pace()
+    pace.explain(Cheap())  # type: ignore[arg-type]
+    assert not pace.due
+    clock["wall"] = 100.99
+    assert pace.due
 
 
 def test_a_costly_explanation_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,15 +170,31 @@ def test_an_explanation_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPa
     explainer.close()
 
 
-def test_jumps_in_a_long_recording_use_checkpoints() -> None:
-    reader = SessionReader(RECORDINGS / "dataloader.msgpack")
-    plain, jumping = Window(reader.header), ReplayExplainer(reader)
-    jumping._spacing_ns = 500_000_000
-    wanted = [plain.verdict() for item in reader.items() if plain.feed(item)]
-    assert len(jumping._checkpoints) == 1
-    for index in (len(wanted) - 1, 3, 9, 2, len(wanted) - 2):
+class _Noting(SessionReader):
+    """A recording that notes from where it is read."""
+
+    begins: list[int]
+
+    def items_between(self, begin: int, end: int) -> Iterator[Item]:
+        self.begins.append(begin)
+        return super().items_between(begin, end)
+
+
+def test_jumps_in_a_long_recording_use_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gputop.explain.live.CHECKPOINT_NS", 500_000_000)
+    reader = _Noting(write(tmp_path / "session.msgpack", list(recording(seed=1))))
+    reader.begins = []
+    last = len(reader.marks) - 1
+    jumps = (last, 3, 9, 2, last - 1)
+    plain, jumping, wanted = Window(reader.header), ReplayExplainer(reader), {}
+    for index, _ in enumerate(item for item in reader.items() if plain.feed(item)):
+        if index in jumps:
+            wanted[index] = plain.verdict()
+    reader.begins.clear()
+    for index in jumps:
         assert jumping.verdict_at(index) == wanted[index]
-    assert len(jumping._checkpoints) > 4
+    assert reader.begins[0] == -1, "all is read once"
+    assert reader.begins[-1] > 9, "the way back to the end begins at a checkpoint"
 
 
 def test_the_player_explains_where_it_stands() -> None:

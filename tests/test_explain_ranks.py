@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fake_reports as why
 import pytest
 
 from gputop.explain.causes.ranks import Use, of_lateness, waited
+from tests import fake_reports as why
 
 MS = 1_000_000
 

@@ -8,8 +8,8 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from probes.schema import OffFlag
 from tests import programs as p
+from tests.gap_pieces import pieces
 from tests.programs import LAUNCH, MAIN, SYNC, Program, started
-from tests.test_explain_chain import pieces
 
 IRQ, MISSED = int(OffFlag.WAKER_IRQ), int(OffFlag.WAKE_MISSED)
 WORKER, HOLDER = 20, 21

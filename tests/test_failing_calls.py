@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from cli_support import assert_one_sentence, run
 
 from replay.reader import SessionReader
+from tests.cli_support import assert_one_sentence, run
 from tests.failing.harness import COMMANDS, ERRORS, FAMILIES, Case, Machine, Outcome, places
 from tests.failing.judge import complaints
 

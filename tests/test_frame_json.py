@@ -7,11 +7,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import fake_frames as fake
-from json_page import assert_valid
-
 from gputop.engine.frame import GpuProcess, MigRow
 from gputop.engine.frame_json import SCHEMA, frame_to_json
+from tests import fake_frames as fake
+from tests.json_page import assert_valid
 
 CALL = {
     "api",

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rootless_support import CALLER, RIVALS, frame, started
 
 from probes.proc import gpu_clients, procfs
 from probes.proc.gpu_clients import GpuClients
 from probes.source import GPUS, Sample
+from tests.rootless_support import CALLER, RIVALS, frame, started
 
 S = 1_000_000_000
 

@@ -11,12 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import items
 import numpy as np
 import pytest
-from cli_support import GPUTOP
-from items import SECOND, START
-from simgpu_programs.harness import Bench
 
 from gputop.commands.text import render_text
 from gputop.engine.engine import Engine
@@ -26,6 +22,10 @@ from probes.proc.devices import DeviceCalls
 from probes.proc.roster import Roster
 from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
+from tests import items
+from tests.cli_support import GPUTOP
+from tests.items import SECOND, START
+from tests.simgpu_programs.harness import Bench
 
 EQUAL = (Device(0, "GPU-aaaa-1", "H200"), Device(1, "GPU-bbbb-2", "H200"), Device(2, "GPU-bbcc-3", "H200"))
 MIXED = (Device(0, "GPU-aaaa-1", "T4"), Device(1, "GPU-bbbb-2", "H200"))

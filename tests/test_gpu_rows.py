@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import items
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from items import MS, START
-from test_replay_support import write
 
 from gputop.engine import clock_events
 from gputop.engine.engine import Engine
@@ -23,6 +20,9 @@ from probes.proc.containers import container_of
 from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
 from replay.private import Disguise
 from replay.reader import SessionReader
+from tests import items
+from tests.items import MS, START
+from tests.session_data import write
 
 ID = "3f2a9c0d1e4b" + "5" * 52
 CLIENT_10 = {"pid": 10, "type": "C", "memory_bytes": 1 << 30, "gpu_instance": None}

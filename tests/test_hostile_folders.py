@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rootless_support import NOBODY, as_nobody
-from test_replay_support import HEADER
 
 from gputop.process.outputfile import OutputFile
 from gputop.ui.exports import ExportError, save
@@ -20,6 +18,8 @@ from replay import folders
 from replay.format import SessionError
 from replay.ownership import create
 from replay.writer import SessionWriter
+from tests.rootless_support import NOBODY, as_nobody
+from tests.session_data import HEADER
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
 

@@ -40,6 +40,7 @@ def storm(seconds: int, take: Callable[[Sample], object]) -> None:
         take(Sample(MARK, (second + 1) * SECOND, {"number": second, "lost": {}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [lambda: Engine({}).feed, lambda: Window({}).feed, lambda: FactBook().take])
 def test_facts_of_ended_processes_are_not_kept_for_ever(
     made: Callable[[], Callable[[Sample], object]],
@@ -104,6 +105,7 @@ def lives(pids: range, kind: Kind) -> Records:
     return made
 
 
+@pytest.mark.slow
 def test_of_forked_processes_little_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     roster, read = Roster(), []
     whole = procfs.process_facts
@@ -126,6 +128,7 @@ def test_of_forked_processes_little_is_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(roster.alive()) <= 2
 
 
+@pytest.mark.slow
 def test_names_of_threads_that_are_not_watched_are_bounded() -> None:
     roster = Roster()
     for first in range(1, 200_001, 10_000):

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cli_support import write_recording
-from rootless_support import NOBODY
 
 from gputop.process import isolation
 from gputop.process.trust import trusted_path, weak_part
 from gputop.simgpu import SimGpuError, build
+from tests.cli_support import write_recording
+from tests.rootless_support import NOBODY
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import GPUTOP, run
 
 from gputop.commands.live import _farewell
 from gputop.commands.session import Session
@@ -21,6 +20,7 @@ from gputop.process.say import say, say_where
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.cli_support import GPUTOP, run
 
 ROOT = Path(__file__).resolve().parent.parent
 # a title, a colour, the eight-bit CSI, a line of its own, a line going right to left, nothing that is seen

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
-from rootless_support import NOBODY
 
 from gputop.commands.cli import TABLE
 from gputop.commands.version import program_version
+from tests.conftest import skip_or_fail
+from tests.rootless_support import NOBODY
 
 ROOT = Path(__file__).resolve().parent.parent
 

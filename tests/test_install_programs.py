@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from conftest import skip_or_fail
+import pytest
+
+from tests.conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -172,6 +174,7 @@ def test_every_program_that_is_called_comes_with_a_package_that_setup_installs()
     assert missing == {}, "not installed by scripts/setup.sh dev"
 
 
+@pytest.mark.slow
 def test_what_is_called_is_seen() -> None:
     """The reader of shell and Python finds what is there, so that the test above is about something."""
     assert {"apt-get", "dpkg-query", "sha256sum", "grep"} <= in_shell((ROOT / "scripts/setup.sh").read_text())

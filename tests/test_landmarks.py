@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import fake_frames as fake
-import fake_reports as reports
 import pytest
 
 from gputop.explain.window import Verdict
@@ -16,6 +14,8 @@ from gputop.ui.model.jump import jump_target
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.timebar import TransportView, transport_line
 from replay.reader import SessionReader
+from tests import fake_frames as fake
+from tests import fake_reports as reports
 
 S = 1_000_000_000
 RECORDINGS = Path(__file__).parent.parent / "recordings"

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from simgpu_programs import cuda_toolkit
 
 from probes import scanner
 from probes.code import libraries, mmap_events, parsing
@@ -24,6 +23,7 @@ from probes.code.libraries import Runtime, Target
 from probes.code.mmap_events import Mapped
 from probes.source import NOTE, PROBLEM, Sample
 from tests.opened_files import probes_of
+from tests.simgpu_programs import cuda_toolkit
 
 PROGRAMS = Path(__file__).resolve().parent / "ebpf" / "programs"
 RUNTIME = "libcudart.so.12"

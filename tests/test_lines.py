@@ -6,10 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import fake_frames as fake
 import numpy as np
 import pytest
-from fake_reports import explained, finding, report
 
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame, LineRow, Lost, WaitRow
@@ -24,6 +22,8 @@ from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
+from tests import fake_frames as fake
+from tests.fake_reports import explained, finding, report
 
 S = 1_000_000_000
 READ = Line("/app/train.py", 3, "mask")
@@ -304,7 +304,7 @@ def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None
     made = presenter(frame(), mode="replay")
     made.explain(explained(finding(line=train)))
     made.act("why")
-    assert f"{train.file}:200 in mask()" in text(made)
+    assert f"{train.file}:200 in mask()" in text(made, width=400)
     made.act("source")
     assert "line_200()" in text(made)
     made.act("back")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import skip_or_fail
-from gpu_rows_support import ROOT
-from simgpu_programs.harness import Bench
 
 from gputop.simgpu import build
+from tests.conftest import skip_or_fail
+from tests.gpu_rows_support import ROOT
+from tests.simgpu_programs.harness import Bench
 
 SETTINGS = {
     "SIMGPU_DEVICES": "3",
@@ -61,7 +60,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def run(bench: Bench, *command: str) -> subprocess.CompletedProcess[str]:
     """A program on the simulated GPUs."""
-    env = bench.env | SETTINGS | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
+    env = bench.env | SETTINGS | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 

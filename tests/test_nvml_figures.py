@@ -8,10 +8,10 @@ from typing import Any
 
 import pynvml
 import pytest
-from gpu_rows_support import all_rows, ask
 
 from probes.nvml import nvml_gpm
 from probes.nvml.nvml_errors import RefusalError
+from tests.gpu_rows_support import all_rows, ask
 
 ACTIVITY = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import items as made
 import pytest
-from test_explain_window import recording
 
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict, Window
 from replay.history import History
 from replay.history_reader import HistoryReader
+from tests import items as made
+from tests.random_recording import recording
 
 CHECKPOINT_NS = 3 * made.SECOND
 

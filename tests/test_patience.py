@@ -7,12 +7,12 @@ import time
 import warnings
 from dataclasses import replace
 
-import fake_frames as fake
 import pytest
 
 from gputop.ui.model.filter import SLOW, parse_filter
 from gputop.ui.model.patience import TooLongError, within
 from gputop.ui.model.presenter import Presenter
+from tests import fake_frames as fake
 
 
 def test_an_expression_that_takes_too_long_is_let_go_and_told() -> None:

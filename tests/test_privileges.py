@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from test_sandbox import in_child, needs_root, status
 
 from probes.code.foreign import opened
 from probes.code.pages import SharedPages
 from probes.process import in_time, privileges
 from probes.process.privileges import OBSERVING, SIGNALS, Capability
 from probes.stacks.demangle import demangled
+from tests.confined_child import in_child, needs_root, status
 
 KEPT = OBSERVING | SIGNALS
 BY_LIMITS = frozenset({Capability.SYS_NICE, Capability.IPC_LOCK})  # kept where root may not raise its limits

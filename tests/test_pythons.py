@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
 
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
 from probes.code import elf, foreign, interpreter, libraries, maps
 from probes.code.layout import LAYOUTS
 from probes.stacks import late
+from tests.conftest import skip_or_fail
 from tests.opened_files import interpreter_of
 
 FREE_THREADED = 16  # place in what 3.13 says of itself

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ, mounted
 
 from gputop.simgpu import ensure_built
 from probes.code import elf, foreign, libraries, maps, parsing, reader
 from probes.code.libraries import Target
 from probes.proc.procfs import descendants
+from tests.hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ, mounted
 
 RUNTIME = "libcudart.so.12"
 PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever

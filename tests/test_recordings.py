@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from json_page import assert_documented
 
 from gputop import demo
 from gputop.demo.stories import STORIES
@@ -20,6 +19,7 @@ from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
 from scripts import shown
+from tests.json_page import assert_documented
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
 FILES = sorted(FOLDER.glob("*.msgpack"))

@@ -15,7 +15,7 @@ from probes.ebpf import btf, compiled, loader, registers
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
-ARGUMENTS_H = Path(api.__file__).parent / "bpf" / "arguments.h"
+ARGUMENTS_H = Path(registers.__file__).parent / "bpf" / "arguments.h"
 READS_H = ARGUMENTS_H.with_name("reads.h")
 TRAMPOLINES = {
     "x86_64": [0x7FFFFFFFE000],

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from test_replay_support import HEADER, realistic
 
 from probes.source import Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.session_data import HEADER, realistic
 
 TICK_RECORDS = 10_000  # 40,000 events a second, four ticks a second
 BATCH_RECORDS = 2_500

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replay_support import HEADER, flat, read, realistic, session, write
 
 from probes.source import Item, Sample
 from replay import format as fmt
@@ -20,6 +19,7 @@ from replay.decoding import decode_records
 from replay.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.session_data import HEADER, flat, read, realistic, session, write
 
 HEADER_BYTES = 500  # of the files made here, both copies
 
@@ -65,6 +65,7 @@ def in_order(part: list[Item], whole: list[Item]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
     tiny = write(tmp_path / "tiny", session(realistic(10), ticks=2)).read_bytes()
     whole = survivors(tmp_path / "whole", tiny)
@@ -95,6 +96,7 @@ def test_the_problem_names_the_cause(tmp_path: Path, small: bytes) -> None:
     assert killed[1][0].startswith("the recorder did not finish the file")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_flipped_bits_lose_only_their_chunk(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_replay_support import noise, read, realistic, session, write
 
 from probes import source
 from probes.schema import RECORD, Records, empty
 from probes.source import Sample
 from replay import format as fmt
+from tests.session_data import noise, read, realistic, session, write
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "session-format.md"
 TEXT = DOCUMENT.read_text()

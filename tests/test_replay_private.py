@@ -9,12 +9,12 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_replay_support import read, write
 
 from probes.schema import ALIASED, ExitFlag, Kind, Records, empty
 from probes.source import Item, Sample
 from replay.private import Disguise, private_header
 from replay.writer import SessionWriter
+from tests.session_data import read, write
 
 
 def records(*rows: tuple[Kind, int, int, str]) -> Records:

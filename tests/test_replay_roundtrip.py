@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replay_support import HEADER, flat, noise, read, realistic, session, write
 
 from probes.schema import ALIASED, RECORD, STRIDE_BYTES, Records, empty
 from probes.source import Sample
@@ -19,6 +18,7 @@ from replay.decoding import decode_records
 from replay.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.session_data import HEADER, flat, noise, read, realistic, session, write
 
 
 @pytest.mark.parametrize("records", [realistic(20_000), noise(3000), empty(500), noise(1), realistic(3)])

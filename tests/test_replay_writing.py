@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_replay_support import HEADER, flat, noise, read, realistic, session, write
 
 from probes.source import MARK, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from replay.writer import FLUSH_NS, SessionWriter
+from tests.session_data import HEADER, flat, noise, read, realistic, session, write
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
@@ -108,8 +108,8 @@ def test_a_disk_that_fills_up_at_the_very_end_costs_only_the_index(tmp_path: Pat
 
 KILLED = """
 import sys, time
-sys.path[:0] = [{root!r}, {tests!r}]
-from test_replay_support import HEADER, realistic
+sys.path.insert(0, {root!r})
+from tests.session_data import HEADER, realistic
 from probes.source import MARK, Sample
 from replay.writer import SessionWriter
 writer, records = SessionWriter({path!r}, HEADER), realistic(3000)
@@ -123,9 +123,8 @@ for number in range(10**6):
 
 
 def test_a_killed_recorder_loses_nothing_before_its_last_mark(tmp_path: Path) -> None:
-    here = Path(__file__).parent
     path = tmp_path / "s"
-    code = KILLED.format(root=str(here.parent), tests=str(here), path=str(path))
+    code = KILLED.format(root=str(Path(__file__).parents[1]), path=str(path))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         marks = [int(process.stdout.readline()) for _ in range(5)]

@@ -13,8 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import GPUTOP, run
-from rootless_support import (
+
+from gputop.engine.engine import Engine
+from gputop.playback.player import frame_at
+from probes.plan import LivePlan
+from probes.procfs_source import ProcfsSource
+from probes.source import MARK, Sample
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
+from tests.bench.tmux import Terminal
+from tests.cli_support import GPUTOP, run
+from tests.rootless_support import (
     CALLER,
     NOBODY,
     RIVALS,
@@ -26,15 +35,6 @@ from rootless_support import (
     mounted,
     started,
 )
-
-from gputop.engine.engine import Engine
-from gputop.playback.player import frame_at
-from probes.plan import LivePlan
-from probes.procfs_source import ProcfsSource
-from probes.source import MARK, Sample
-from replay.reader import SessionReader
-from replay.writer import SessionWriter
-from tests.bench.tmux import Terminal
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),

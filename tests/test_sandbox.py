@@ -8,7 +8,6 @@ import mmap
 import os
 import platform
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -22,39 +21,13 @@ import pytest
 from probes.process import sandbox
 from probes.process.sandbox import LOADING, Limits, Refused
 from probes.process.syscall_numbers import numbers
+from tests.confined_child import in_child, needs_root, status
 
 # memory: a forked test has all that the tests before it have mapped
 LIMITS = Limits(memory_bytes=4 << 30, cpu_s=5)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up here")
 needs_filter = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "aarch64"), reason="the filter is for these two"
 )
-
-
-def in_child(before: Callable[[], object], work: Callable[[], object]) -> str:
-    """What ``work`` says in a child that did ``before``; a signal's name when one ended it."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            # the tests before this one may have left more open than a confined process may have
-            os.closerange(3, write)
-            os.closerange(write + 1, 1 << 16)
-            before()
-            try:
-                said = str(work())
-            except OSError as error:
-                said = errno.errorcode[error.errno or 0]
-            except BaseException as error:
-                said = type(error).__name__
-            os.write(write, said.encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as lines:
-        said = lines.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return said if status >= 0 else signal.Signals(-status).name
 
 
 def confined() -> None:
@@ -166,11 +139,6 @@ def test_no_file_can_be_written(tmp_path: Path) -> None:
     file.touch()
     file.chmod(0o666)
     assert in_child(lambda: sandbox.limit(LIMITS), lambda: file.write_bytes(b"x")) in ("SIGXFSZ", "EFBIG")
-
-
-def status(*keys: str) -> str:
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return " ".join(" ".join(lines[key].split()) for key in keys)
 
 
 @needs_root

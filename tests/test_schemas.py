@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from json_page import assert_valid
 from jsonschema import Draft202012Validator, ValidationError
 
 import gputop
 from gputop.commands import cli
 from scripts import schemas
+from tests.json_page import assert_valid
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))

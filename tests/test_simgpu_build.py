@@ -13,6 +13,13 @@ import pytest
 from gputop.simgpu import SimGpuError, build, environment, nvml_path
 
 
+@pytest.fixture(autouse=True)
+def no_build_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user has no use for what root may have built on this machine."""
+    if os.geteuid() != 0:
+        monkeypatch.setattr(build, "_ROOT_CACHE", Path("/nonexistent"))
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that already holds the libraries."""

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simgpu_programs.harness import Bench
-from test_simgpu_nccl import results, start
+
+from tests.nccl_ranks import results, start
+from tests.simgpu_programs.harness import Bench
 
 INT64, HALF, FLOAT, DOUBLE, BFLOAT16, INT32, UINT8 = 4, 6, 7, 8, 9, 2, 1
 SUM, PROD, MAX, MIN, AVG = range(5)

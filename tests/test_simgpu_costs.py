@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench, patient
 
 from gputop.simgpu import read_trace
+from tests.simgpu_programs.harness import Bench, patient
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simgpu_programs.harness import Bench
+
+from tests.simgpu_programs.harness import Bench
 
 _HEAD = (
     "import ctypes\nc = Cuda(); s = c.stream(); d = c.malloc(1 << 20).value\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import DRIVER, Bench
+
+from tests.simgpu_programs.harness import DRIVER, Bench
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from simgpu_programs import cuda_toolkit
-from simgpu_programs.harness import Bench, compile_c
 
 from gputop.simgpu import ensure_built
 from gputop.simgpu.build import symbols
+from tests.simgpu_programs import cuda_toolkit
+from tests.simgpu_programs.harness import Bench, compile_c
 
 LIBRARIES = {
     "libcudart.so.12": "cudart12.txt",

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import DRIVER, Bench, compile_c
 
 from gputop.simgpu import read_trace
+from tests.simgpu_programs.harness import DRIVER, Bench, compile_c
 
 ELEMENTWISE = b"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEv"
 FLASH = b"_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsEEvNS_16Flash_fwd_paramsE"

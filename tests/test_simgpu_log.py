@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench, compile_c
 
 from gputop.simgpu import ensure_built, read_log, read_trace
+from tests.simgpu_programs.harness import Bench, compile_c
 
 THREADS, LAUNCHES = 8, 5003
 

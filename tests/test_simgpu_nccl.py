@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from simgpu_programs.harness import Bench, patient
 
 from gputop.simgpu import read_trace
+from tests.nccl_ranks import RANK, results, start
+from tests.simgpu_programs.harness import Bench, patient
 
-_RANK = (
-    "import ctypes\nfrom nccl import Nccl, FLOAT\n"
-    "c, n = Cuda(), Nccl(); c.SetDevice(int(os.environ.get('DEVICE', 0)))\n"
-    "c.SetDeviceFlags(int(os.environ.get('FLAGS', 0)))\n"
-    "rank, ranks, comm = n.rank_from_environment(); s = c.stream(1)\n"
-)
 _STEPS = (
     "w = []\n"
     "for i in range(20):\n"
@@ -33,19 +26,6 @@ _STEPS = (
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def start(bench: Bench, body: str, ranks: int = 2, **env: str) -> list[subprocess.Popen[str]]:
-    """Starts a process for each rank."""
-    common = {"WORLD": str(ranks), "ID": str(bench.directory / f"id-{time.monotonic_ns()}")} | env
-    return [bench.start(_RANK + body, RANK=str(rank), **common) for rank in range(ranks)]
-
-
-def results(processes: list[subprocess.Popen[str]]) -> list[Any]:
-    """Waits for the ranks and returns what each printed."""
-    out = [process.communicate(timeout=60)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return [json.loads(text) if text.strip() else None for text in out]
 
 
 @pytest.mark.parametrize("flags", ["0", "4"])
@@ -76,7 +56,7 @@ def test_the_early_rank_waits_for_the_late_one(bench: Bench, flags: str) -> None
 def test_ranks_have_devices_of_their_own(bench: Bench) -> None:
     trace = bench.directory / "trace"
     trace.unlink(missing_ok=True)
-    head = _RANK.replace("int(os.environ.get('DEVICE', 0))", "int(os.environ['RANK'])")
+    head = RANK.replace("int(os.environ.get('DEVICE', 0))", "int(os.environ['RANK'])")
     common = {"WORLD": "2", "ID": str(bench.directory / f"id-{time.monotonic_ns()}"), "SIMGPU_DEVICES": "2"}
     ranks = [
         bench.start(head + _STEPS, RANK=str(rank), SIMGPU_TRACE=str(trace), **common) for rank in range(2)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simgpu_programs.harness import Bench
 
 from gputop.simgpu import read_trace
+from tests.simgpu_programs.harness import Bench
 
 
 def ask(bench: Bench, body: str, **env: str) -> Any:

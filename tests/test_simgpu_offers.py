@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_rows_support import ask
-from simgpu_programs.harness import Bench, patient
+
+from tests.gpu_rows_support import ask
+from tests.simgpu_programs.harness import Bench, patient
 
 SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
 

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from simgpu_programs import cuda_toolkit
-from simgpu_programs.harness import HERE, Bench, compile_c
 
 from gputop.simgpu import ensure_built
+from tests.simgpu_programs import cuda_toolkit
+from tests.simgpu_programs.harness import HERE, Bench, compile_c
 
 
 def compile_cu(major: int, directory: Path) -> Path:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simgpu_programs.harness import Bench
 
 from gputop.simgpu import read_trace
+from tests.simgpu_programs.harness import Bench
 
 _PROGRAM = (
     "import ctypes, random\nrandom.seed(int(os.environ['SEED'])); c = Cuda()\n"

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench, patient
+
+from tests.simgpu_programs.harness import Bench, patient
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simgpu_programs.harness import Bench
 
 from gputop.simgpu import read_trace
 from gputop.simgpu.trace import Trace
+from tests.simgpu_programs.harness import Bench
 
 
 @pytest.fixture

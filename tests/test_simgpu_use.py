@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simgpu_programs.harness import DRIVER, Bench, patient
 
 from gputop.simgpu import read_trace
+from tests.simgpu_programs.harness import DRIVER, Bench, patient
 
 _MS = 1_000_000
 _WINDOW_MS = 500

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simgpu_programs.harness import Bench, patient
+
+from tests.simgpu_programs.harness import Bench, patient
 
 pytestmark = pytest.mark.alone
 

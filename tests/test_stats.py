@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from json_page import assert_valid
-
 from gputop.engine.stats import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from probes.schema import Kind
 from probes.source import Item
 from tests import items
 from tests.items import HEADER, MS, SECOND, START
+from tests.json_page import assert_valid
 
 
 def recording() -> list[Item]:

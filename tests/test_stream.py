@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_support import GPUTOP, assert_one_sentence, run, write_recording
 
 from gputop.commands.stream import MOST_WAITING, LineWriter
 from gputop.engine.frame_json import frame_to_json
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader
+from tests.cli_support import GPUTOP, assert_one_sentence, run, write_recording
 
 
 @pytest.fixture(scope="module")

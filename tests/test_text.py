@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fake_frames as fake
-
 from gputop.commands.text import render_text
 from gputop.format import width_of
+from tests import fake_frames as fake
 
 
 def test_everything_is_in_the_text() -> None:

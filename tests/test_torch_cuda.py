@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_programs.wheel import HERE as PROGRAMS
-from torch_programs.wheel import torch_cuda_python
 
 from gputop.simgpu import ProcessLog, environment, read_log, read_trace
+from tests.torch_programs.wheel import HERE as PROGRAMS
+from tests.torch_programs.wheel import torch_cuda_python
 
 pytestmark = pytest.mark.timeout(700)
 PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fake_frames as fake
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from gputop.engine.frame import CallRow
 from gputop.ui.model.callpage import call_page, chart_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
+from tests import fake_frames as fake
 
 US, MS = 1_000, 1_000_000
 

@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import fake_frames as fake
 import pytest
 
 from gputop.commands.text import render_text
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
 from gputop.ui.model.look import Line, plain
 from gputop.ui.model.presenter import Presenter
+from tests import fake_frames as fake
 
 TO_GPUS = "the keys go to the GPUs"
 SIZES = ((80, 24), (120, 40), (200, 50))

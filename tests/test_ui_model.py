@@ -7,8 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import fake_frames as fake
-import fake_reports as why
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +33,8 @@ from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.processes import process_table
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.run import NO_TERMINAL
+from tests import fake_frames as fake
+from tests import fake_reports as why
 
 NAMES = st.text(max_size=30) | st.sampled_from(
     ["python", "訓練プロセス", "e\u0301" * 9, "\x1b[31m", "👩‍🚀👩‍🚀"]
@@ -241,10 +241,10 @@ def test_text_and_models_start_without_textual() -> None:
 
 
 def test_without_a_terminal_one_sentence_says_what_to_do() -> None:
-    code = "import fake_frames as f; from gputop.ui.run import run_app; sys.exit(run_app(f.FakeFeed()))"
+    code = "from tests.fake_frames import FakeFeed; from gputop.ui.run import run_app"
     root = Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = ['tests', '.']; {code}"],
+        [sys.executable, "-c", f"import sys; {code}; sys.exit(run_app(FakeFeed()))"],
         cwd=root,
         check=False,
         capture_output=True,

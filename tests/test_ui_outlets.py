@@ -14,10 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import fake_frames as fake
-import fake_reports as told
 import pytest
-from json_page import assert_valid
 from textual.command import CommandList
 from textual.pilot import Pilot
 
@@ -32,6 +29,9 @@ from gputop.ui.model.config import Preferences
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.palette import PALETTES
+from tests import fake_frames as fake
+from tests import fake_reports as told
+from tests.json_page import assert_valid
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts for another user")

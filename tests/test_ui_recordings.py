@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gputop.engine.frame import Frame
+from gputop.playback.feed import Explained
 from gputop.playback.player import ReplayFeed
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
@@ -27,21 +29,28 @@ STORIES = {
 
 
 @pytest.fixture(scope="module", params=STORIES)
-def story(request: pytest.FixtureRequest) -> tuple[str, Presenter]:
-    """The name, and the screen near the end of the recording, paused."""
+def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
+    """The name, and what is told near the end of the recording, paused."""
     reader = SessionReader(RECORDINGS / f"{request.param}.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()
     deadline = time.monotonic() + PATIENCE_S
     while (feed.latest() is None or feed.explained().report is None) and time.monotonic() < deadline:
         time.sleep(0.01)
-    screen = Presenter("replay", ascii_only=False)
-    frame = feed.latest()
-    assert frame is not None
-    screen.show(frame)
-    screen.explain(feed.explained())
+    frame, explained = feed.latest(), feed.explained()
     feed.close()
-    return request.param, screen
+    assert frame is not None
+    return request.param, frame, explained
+
+
+@pytest.fixture
+def story(told: tuple[str, Frame, Explained]) -> tuple[str, Presenter]:
+    """The name, and a screen on which nothing has been done yet."""
+    name, frame, explained = told
+    screen = Presenter("replay", ascii_only=False)
+    screen.show(frame)
+    screen.explain(explained)
+    return name, screen
 
 
 def text(screen: Presenter, size: tuple[int, int]) -> str:
@@ -59,7 +68,6 @@ def test_the_cause_is_there_without_a_key_and_in_full_with_one(
     assert "idle" in verdict
     screen.act("open")
     assert title.partition(" (")[0] in text(screen, size)
-    screen.act("back")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -74,4 +82,3 @@ def test_the_call_and_the_thread_are_there_with_one_key(
     shown = text(screen, size)
     assert api in shown
     assert any(f"({row.pid})" in shown or f" of {row.pid})" in shown for row in frame.processes)
-    screen.act("back")

@@ -17,25 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-PROGRAM = """
-import os, sys
-sys.path[:0] = ["tests", "."]
-import fake_frames as fake
-from gputop.ui.run import run_app
-
-class Feed(fake.FakeFeed):
-    polls = 0
-    def latest(self):
-        self.polls += 1
-        if self.polls == 3 and "native" in sys.argv:
-            os.write(2, b"NVRM: Xid 79\\nsecond line\\n")
-        if self.polls == 3 and "crash" in sys.argv:
-            raise ValueError("a broken \\x1b[31mframe")
-        return fake.frame(self.polls)
-
-sys.exit(run_app(Feed(), rate_hz=10))
-"""
+from tests.screen_program import PROGRAM, ROOT
 
 
 @dataclass

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import fake_frames as fake
 import pytest
-from textual.pilot import Pilot
 
-from gputop.engine.frame import Frame, Lost
+from gputop.engine.frame import Lost
 from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
 from gputop.ui.model.actions import ACTIONS, actions_of
-from gputop.ui.model.look import plain
 from gputop.ui.model.prompt import Prompt
-
-Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
-
-
-@asynccontextmanager
-async def running(
-    frame: Frame | None, size: tuple[int, int] = (120, 40), *, replay: bool = False, ascii: bool = False
-) -> AsyncIterator[Screen]:
-    """The program on fake frames; it polls only when a test says so."""
-    feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
-    app = GputopApp(feed, rate_hz=0.001, mode="replay" if replay else "live", ascii=ascii)
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        yield app, feed, pilot
-
-
-def text_of(app: GputopApp) -> str:
-    """What the screen says."""
-    return "\n".join(plain(line) for line in app.query_one(Canvas).lines)
+from tests import fake_frames as fake
+from tests.screen_support import feed_frame, running, text_of
 
 
 def shown_pids(app: GputopApp) -> list[int]:
     """The pids of the process table from the top."""
     return [row.pid for row in app.presenter.panes.processes.rows]
-
-
-def feed_frame(screen: Screen, frame: Frame) -> None:
-    """A new frame arrives."""
-    app, feed, _ = screen
-    feed.newest = frame
-    app.poll()
 
 
 async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import fake_frames as fake
-import fake_reports as why
 import pytest
 
 from gputop.engine.frame import Lost
@@ -23,6 +21,8 @@ from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.theme import style_of
+from tests import fake_frames as fake
+from tests import fake_reports as why
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = ((80, 24), (120, 40), (200, 50))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-import fake_frames as fake
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from gputop.ui.model.layout import Needs, plan
 from gputop.ui.model.look import plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.tree import parents_of, tree_of
+from tests import fake_frames as fake
 
 TRAINER, WORKERS = 4242, (4249, 4256)
 
@@ -123,8 +123,13 @@ def test_a_state_is_that_of_the_threads_that_call_cuda() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=40) | st.text(alphabet="!:,gpu0(*+[\\ ", max_size=12))
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
-    with suppress(FilterError):
-        parse_filter(text).passes(fake.process(0), ())
+    row = fake.process(0)
+    if ":" in text or text.strip().startswith("!"):
+        with suppress(FilterError):
+            assert parse_filter(text).passes(row, ()) in (True, False)
+        return
+    searched = f"{row.pid} {row.name} {row.user} {row.command}".lower()
+    assert parse_filter(text).passes(row, ()) == all(word.lower() in searched for word in text.split())
 
 
 def test_a_filter_works_while_it_is_typed_and_escape_takes_it_back() -> None:

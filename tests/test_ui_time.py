@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fake_frames as fake
 import pytest
-from test_ui_screen import feed_frame, running, text_of
 
 from gputop.playback.feed import RecordingState
 from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
+from tests import fake_frames as fake
+from tests.screen_support import feed_frame, running, text_of
 
 S = fake.S
 

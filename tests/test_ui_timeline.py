@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import fake_frames as fake
-import fake_reports as why
 import pytest
-from test_ui_screen import feed_frame, running, text_of
 
 from gputop.explain.causes.families import FAMILIES
 from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, PROVED, GpuLane, Lanes
@@ -17,6 +14,9 @@ from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timeline import Subject, Timeline
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests.screen_support import feed_frame, running, text_of
 
 END = 100 * why.S
 MAIN = Subject(4242, "python")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fake_frames as fake
-import fake_reports as why
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_ui_screen import running, text_of
 
 from gputop.engine.lines import Line
 from gputop.explain.answer.report import Finding, Level, Range, WhatIf
@@ -17,6 +14,9 @@ from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests.screen_support import running, text_of
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 NOW = 100 * why.S

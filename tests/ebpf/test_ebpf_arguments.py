@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recording import PROGRAMS, Workshop
-from simgpu_programs import cuda_toolkit
+
+from tests.ebpf.recording import PROGRAMS, Workshop
+from tests.simgpu_programs import cuda_toolkit
 
 pytestmark = pytest.mark.ebpf
 

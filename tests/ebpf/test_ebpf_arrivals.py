@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, compile_program, library, wait_until
 
 from gputop.simgpu import environment
 from probes.source import Sample
-from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -45,17 +45,6 @@ def copied(folder: Path) -> str:
     """A copy of the runtime that nobody knows: a file of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     return shutil.copy(library(RUNTIME), folder / RUNTIME)
-
-
-def marks(path: Path) -> int:
-    """How many marks a file that is being written holds."""
-    try:
-        reader = SessionReader(path)
-    except SessionError:
-        return 0
-    count = len(reader.marks)
-    reader.close()
-    return count
 
 
 class Machine(Workshop):

@@ -7,15 +7,15 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
-from recording import PROGRAMS, Recorded, Workshop
-from test_ebpf_interpreters import interpreter
 
 from gputop.engine.lines import Stacks
 from probes.code.layout import FIRST_STACK
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import FRAMES, Sample
 from replay.reader import SessionReader
+from tests.conftest import skip_or_fail
+from tests.ebpf.interpreters import interpreter
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 PROGRAM = PROGRAMS / "blocked_lines.py"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import GPUTOP, TIMEOUT_S, wait_until
 
 from gputop.simgpu import ensure_built
+from tests.ebpf.recording import GPUTOP, TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import TIMEOUT_S
 
 from probes.ebpf import bpfcall, compiled, loader
 from probes.ebpf.module import Module, late, outside
 from probes.stacks import programs
+from tests.ebpf.recording import TIMEOUT_S
 
 pytestmark = pytest.mark.ebpf
 

@@ -11,9 +11,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, traced, wait_until
 
 from probes.api import NAMES
+from tests.ebpf.recording import (
+    Recorded,
+    Workshop,
+    bpftrace,
+    bpftrace_counts,
+    compile_program,
+    traced,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recording import Recorded, Workshop, bpftrace, compile_program, library
+
+from tests.ebpf.recording import Recorded, Workshop, bpftrace, compile_program, library
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.alone]
 

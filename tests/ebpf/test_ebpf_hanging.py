@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from recording import Workshop, library, wait_until
-from test_ebpf_privileges import has, samples
 
 from gputop.simgpu import environment
 from probes.source import FRAMES, PROBLEM
 from tests import hanging_files
+from tests.ebpf.growing import has, samples
+from tests.ebpf.recording import Workshop, library, wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from recording import TIMEOUT_S
+
+from tests.ebpf.interpreters import interpreter
+from tests.ebpf.recording import TIMEOUT_S
 
 pytestmark = pytest.mark.ebpf
 
@@ -30,15 +31,6 @@ assert not made.cached
 assert module.Module(made).load("probe", bpfcall.ProgramType.KPROBE) >= 0
 print(sys.version_info.minor, compiler.import_bcc().__file__)
 """
-
-
-def interpreter(minor: int) -> str | None:
-    """A Python of that version, in the search path or of pyenv."""
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for path in (*sorted(versions.glob(f"3.{minor}.*/bin/python3")), shutil.which(f"python3.{minor}")):
-        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return str(path)
-    return None
 
 
 @pytest.mark.parametrize("minor", [10, 11, 12, 13])

@@ -13,33 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bpf_objects import BpfObjects, existing, held_by
-from recording import Workshop, compile_program, wait_until
-from test_ebpf_lives import marks
 
 from replay.reader import SessionReader
+from tests.ebpf.bpf_objects import BpfObjects, existing, held_by
+from tests.ebpf.growing import marks
+from tests.ebpf.jobs import running
+from tests.ebpf.recording import Workshop, compile_program, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 
-TIMES = 20
+TIMES, MANY_TIMES = 5, 20
 THREADS, CALLS = 500, 40
 GONE_S = 90  # other tests' probes may be detached first, in turns
 LINES = 15  # of 20 ms each: how long a cost is measured
-
-
-@contextmanager
-def running(workshop: Workshop, *command: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A program on the simulated GPU; it must end well."""
-    process = subprocess.Popen([*map(str, command)], env=workshop.environment())
-    try:
-        wait_until(workshop.said, "the program to start")
-        yield process
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        status = process.wait(timeout=40)
-    assert status == 0
 
 
 def record_briefly(workshop: Workshop, pid: int, file: Path) -> int:
@@ -51,7 +37,10 @@ def record_briefly(workshop: Workshop, pid: int, file: Path) -> int:
     return run.counts(pid).total()
 
 
-@pytest.mark.parametrize(("attach", "times"), [("multi", TIMES), ("perf", 2)])
+@pytest.mark.parametrize(
+    ("attach", "times"),
+    [("multi", TIMES), ("perf", 2), pytest.param("multi", MANY_TIMES, marks=pytest.mark.long)],
+)
 def test_a_job_beside_which_gputop_comes_and_goes_makes_the_same_calls_with_the_same_results(
     tmp_path: Path, attach: str, times: int
 ) -> None:

@@ -13,52 +13,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recording import PROGRAMS, Recorded, Workshop, wait_until
-from test_ebpf_arrivals import marks
-from test_ebpf_interpreters import interpreter
 
 from probes.schema import Kind
 from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import PROGRAMS, Workshop, wait_until
+from tests.ebpf.told_lines import READY_S, Line, assert_all_right, counted, python, seen
 
 pytestmark = pytest.mark.ebpf
 
 MINORS = (10, 11, 12, 13)
 PROGRAM = str(PROGRAMS / "python_lines.py")
-READY_S = 0.3  # after gputop has started, the interpreter of a program that runs is known
-
-Line = tuple[str, int, str]
-
-
-def python(minor: int) -> str:
-    found = interpreter(minor)
-    if found is None:
-        skip_or_fail(f"no Python 3.{minor} on this machine")
-    return found
-
-
-def counted(lines: list[list[object]]) -> Counter[Line]:
-    return Counter({(str(file), int(str(line)), str(name)): count for file, line, name, count in lines})  # type: ignore[misc]
-
-
-def seen(process: dict[str, object]) -> Counter[Line]:
-    """What gputop says of a process; the runtime's calls of one kind only."""
-    found: Counter[Line] = Counter()
-    for row in process["lines"]:  # type: ignore[attr-defined]
-        assert row["api"] == "cudaDeviceSynchronize"
-        found[row["file"], row["line"], row["function"]] += row["count"]
-    return found
-
-
-def assert_all_right(run: Recorded, processes: int) -> None:
-    assert run.lost == 0
-    assert len(run.said) == processes
-    for line in run.said:
-        process = run.process(line["pid"])
-        assert seen(process) == counted(line["lines"])
-        assert process["unknown_lines"] == 0
 
 
 @pytest.mark.parametrize("minor", MINORS)

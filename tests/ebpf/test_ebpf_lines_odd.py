@@ -9,10 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
-from recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
-from test_ebpf_arrivals import marks
-from test_ebpf_lines import READY_S, Line, assert_all_right, counted, python, seen
+
+from tests.conftest import skip_or_fail
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
+from tests.ebpf.told_lines import READY_S, Line, assert_all_right, counted, python, seen
 
 pytestmark = pytest.mark.ebpf
 

@@ -11,12 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recording import PROGRAMS, Workshop, compile_program, wait_until
 
 from gputop.simgpu import environment
 from probes.schema import CallFlag
-from replay.format import SessionError
-from replay.reader import SessionReader
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import PROGRAMS, Workshop, compile_program, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -69,17 +68,6 @@ def test_the_life_of_a_thread_that_executed_a_program_goes_on(tmp_path: Path) ->
     run = Workshop(tmp_path).record(str(program), str(CALLS), str(CALLS))
     pid = run.said[0]["pid"]
     assert 200e6 <= run.thread(pid, pid)["on_cpu_ns"] < 400e6, "what the new program used, and a little"
-
-
-def marks(path: Path) -> int:
-    """How many marks a file that is being written holds."""
-    try:
-        reader = SessionReader(path)
-    except SessionError:
-        return 0
-    count = len(reader.marks)
-    reader.close()
-    return count
 
 
 def test_attached_to_a_process_its_later_threads_and_children_are_counted_and_others_are_not(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import PROGRAMS, Recorded, Workshop, compile_program
 
 from probes.schema import Kind
 from probes.source import FRAMES, PLACES, Sample
 from replay.reader import SessionReader
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, compile_program
 
 from probes.schema import CallFlag
+from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 

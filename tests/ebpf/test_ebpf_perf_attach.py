@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import Workshop, compile_program, wait_until
-from test_ebpf_lifecycle import running
-from test_ebpf_lives import marks
 
 from probes.ebpf.minimal import MINIMAL
 from replay.reader import SessionReader
+from tests.ebpf.growing import marks
+from tests.ebpf.jobs import running
+from tests.ebpf.recording import Workshop, compile_program, wait_until
 
 PROMPT_S = 0.5
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from recording import wait_until
 
 from probes import schema
 from probes.code import libraries
 from probes.ebpf import attach_perf, bpfcall, loader, turns
 from probes.ebpf.attach import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
+from tests.ebpf.recording import wait_until
 from tests.opened_files import probes_of
 
 LAUNCH = LIGHT["cudaLaunchKernel"]

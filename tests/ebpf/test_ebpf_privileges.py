@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from recording import Workshop, library, wait_until
 
 from gputop.simgpu import environment
 from probes.process import in_time
 from probes.process.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
-from probes.source import FRAMES, NOTE, PROCESS, Sample
-from replay.format import SessionError
-from replay.reader import SessionReader
+from probes.source import FRAMES, NOTE, PROCESS
+from tests.ebpf.growing import has, samples
+from tests.ebpf.recording import Workshop, library, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -74,20 +73,6 @@ def confined(kept: frozenset[Capability]) -> tuple[str, ...]:
         kept |= {Capability.SYS_NICE, Capability.IPC_LOCK}
     held = f"{int(mask(kept), 16) & own:016x}"
     return ("0" * 16, held, held, held, "1")
-
-
-def samples(file: Path) -> Iterator[Sample]:
-    """Of a recording that is being written."""
-    try:
-        reader = SessionReader(file)
-    except SessionError:
-        return
-    yield from (item for item in reader.items() if isinstance(item, Sample))
-    reader.close()
-
-
-def has(file: Path, kind: str, *texts: str) -> bool:
-    return any(all(text in str(one.data) for text in texts) for one in samples(file) if one.kind == kind)
 
 
 @contextmanager

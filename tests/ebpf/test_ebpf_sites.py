@@ -10,7 +10,6 @@ from statistics import median
 from subprocess import PIPE, Popen
 
 import pytest
-from recording import PROGRAMS, Workshop, compile_program
 
 from gputop.simgpu import ensure_built
 from probes.api import NAMES
@@ -18,6 +17,7 @@ from probes.code import libraries, sites
 from probes.ebpf import attach, loader
 from probes.ebpf.ring import Ring
 from probes.schema import Kind
+from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
 from tests.opened_files import probes_of
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import Recorded, Workshop, bpftrace, compile_program
 
 from probes.schema import Kind, OffFlag
+from tests.ebpf.recording import Recorded, Workshop, bpftrace, compile_program
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.alone]
 

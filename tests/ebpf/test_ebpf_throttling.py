@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recording import Recorded, Workshop, compile_program
 
 from probes.ebpf import btf
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import OPEN, Sample
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
+from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 PERIOD_US, QUOTA_US = 100_000, 30_000

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
+
+from tests.ebpf.recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 ROOT = Path(__file__).resolve().parents[2]

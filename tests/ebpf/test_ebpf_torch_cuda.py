@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recording import Recorded, Workshop, traced
-from torch_programs.wheel import HERE as PROGRAMS
-from torch_programs.wheel import torch_cuda_python
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone, pytest.mark.timeout(400)]
+from tests.ebpf.recording import Recorded, Workshop, traced
+from tests.torch_programs.wheel import HERE as PROGRAMS
+from tests.torch_programs.wheel import torch_cuda_python
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
 PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
 LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch")
 

@@ -6,12 +6,12 @@ import platform
 from typing import Any
 
 import pytest
-from recording import Recorded, Workshop
 
 from probes.proc import syscalls
 from probes.schema import ALIASED, Kind
 from probes.source import FILES, OPEN, Sample
 from replay.reader import SessionReader
+from tests.ebpf.recording import Recorded, Workshop
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 MS = 1_000_000

@@ -6,11 +6,11 @@ import os
 import platform
 
 import pytest
-from recording import Recorded, Workshop, compile_program
 
 from probes.ebpf import btf, loader
 from probes.proc import syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
+from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
 ROUNDS = 1000

@@ -1,0 +1,35 @@
+"""What a recording holds that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from probes.source import Sample
+from replay.format import SessionError
+from replay.reader import SessionReader
+
+
+def marks(path: Path) -> int:
+    """How many marks a file that is being written holds."""
+    try:
+        reader = SessionReader(path)
+    except SessionError:
+        return 0
+    count = len(reader.marks)
+    reader.close()
+    return count
+
+
+def samples(file: Path) -> Iterator[Sample]:
+    """Of a recording that is being written."""
+    try:
+        reader = SessionReader(file)
+    except SessionError:
+        return
+    yield from (item for item in reader.items() if isinstance(item, Sample))
+    reader.close()
+
+
+def has(file: Path, kind: str, *texts: str) -> bool:
+    return any(all(text in str(one.data) for text in texts) for one in samples(file) if one.kind == kind)

@@ -1,0 +1,33 @@
+"""Where the time of the only gap of a program went."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.chains.chain import State
+from tests import programs as p
+from tests.programs import US, Program
+
+Pieces = list[tuple[int, str, int, int]]
+
+
+def pieces(program: Program) -> Pieces:
+    """(thread, state, begin, end) of the leaves of the only gap; they cover it without overlap."""
+    analysis = program.analysis()
+    (begin,), (end,) = analysis.gaps.begin.tolist(), analysis.gaps.end.tolist()
+    leaves, tids = analysis.leaves, analysis.evidence.threads.tid
+    order = np.lexsort((leaves.thread, leaves.begin))
+    found = [
+        (
+            int(tids[thread]) if thread >= 0 else 0,
+            State(state).name,
+            (low - p.START) // US,
+            (high - p.START) // US,
+        )
+        for thread, state, low, high in zip(
+            *(column[order].tolist() for column in (leaves.thread, leaves.state, leaves.begin, leaves.end)),
+            strict=True,
+        )
+    ]
+    assert int(leaves.ns.sum()) == end - begin
+    return found
