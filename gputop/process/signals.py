@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 from dataclasses import dataclass
 
 from gputop.format import escape_text
 from probes.proc.procfs import boot_offset_ns, process_state, start_of
+from probes.process.readable import readable
 
 # What a person may want to send, the gentlest first, with what it does.
 OFFERED: tuple[tuple[signal.Signals, str], ...] = (
@@ -94,7 +94,7 @@ class Aim:
     def outcome(self) -> str:
         """What has become of the process since, in words."""
         who = f"{self.target.pid} {escape_text(self.target.name)}"
-        if self._descriptor < 0 or select.select([self._descriptor], [], [], 0)[0]:
+        if self._descriptor < 0 or readable(self._descriptor, 0):
             return f"{self._sent}: {who} has ended"
         stopped = process_state(self.target.pid) == "T"
         return f"{self._sent}: {who} {'is stopped; SIGCONT lets it go on' if stopped else 'still runs'}"

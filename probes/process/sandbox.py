@@ -10,7 +10,6 @@ import ctypes
 import errno
 import os
 import resource
-import select
 import signal
 import struct
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+from probes.process.readable import readable
 from probes.process.syscall_numbers import numbers
 
 NOBODY = 65534
@@ -279,7 +279,7 @@ def run(
     try:
         held = os.pidfd_open(child)
         try:
-            ended = bool(select.select([held], [], [], seconds)[0])
+            ended = readable(held, seconds)
         finally:
             os.close(held)
     finally:

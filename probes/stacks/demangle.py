@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import subprocess
 import sys
 import threading
 import time
 from functools import lru_cache
 from pathlib import Path
+
+from probes.process.readable import readable
 
 _MOST_CHARACTERS = 400
 _LONGEST = 4096  # of a mangled name
@@ -74,8 +75,7 @@ class _Helper:
             process.stdin.flush()
         answer, deadline = b"", time.monotonic() + patience_s
         while not answer.endswith(b"\n"):
-            left = max(deadline - time.monotonic(), 0)
-            if not select.select([process.stdout], [], [], left)[0]:
+            if not readable(process.stdout.fileno(), deadline - time.monotonic()):
                 return None
             part = os.read(process.stdout.fileno(), 1 << 16)
             if not part or len(answer) > 4 * _MOST_CHARACTERS:
