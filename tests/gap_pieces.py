@@ -15,8 +15,8 @@ def pieces(program: Program) -> Pieces:
     """(thread, state, begin, end) of the leaves of the only gap; they cover it without overlap."""
     analysis = program.analysis()
     (begin,), (end,) = analysis.gaps.begin.tolist(), analysis.gaps.end.tolist()
-    leaves, tids = analysis.leaves, analysis.evidence.threads.tid
-    order = np.lexsort((leaves.thread, leaves.begin))
+    segments, tids = analysis.segments, analysis.evidence.threads.tid
+    order = np.lexsort((segments.thread, segments.begin))
     found = [
         (
             int(tids[thread]) if thread >= 0 else 0,
@@ -25,9 +25,12 @@ def pieces(program: Program) -> Pieces:
             (high - p.START) // US,
         )
         for thread, state, low, high in zip(
-            *(column[order].tolist() for column in (leaves.thread, leaves.state, leaves.begin, leaves.end)),
+            *(
+                column[order].tolist()
+                for column in (segments.thread, segments.state, segments.begin, segments.end)
+            ),
             strict=True,
         )
     ]
-    assert int(leaves.ns.sum()) == end - begin
+    assert int(segments.ns.sum()) == end - begin
     return found

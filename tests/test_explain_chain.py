@@ -206,9 +206,9 @@ def test_the_enqueuers_calls_are_told_apart() -> None:
     program.call("cudaMalloc", 4000, 9000)
     program.preempted(5000, 6000)
     analysis = program.analysis()
-    inside = analysis.leaves.call >= 0
-    assert int(analysis.leaves.ns[inside].sum()) == 5000 * US
-    assert int(analysis.leaves.ns.sum()) == 20_000 * US
+    inside = analysis.segments.call >= 0
+    assert int(analysis.segments.ns[inside].sum()) == 5000 * US
+    assert int(analysis.segments.ns.sum()) == 20_000 * US
 
 
 def test_overlapping_records_still_add_up() -> None:

@@ -67,7 +67,7 @@ def test_a_scene_without_waits_has_no_lineage() -> None:
     scene = Scene(program.analysis())
     assert not in_loader(scene).any()
     assert not any_on_the_way(scene, np.zeros(0, np.bool_)).any()
-    assert (scene.leaves.state == State.RUN).all()
+    assert (scene.segments.state == State.RUN).all()
 
 
 @pytest.mark.parametrize("syscall", [FUTEX, POLL, RECVFROM])

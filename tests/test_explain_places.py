@@ -108,10 +108,10 @@ def test_who_waits_for_a_loader_is_at_the_line_that_asks_for_the_next_batch() ->
     found = finding(blocked((10_010, 19_960, FUTEX, NEXT), worker=DECODE))
     assert found.cause == "C10"
     assert place(found.line) == ("train.py", 5)
-    waiter, leaf = found.chain[-2:]
+    waiter, segment = found.chain[-2:]
     assert waiter.text.endswith("waited for a lock at train.py:5 in main()")
-    assert leaf.text.endswith("was blocked for the disk at data.py:7 in decode()")
-    assert (place(waiter.line), place(leaf.line)) == (("train.py", 5), ("data.py", 7))
+    assert segment.text.endswith("was blocked for the disk at data.py:7 in decode()")
+    assert (place(waiter.line), place(segment.line)) == (("train.py", 5), ("data.py", 7))
 
 
 def test_time_decides_not_how_often_a_line_waits() -> None:

@@ -130,11 +130,11 @@ def test_lost_records_never_make_a_gap_that_is_none(deeds: str, seed: int) -> No
 @pytest.mark.parametrize("deeds", DEEDS)
 def test_every_instant_of_a_gap_is_on_one_leaf(deeds: str, seed: int) -> None:
     analysis = world(seed, deeds, handles=seed, threads=3).program.analysis()
-    gaps, leaves = analysis.gaps, analysis.leaves
+    gaps, segments = analysis.gaps, analysis.segments
     for gap, (begin, end) in enumerate(zip(gaps.begin.tolist(), gaps.end.tolist(), strict=True)):
-        mine = leaves.gap == gap
-        order = np.argsort(leaves.begin[mine])
-        low, high = leaves.begin[mine][order], leaves.end[mine][order]
+        mine = segments.gap == gap
+        order = np.argsort(segments.begin[mine])
+        low, high = segments.begin[mine][order], segments.end[mine][order]
         assert [int(low[0]), *high[:-1].tolist(), int(high[-1])] == [begin, *low[1:].tolist(), end]
 
 

@@ -101,5 +101,5 @@ def test_sockets_between_a_loader_and_its_workers_are_no_network() -> None:
     program.off(3500, 9000, pid=WORKER, tid=HOLDER, waker_tid=99, waker_pid=99, op=p.RECVFROM)
     program.off(3200, 14_000, pid=WORKER, waker_tid=HOLDER, waker_pid=WORKER, op=p.RECVFROM)
     scene = Scene(program.analysis())
-    assert set(scene.leaves.state[scene.over_network]) == {State.OUTSIDE}
+    assert set(scene.segments.state[scene.over_network]) == {State.OUTSIDE}
     assert int(scene.ns[scene.over_network].sum()) == 5500 * p.US

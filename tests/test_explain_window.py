@@ -31,12 +31,12 @@ def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
             int(begin),
             int(end),
             labels[device],
-            int(calls["end"][opener]) if opener >= 0 and begin > low else -1,
-            int(calls["begin"][closer]) if closer >= 0 else -1,
+            int(calls["end"][drained_by]) if drained_by >= 0 and begin > low else -1,
+            int(calls["begin"][refilled_by]) if refilled_by >= 0 else -1,
             bool(proved),
         )
-        for begin, end, device, opener, closer, proved in zip(
-            gaps.begin, gaps.end, gaps.device, gaps.opener, gaps.closer, gaps.proved, strict=True
+        for begin, end, device, drained_by, refilled_by, proved in zip(
+            gaps.begin, gaps.end, gaps.device, gaps.drained_by, gaps.refilled_by, gaps.proved, strict=True
         )
     ]
 

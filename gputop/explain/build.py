@@ -137,7 +137,7 @@ def _nothing(evidence: Evidence) -> str:
 
 def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
     evidence = scene.evidence
-    queued = scene.leaves.state == State.QUEUED
+    queued = scene.segments.state == State.QUEUED
     costs = dict.fromkeys(np.unique(evidence.slices["pid"]).tolist(), 0)
     for pid in costs:
         costs[pid] = int(scene.ns[queued & (scene.pid == pid)].sum())

@@ -140,14 +140,14 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     inside = _inside(cause, claim)
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
     freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
-    pieces = np.flatnonzero(claim.leaves) if not cause.overlaps else np.zeros(0, np.int64)
-    leaves = scene.leaves
+    pieces = np.flatnonzero(claim.segments) if not cause.overlaps else np.zeros(0, np.int64)
+    segments = scene.segments
     short = _short(cause, claim)
     # a program that waits to time its layers still runs them: what lies between such waits stays
     loop = _loop_of_reads(claim, reads if cause is not EXPLICIT else reads[:0])
     return Removal(
-        np.concatenate([leaves.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
-        np.concatenate([leaves.end[pieces], calls["end"][freed], short[1], loop[1]]),
+        np.concatenate([segments.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
+        np.concatenate([segments.end[pieces], calls["end"][freed], short[1], loop[1]]),
         np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch; the wait behind it by nothing
         calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
@@ -217,7 +217,7 @@ def _reads(claim: Claim) -> Ints:
     """The waits that open the gaps, and the copies to the host that they wait for."""
     scene = claim.scene
     gaps = claim.gaps[~scene.gaps.estimated[claim.gaps]]
-    rows = np.concatenate([scene.gaps.opener[gaps], scene.gap_facts.read_row[gaps]])
+    rows = np.concatenate([scene.gaps.drained_by[gaps], scene.gap_facts.read_row[gaps]])
     return distinct(rows)
 
 
@@ -227,8 +227,10 @@ def _sends(claim: Claim, *, every_small: bool) -> Ints:
     Of many small copies all go, also those that end no gap.
     """
     scene, calls = claim.scene, claim.scene.evidence.calls
-    closer = distinct(scene.gaps.closer[claim.gaps])
-    copies = closer[(scene.evidence.group_of(closer) == Group.COPY) & (calls["direction"][closer] == H2D)]
+    refilled_by = distinct(scene.gaps.refilled_by[claim.gaps])
+    copies = refilled_by[
+        (scene.evidence.group_of(refilled_by) == Group.COPY) & (calls["direction"][refilled_by] == H2D)
+    ]
     if every_small and len(copies):
         alike = (calls["pid"] == calls["pid"][copies[0]]) & (calls["direction"] == H2D)
         alike &= (scene.evidence.group(calls) == Group.COPY) & (calls["bytes"] < BIG_COPY)

@@ -158,17 +158,17 @@ def _shares(ns: Ints) -> Shares:
 
 
 def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple[GpuLane, ...]:
-    gpu, leaves, gaps = scene.analysis.gpu, scene.leaves, scene.gaps
+    gpu, segments, gaps = scene.analysis.gpu, scene.segments, scene.gaps
     families = family_table()
-    sure = gaps.proved[leaves.gap] & proved
+    sure = gaps.proved[segments.gap] & proved
     row = np.where(sure, PROVED, ASSUMED) + families[outcome.cause]
-    device = gaps.device[leaves.gap]
+    device = gaps.device[segments.gap]
     lanes = []
     for span in gpu.spans:
         mine = np.flatnonzero(device == span.device)
         own = np.flatnonzero(gaps.device == span.device)
         gone = gaps.begin[own], gaps.end[own]
-        parts = [(row[mine], leaves.begin[mine], leaves.end[mine])]
+        parts = [(row[mine], segments.begin[mine], segments.end[mine])]
         for estimate in (one for one in scene.analysis.estimates if one.device == span.device):
             small = estimate.small
             cause = causes_of_short(scene, outcome.cause, small)

@@ -11,9 +11,9 @@ from gputop.explain.evidence.ranges import Mask
 
 
 def _inside(scene: Scene, *groups: Group) -> Mask:
-    """The enqueuer inside its own call of these groups, whatever it waits for there."""
+    """The submitter inside its own call of these groups, whatever it waits for there."""
     works = scene.does(State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN)
-    return works & scene.inside(*groups) & ~(scene.estimated & scene.in_closer)
+    return works & scene.inside(*groups) & ~(scene.estimated & scene.in_refill)
 
 
 def _device_memory(scene: Scene, free: Mask) -> Mask:

@@ -15,7 +15,7 @@ from gputop.explain.evidence.ranges import Ints, Mask
 
 # the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
 # with the line at which the submitting thread was blocked after
-Culprit = Literal["opener", "closer", "inside", "waiter"]
+Culprit = Literal["drained_by", "refilled_by", "inside", "waiter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Claim:
 
     Attributes:
         scene: Everything.
-        leaves: Mask of the pieces that it takes.
+        segments: Mask of the pieces that it takes.
         gaps: Rows of the gaps that they lie in, ascending.
     """
 
     scene: Scene
-    leaves: Mask
+    segments: Mask
     gaps: Ints
 
     @property
     def ns(self) -> int:
         """Time taken."""
-        return int(self.scene.ns[self.leaves].sum())
+        return int(self.scene.ns[self.segments].sum())
 
     @property
     def pid(self) -> int:
@@ -72,7 +72,7 @@ class Cause:
         number: ``C01``, ``C02``, … as its page in docs/causes/.
         title: What it is, in a few words.
         titled: The same for one claim, where it depends on what was called.
-        claim: Which of the free leaves belong to it, where it takes pieces of gaps.
+        claim: Which of the free segments belong to it, where it takes pieces of gaps.
         rank: When it is asked for its pieces: the lowest first; None where it takes none.
         family: The letter of its family (families.py), where it takes pieces.
         assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
@@ -98,7 +98,7 @@ class Cause:
     overlaps: bool = False
     more: Callable[[Claim], int] = lambda _claim: 0
     calls_go: frozenset[str] = frozenset()
-    culprit: Culprit = "opener"
+    culprit: Culprit = "drained_by"
     crowded: bool = False
     fault: bool = True
     titled: Callable[[Claim], str] | None = None

@@ -1,4 +1,4 @@
-"""The links of a chain in words, from the leaves of one claim."""
+"""The links of a chain in words, from the segments of one claim."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _NAMED = 2  # occupants that a link names
 def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
     """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
     scene = claim.scene
-    rows = np.flatnonzero(claim.leaves)
+    rows = np.flatnonzero(claim.segments)
     ns = scene.ns[rows]
-    states = scene.leaves.state[rows]
+    states = scene.segments.state[rows]
     if cause.crowded and (states == State.RUN).any():
         states = np.where(states == State.QUEUED, State.RUN, states)
     leader = int(rows[np.argmax(_weights(scene, rows, states))])
-    enqueuer = int(scene.gaps.thread[scene.leaves.gap[leader]])
-    pid, tid = _ids(scene, enqueuer)
-    gap = int(scene.leaves.gap[leader])
+    submitter = int(scene.gaps.thread[scene.segments.gap[leader]])
+    pid, tid = _ids(scene, submitter)
+    gap = int(scene.segments.gap[leader])
     device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
     total, gaps = int(ns.sum()), len(claim.gaps)
     links = [
@@ -44,7 +44,7 @@ def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
 
 
 def _weights(scene: Scene, rows: Ints, states: Ints) -> Ints:
-    """The claimed time of each leaf's (process, state), so that the biggest group is told, not one leaf."""
+    """The claimed time of each segment's (process, state), so that the biggest group is told."""
     key = (scene.pid[rows] + 1) * 8 + states
     _unique, where = np.unique(key, return_inverse=True)
     sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
@@ -56,25 +56,25 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
     scene = claim.scene
     state = State(int(states[rows == leader][0]))
     alike = rows[(states == state) & (scene.pid[rows] == scene.pid[leader])]
-    thread = int(scene.leaves.thread[leader])
+    thread = int(scene.segments.thread[leader])
     pid, tid = _ids(scene, thread)
     others = len(np.unique(scene.pid[rows])) - 1
     name = _name(scene, thread)
     layer: Layer = "host"
     text, line = f"{name} was running", None
-    call = int(scene.leaves.call[leader])
+    call = int(scene.segments.call[leader])
     if call >= 0 and scene.own[leader]:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
-        line = usual_line(scene, scene.leaves.call[alike])
+        line = usual_line(scene, scene.segments.call[alike])
         text = _at(f"{name} was inside {api}", line)
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
         line = hot.line
         text += f", most often at {hot.text()}"
-    if (states != scene.leaves.state[rows]).any():
+    if (states != scene.segments.state[rows]).any():
         text += ", or others at this work ran on its CPU"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was runnable but not running"
-        shares = scene.occupants(claim.leaves)
+        shares = scene.occupants(claim.segments)
         if shares:
             text += ": preempted by " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
     elif state == State.BLOCKED:
@@ -85,7 +85,7 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
             layer = (
                 "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
             )
-            line = waiting_line(scene, alike, scene.leaves.thread[alike]) or line
+            line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
             text = _at(f"{name} was blocked {WORDS[wait]}", line)
     elif state == State.OUTSIDE:
         text = (
@@ -101,10 +101,10 @@ def _at(text: str, line: Line | None) -> str:
     return f"{text} at {line.text()}" if line is not None else text
 
 
-def _waits(scene: Scene, leaf: int) -> list[tuple[int, int]]:
-    """(thread, kind of wait) of each link from the enqueuer down to the leaf."""
+def _waits(scene: Scene, segment: int) -> list[tuple[int, int]]:
+    """(thread, kind of wait) of each link from the submitter down to the segment."""
     found: list[tuple[int, int]] = []
-    link = int(scene.leaves.link[leaf])
+    link = int(scene.segments.link[segment])
     slices, evidence = scene.evidence.slices, scene.evidence
     while link >= 0 and len(found) < DEPTH:
         kind = int(evidence.waits[slices["syscall"][int(scene.links.slice[link])]])
@@ -119,20 +119,23 @@ def _passes(scene: Scene, rows: Ints, thread: int) -> Ints:
     through = links.thread == thread
     for _ in range(DEPTH):
         through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
-    link = scene.leaves.link[rows]
+    link = scene.segments.link[rows]
     passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)
     return passing
 
 
 def _calls_text(scene: Scene, gaps: Ints) -> str:
-    opener, closer = placed(scene, scene.gaps.opener[gaps]), placed(scene, scene.gaps.closer[gaps])
+    drained_by, refilled_by = (
+        placed(scene, scene.gaps.drained_by[gaps]),
+        placed(scene, scene.gaps.refilled_by[gaps]),
+    )
     read = scene.gap_facts.read_row[gaps]
-    if opener and (read >= 0).mean() > 0.5:
+    if drained_by and (read >= 0).mean() > 0.5:
         copy = placed(scene, read)
-        opener = opener if copy == opener else f"{copy} and {opener}"
-    if not opener:
-        return f"until {closer or 'the next work'}"
-    return f"from the return of {opener} to {closer or 'the next work'}"
+        drained_by = drained_by if copy == drained_by else f"{copy} and {drained_by}"
+    if not drained_by:
+        return f"until {refilled_by or 'the next work'}"
+    return f"from the return of {drained_by} to {refilled_by or 'the next work'}"
 
 
 def _usual(scene: Scene, rows: Ints) -> str:

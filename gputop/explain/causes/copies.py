@@ -52,7 +52,7 @@ def _staging(scene: Scene, rows: Ints) -> Ints:
     """
     calls = scene.evidence.calls
     busy = call_time(scene.evidence, rows).on_cpu
-    alone = np.isin(rows, scene.gaps.closer)
+    alone = np.isin(rows, scene.gaps.refilled_by)
     rate = busy / calls["bytes"][rows]
     usual = float(np.median(rate[alone])) if alone.any() else float(np.percentile(rate, _FAST))
     estimate = np.minimum((calls["bytes"][rows] * usual).astype(np.int64), busy)
@@ -99,16 +99,16 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
 
 def _staged(scene: Scene, free: Mask) -> Mask:
     """Inside a copy to the device that is large and not from page-locked memory, as far as was seen."""
-    calls, closer = scene.evidence.calls, np.maximum(scene.gaps.closer, 0)
+    calls, refilled_by = scene.evidence.calls, np.maximum(scene.gaps.refilled_by, 0)
     if not len(calls) or not len(scene.gaps):
         return scene.mask()
     pinned = scene.analysis.gpu.ranges.pinned(
-        calls["pid"][closer], calls["aux"][closer], calls["begin"][closer]
+        calls["pid"][refilled_by], calls["aux"][refilled_by], calls["begin"][refilled_by]
     )
     copies = scene.gap_facts.sent_bytes >= BIG_COPY
-    copies &= (scene.gaps.closer >= 0) & (calls["direction"][closer] == H2D) & ~pinned
+    copies &= (scene.gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D) & ~pinned
     copies &= read_between(scene) < 0
-    return free & scene.estimated & scene.own & scene.in_closer & copies[scene.leaves.gap]
+    return free & scene.estimated & scene.own & scene.in_refill & copies[scene.segments.gap]
 
 
 def _advise_staged(claim: Claim) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ STAGED = register(
         lambda _claim: Level.STRONG,
         assess=pageable_copies,
         calls_go=frozenset({"sends"}),
-        culprit="closer",
+        culprit="refilled_by",
         family="C",
         rank=180,
     )

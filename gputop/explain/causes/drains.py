@@ -60,7 +60,7 @@ def _kinds(scene: Scene) -> Ints:
 
 
 def _source(scene: Scene) -> Ints:
-    """For each gap the row of the gap whose opener drained the queue: itself, an earlier one, or -1."""
+    """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
     found: Ints = scene.once("drain source", lambda: _find(scene))
     return found
 
@@ -72,7 +72,7 @@ def _find(scene: Scene) -> Ints:
     launched = np.isin(scene.gap_facts.closer_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
     for pid in np.unique(pids).tolist():
         mine = pids == pid
-        drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.opener >= 0))
+        drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.drained_by >= 0))
         guessed = np.flatnonzero(mine & gaps.estimated & launched)
         if len(drains) and len(guessed) and host_is_faster(scene, pid):
             place = np.searchsorted(gaps.begin[drains], gaps.begin[guessed], side="right") - 1

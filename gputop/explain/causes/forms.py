@@ -25,8 +25,8 @@ def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False)
     """
     scene, evidence, gaps = claim.scene, claim.scene.evidence, claim.scene.gaps
     calls = evidence.calls
-    cost = scene.gap_ns(claim.leaves)[claim.gaps]
-    following = gaps.closer[claim.gaps]
+    cost = scene.gap_ns(claim.segments)[claim.gaps]
+    following = gaps.refilled_by[claim.gaps]
     both = np.maximum(np.append(rows, following), 0)
     lines = line_numbers(evidence, calls["stack"][both])
     lines[np.append(rows, following) < 0] = -1

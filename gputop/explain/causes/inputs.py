@@ -42,7 +42,7 @@ def _made(scene: Scene) -> Mask:
         rows = np.flatnonzero(sent & own & ~made)
         if steps is None or len(rows) <= MOST_PARTS * units:
             continue
-        of_each = stacks[gaps.closer[rows]]
+        of_each = stacks[gaps.refilled_by[rows]]
         line = line_numbers(scene.evidence, of_each)
         loads = np.isin(of_each, _in_loaders(scene, of_each))
         often = np.bincount(line[line >= 0], minlength=1) > MOST_PARTS * units
@@ -59,11 +59,11 @@ def _in_loaders(scene: Scene, stacks: Column) -> Column:
 
 
 def _tiny_copies(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & _made(scene)[scene.leaves.gap]
+    return free & own_work(scene) & _made(scene)[scene.segments.gap]
 
 
 def _prepared(scene: Scene, free: Mask) -> Mask:
-    facts, gap = scene.gap_facts, scene.leaves.gap
+    facts, gap = scene.gap_facts, scene.segments.gap
     # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
     # of a scalar: after a loss.item() the next input is what the time goes into
     round_trip = read_between(scene)[gap] > SCALAR_BYTES
@@ -74,11 +74,11 @@ def _copies(claim: Claim) -> int:
     """Time in the copies between these gaps and in the waits for them, which go when the tensors stay."""
     scene, gaps = claim.scene, claim.scene.gaps
     calls = scene.evidence.calls
-    before = np.maximum(gaps.opener[claim.gaps] - 1, 0)
+    before = np.maximum(gaps.drained_by[claim.gaps] - 1, 0)
     # only waits right after such a copy: others wait for kernels, too
     after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
-    waits = gaps.opener[claim.gaps][after_copy]
-    rows = distinct(np.concatenate([waits, gaps.closer[claim.gaps]]))
+    waits = gaps.drained_by[claim.gaps][after_copy]
+    rows = distinct(np.concatenate([waits, gaps.refilled_by[claim.gaps]]))
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 
@@ -88,13 +88,13 @@ def _size(claim: Claim) -> int:
 
 def _count(claim: Claim) -> int:
     """How many copies: between two of them there may be a proved gap and an estimated one."""
-    return len(distinct(claim.scene.gaps.closer[claim.gaps]))
+    return len(distinct(claim.scene.gaps.refilled_by[claim.gaps]))
 
 
 def _form(claim: Claim) -> Form:
     """Small ones are many whoever makes them; large ones, and indices, are told by what makes them."""
-    closer = claim.scene.gaps.closer[claim.gaps]
-    form = form_of_send(pattern_of(claim, closer, closer))
+    refilled_by = claim.scene.gaps.refilled_by[claim.gaps]
+    form = form_of_send(pattern_of(claim, refilled_by, refilled_by))
     if form == "index":
         return form
     return "small" if _size(claim) < BIG_COPY else "made"
@@ -132,7 +132,7 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
 def _without_loader(claim: Claim) -> bool:
     """Whether a program with PyTorch was met at this work, and never within PyTorch's DataLoader."""
     stacks = claim.scene.evidence.facts.stacks
-    met = sampled(claim.scene, np.flatnonzero(claim.leaves))
+    met = sampled(claim.scene, np.flatnonzero(claim.segments))
     if sum(count for _stack, count in met) < FEW_LOOKS:
         return False
     if any(by_loader(frozenset(frame.file for frame in stacks.frames(stack))) for stack, _count in met):
@@ -157,7 +157,7 @@ TINY_COPIES = register(
         _tiny_copies,
         _advise_tiny,
         more=_copies,
-        culprit="closer",
+        culprit="refilled_by",
         calls_go=frozenset({"sends"}),
         titled=lambda claim: title_of(_form(claim), claim.times_of(_count(claim))),
         family="C",
@@ -170,7 +170,7 @@ PREPARED = register(
         "input prepared on the main thread (`num_workers=0`)",
         _prepared,
         _advise_prepared,
-        culprit="closer",
+        culprit="refilled_by",
         titled=_title_of_prepared,
         family="D",
         rank=190,

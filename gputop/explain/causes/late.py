@@ -31,7 +31,7 @@ def late_spins(scene: Scene, span_ns: int) -> list[Finding]:
     # a wait that slept knows when it was woken: its late return is a gap of its own
     spun = (delays.completed == calls["end"]) & (hidden > 0)
     # where work is queued behind what was waited for, the GPU went on
-    spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.opener[~scene.gaps.estimated])] = False
+    spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.drained_by[~scene.gaps.estimated])] = False
     rows = within(scene, np.flatnonzero(spun & (roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
     found = []
     for pid in np.unique(calls["pid"][rows]).tolist():
@@ -77,7 +77,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
 
 
 def _late_return(scene: Scene, free: Mask) -> Mask:
-    return free & scene.own & scene.in_opener & scene.does(State.QUEUED)
+    return free & scene.own & scene.in_drain & scene.does(State.QUEUED)
 
 
 def _advise_late(claim: Claim) -> tuple[str, ...]:

@@ -135,12 +135,12 @@ def _launches(scene: Scene, free: Mask) -> Mask:
     """What the submitting thread does between one piece of work and the next, which is no input."""
     estimated = scene.estimated & own_work(scene)
     # the GPU was found idle by a query: nothing made the thread wait
-    asked = not_waited(scene) & (scene.gaps.opener >= 0)
-    return free & (estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.leaves.gap]))
+    asked = not_waited(scene) & (scene.gaps.drained_by >= 0)
+    return free & (estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.segments.gap]))
 
 
 def _advise_launches(claim: Claim) -> tuple[str, ...]:
-    usual = float(np.median(claim.scene.gap_ns(claim.leaves)[claim.gaps]))
+    usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
     if usual >= LONG_NS:
         return (
             f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
@@ -157,7 +157,7 @@ LAUNCHES = register(
         _advise_launches,
         lambda _claim: Level.STRONG,
         assess=launch_bound,
-        culprit="closer",
+        culprit="refilled_by",
         family="H",
         rank=240,
     )

@@ -16,8 +16,8 @@ LARGE = 0.2  # part of the time that workers wait for each other (causes.md C08)
 
 
 def _others(scene: Scene) -> Mask:
-    """Leaves on threads that are not the enqueuer."""
-    watched: Mask = scene.leaves.thread >= 0
+    """Segments on threads that are not the submitter."""
+    watched: Mask = scene.segments.thread >= 0
     return ~scene.own & watched
 
 
@@ -31,7 +31,7 @@ def _faults(scene: Scene, free: Mask) -> Mask:
 
 def _fault_level(claim: Claim) -> Level:
     """What slept for a page is proved; which part of the CPU time faults took is an estimate."""
-    asleep = int(claim.scene.ns[claim.leaves & claim.scene.does(State.BLOCKED)].sum())
+    asleep = int(claim.scene.ns[claim.segments & claim.scene.does(State.BLOCKED)].sum())
     return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
 
 
@@ -41,14 +41,14 @@ def _behind_workers(scene: Scene) -> Mask:
     Those compute the batches after this one: fewer workers would not make them less, so such a wait is the
     loader's own computing, more of it than the CPUs can take.
     """
-    leaves, stints = scene.leaves, scene.evidence.stints
+    segments, stints = scene.segments, scene.evidence.stints
     behind = np.zeros(scene.size, np.bool_)
-    queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (leaves.slice >= 0))
-    cpu = scene.evidence.slices["queue_cpu"][leaves.slice[queued]]
+    queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (segments.slice >= 0))
+    cpu = scene.evidence.slices["queue_cpu"][segments.slice[queued]]
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]
         here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
-        taken = covered(union(here["begin"], here["end"]), leaves.begin[rows], leaves.end[rows])
+        taken = covered(union(here["begin"], here["end"]), segments.begin[rows], segments.end[rows])
         behind[rows] = 2 * taken > scene.ns[rows]
     return behind
 
@@ -84,7 +84,7 @@ def _cpu_taken(claim: Claim) -> int:
 
 
 def _workers(claim: Claim) -> int:
-    return len(np.unique(claim.scene.pid[claim.leaves]))
+    return len(np.unique(claim.scene.pid[claim.segments]))
 
 
 def _advise_computing(claim: Claim) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _advise_computing(claim: Claim) -> tuple[str, ...]:
         "the workers compute for longer than the GPU: fetch whole batches (__getitems__), vectorise, or "
         "move transforms to the GPU"
     ]
-    queued = claim.leaves & (claim.scene.leaves.state == State.QUEUED)
+    queued = claim.segments & (claim.scene.segments.state == State.QUEUED)
     waited = int(claim.scene.ns[queued].sum())
     if waited > LARGE * claim.ns:
         advice.append(

@@ -35,7 +35,7 @@ _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 def own_work(scene: Scene) -> Mask:
     """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call."""
-    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_closer & scene.inside(*_GIVING))
+    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_refill & scene.inside(*_GIVING))
     return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
 
 
@@ -46,7 +46,7 @@ def _prints(scene: Scene, free: Mask) -> Mask:
         return scene.mask()
     in_burst = np.zeros(len(scene.gaps) + 1, np.bool_)
     in_burst[tiny] = bursts(scene.gaps.begin[tiny], PRINT_READS, PRINT_NS)
-    return free & own_work(scene) & (in_burst[:-1] | _formatted(scene))[scene.leaves.gap]
+    return free & own_work(scene) & (in_burst[:-1] | _formatted(scene))[scene.segments.gap]
 
 
 def _formatted(scene: Scene) -> Mask:
@@ -66,36 +66,36 @@ def _formatted(scene: Scene) -> Mask:
 
 
 def _scalar(scene: Scene, free: Mask) -> Mask:
-    size = read_between(scene)[scene.leaves.gap]
+    size = read_between(scene)[scene.segments.gap]
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
 def _tensor(scene: Scene, free: Mask) -> Mask:
-    return free & own_work(scene) & (read_between(scene)[scene.leaves.gap] > SCALAR_BYTES)
+    return free & own_work(scene) & (read_between(scene)[scene.segments.gap] > SCALAR_BYTES)
 
 
 def _blocking(scene: Scene, free: Mask) -> Mask:
-    moved: Mask = (drained(scene) == Drain.MOVED)[scene.leaves.gap]
+    moved: Mask = (drained(scene) == Drain.MOVED)[scene.segments.gap]
     return free & own_work(scene) & moved
 
 
 def _explicit(scene: Scene, free: Mask) -> Mask:
-    waited = scene.estimated | ~not_waited(scene)[scene.leaves.gap]
-    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.leaves.gap]
+    waited = scene.estimated | ~not_waited(scene)[scene.segments.gap]
+    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.segments.gap]
     return free & own_work(scene) & waited & explicit
 
 
 def not_waited(scene: Scene) -> Mask:
     """Gaps that no wait opened: a query that succeeded, where none that failed came right before it."""
-    opener = scene.gaps.opener
-    calls, row = scene.evidence.calls, np.maximum(opener, 0)
+    drained_by = scene.gaps.drained_by
+    calls, row = scene.evidence.calls, np.maximum(drained_by, 0)
     if not len(calls):
-        return np.ones(len(opener), np.bool_)
+        return np.ones(len(drained_by), np.bool_)
     before = np.maximum(row - 1, 0)
     asked = scene.evidence.group_of(row) == Group.QUERY
     polled = (scene.evidence.group_of(before) == Group.QUERY) & (calls["ret"][before] != 0)
     polled &= (calls["row"][before] == calls["row"][row]) & (row > 0)
-    free: Mask = (opener < 0) | (asked & ~polled)
+    free: Mask = (drained_by < 0) | (asked & ~polled)
     return free
 
 
@@ -143,7 +143,7 @@ def _send(claim: Claim) -> tuple[Form, Pattern]:
 
 def _sync(claim: Claim) -> tuple[Form, Pattern]:
     gaps = claim.scene.gaps
-    waits = np.where(gaps.estimated[claim.gaps], -1, gaps.opener[claim.gaps])
+    waits = np.where(gaps.estimated[claim.gaps], -1, gaps.drained_by[claim.gaps])
     pattern = pattern_of(claim, waits, np.full(len(waits), -1))
     return form_of_sync(pattern), pattern
 

@@ -48,7 +48,7 @@ def _advise_lock(_claim: Claim) -> tuple[str, ...]:
 
 def occupants(claim: Claim) -> str:
     """Who ran while the thread of a claim waited for a CPU, in words that an advice begins with."""
-    shares = claim.scene.occupants(claim.leaves)
+    shares = claim.scene.occupants(claim.segments)
     named = [f"{name} for {share:.0%} of that time" for name, share in shares[:2]]
     return f"preempted by {', '.join(named)}: " if named else ""
 

@@ -1,4 +1,4 @@
-"""The whole computation: evidence in, gaps and leaves out."""
+"""The whole computation: evidence in, gaps and segments out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.engine.intervals import expand
-from gputop.explain.chains.chain import Leaves, Links, Walk
+from gputop.explain.chains.chain import Links, Segments, Walk
 from gputop.explain.estimates.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
@@ -29,7 +29,7 @@ class Analysis:
     evidence: Evidence
     gpu: GpuTime
     gaps: Gaps
-    leaves: Leaves
+    segments: Segments
     links: Links
     estimates: tuple[Estimate, ...] = ()
 
@@ -42,7 +42,7 @@ class Analysis:
 
 
 def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE) -> Analysis:
-    """Finds the gaps in a stretch of time and explains each; its leaves sum up to it, to the nanosecond.
+    """Finds the gaps in a stretch of time and explains each; its segments sum up to it, to the nanosecond.
 
     Raises:
         AccountingError: They do not.
@@ -55,15 +55,15 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
     return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
 
 
-def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:
+def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links]:
     """Where each instant of some gaps went.
 
     Raises:
-        AccountingError: The leaves of a gap do not sum up to it.
+        AccountingError: The segments of a gap do not sum up to it.
     """
     gap, begin, end, call = _cut_at_calls(evidence, gaps)
     made = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
-    sums = np.bincount(made.leaves.gap, weights=made.leaves.ns, minlength=len(gaps)).astype(np.int64)
+    sums = np.bincount(made.segments.gap, weights=made.segments.ns, minlength=len(gaps)).astype(np.int64)
     wrong = np.flatnonzero(sums != gaps.end - gaps.begin)
     if len(wrong):
         row = int(wrong[0])
@@ -71,7 +71,7 @@ def walk(evidence: Evidence, gaps: Gaps) -> tuple[Leaves, Links]:
             f"the parts of {len(wrong)} of {len(gaps)} gaps do not add up: "
             f"{int(sums[row])} of {int(gaps.end[row] - gaps.begin[row])} ns at {int(gaps.begin[row])}"
         )
-    return made.leaves, made.links
+    return made.segments, made.links
 
 
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:

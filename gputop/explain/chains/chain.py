@@ -1,4 +1,4 @@
-"""Hands the time of each gap down the wakeup chain until every instant lies on one leaf.
+"""Hands the time of each gap down the wakeup chain until every instant lies on one segment.
 
 A gap belongs to the thread that ends it. Where that thread was blocked, the time belongs to whoever woke it,
 over the same interval, and so on; a thread that did not exist yet hands it to the one that made it. The walk
@@ -18,7 +18,7 @@ from gputop.explain.chains.wakers import NOBODY, UNWATCHED, find_wakers
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints
 
-DEPTH = 12  # longer chains end on a leaf of their own; PyTorch's loader with pinning needs five links
+DEPTH = 12  # longer chains end on a segment of their own; PyTorch's loader with pinning needs five links
 
 
 class State(IntEnum):
@@ -36,7 +36,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Leaves:
+class Segments:
     """Pieces of gaps, each on the thread and state where its chain ends.
 
     Attributes:
@@ -45,8 +45,8 @@ class Leaves:
         state: ``State``.
         begin, end: The piece; the pieces of a gap are disjoint and sum up to it.
         slice: Row of the stay off the CPU, -1 while it ran or is unknown.
-        link: Row in ``Links`` of the wait that led here, -1 on the enqueuer itself.
-        call: Row of the CUDA call of the *enqueuer* in which the piece lies, -1 between calls.
+        link: Row in ``Links`` of the wait that led here, -1 on the submitter itself.
+        call: Row of the CUDA call of the *submitter* in which the piece lies, -1 between calls.
         depth: Number of waits on the way.
     """
 
@@ -101,12 +101,12 @@ class _Front:
 
 
 class Walk:
-    """The walk over all gaps; ``leaves`` and ``links`` are its result."""
+    """The walk over all gaps; ``segments`` and ``links`` are its result."""
 
     def __init__(
         self, evidence: Evidence, gap: Ints, thread: Ints, begin: Ints, end: Ints, call: Ints
     ) -> None:
-        """Takes the pieces to explain: those of one gap are disjoint and cut at the enqueuer's calls."""
+        """Takes the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
         self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
@@ -120,8 +120,8 @@ class Walk:
             if not len(front.gap):
                 break
             front = self._descend(front, depth)
-        self._leaf(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
-        self.leaves = self._leaves()
+        self._segment(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
+        self.segments = self._segments()
         self.links = (
             Links(*(_joined(parts) for parts in zip(*self._link_parts, strict=True)))
             if (self._link_parts)
@@ -131,7 +131,7 @@ class Walk:
     # -- one level ----------------------------------------------------------------------------------
 
     def _descend(self, front: _Front, depth: int) -> _Front:
-        """Writes the leaves of this level; returns what the next one has to explain."""
+        """Writes the segments of this level; returns what the next one has to explain."""
         alive, others = self._clip(front, depth)
         owner, item = self._overlapping(alive)
         self._running(alive, owner, item, depth)
@@ -158,7 +158,7 @@ class Walk:
         """Splits at birth and end of the threads: (within their known life, what their makers take over)."""
         threads = self._evidence.threads
         watched = front.thread >= 0
-        self._leaf(front, np.flatnonzero(~watched), State.OUTSIDE, depth)
+        self._segment(front, np.flatnonzero(~watched), State.OUTSIDE, depth)
         front = front.take(np.flatnonzero(watched))
         known, ended = threads.known[front.thread], threads.ended[front.thread]
         parent = threads.parent[front.thread]
@@ -210,7 +210,7 @@ class Walk:
         )
 
     def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
-        """Sleeping pieces: to whoever ended the sleep, or a leaf where the wait is its own."""
+        """Sleeping pieces: to whoever ended the sleep, or a segment where the wait is its own."""
         waker, own = self._wakers.thread[item], self._wakers.own[item]
         unknown = ~own & (waker == NOBODY)
         path = front.path.copy()
@@ -234,9 +234,9 @@ class Walk:
             path[rows],
         )
 
-    # -- leaves -------------------------------------------------------------------------------------
+    # -- segments -----------------------------------------------------------------------------------
 
-    def _leaf(self, front: _Front, rows: Ints, state: State, depth: int) -> None:
+    def _segment(self, front: _Front, rows: Ints, state: State, depth: int) -> None:
         self._cut(front, rows, front.begin[rows], front.end[rows], state, depth)
 
     def _cut(
@@ -271,13 +271,13 @@ class Walk:
             )
         )
 
-    def _leaves(self) -> Leaves:
+    def _segments(self) -> Segments:
         if not self._found:
             empty = np.zeros(0, np.int64)
-            return Leaves(*(empty for _ in range(9)))
+            return Segments(*(empty for _ in range(9)))
         columns = [np.concatenate(parts) for parts in zip(*self._found, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
-        return Leaves(*(column[order] for column in columns))
+        return Segments(*(column[order] for column in columns))
 
 
 def _joined(parts: tuple[Ints, ...]) -> Ints:

@@ -1,4 +1,4 @@
-"""Which waits led to a leaf: questions about the whole way from the submitting thread down."""
+"""Which waits led to a segment: questions about the whole way from the submitting thread down."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
         scene: Everything.
         chosen: Of ``evidence.slices``.
     """
-    leaves, links = scene.leaves, scene.links
+    segments, links = scene.segments, scene.links
     if not len(chosen):
         return scene.mask()
-    own = leaves.slice >= 0
-    found: Mask = own & chosen[np.maximum(leaves.slice, 0)]
+    own = segments.slice >= 0
+    found: Mask = own & chosen[np.maximum(segments.slice, 0)]
     if not len(links.slice):
         return found
     above, reached = links.above, chosen[links.slice]
     for _ in range(DEPTH):
         reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
-    linked = leaves.link >= 0
-    found |= linked & reached[np.maximum(leaves.link, 0)]
+    linked = segments.link >= 0
+    found |= linked & reached[np.maximum(segments.link, 0)]
     return found
 
 

@@ -41,7 +41,7 @@ class Hot:
 
 
 def hot_line(scene: Scene, rows: Ints) -> Hot | None:
-    """The line at which these leaves' threads were running most often; None without enough samples."""
+    """The line at which these segments' threads were running most often; None without enough samples."""
     looks: dict[Line, int] = {}
     for stack, count in sampled(scene, rows):
         line = scene.evidence.facts.stacks.line(stack)
@@ -55,12 +55,12 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
 
 
 def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
-    """(stack, how often it was met) of these leaves' threads while they were running."""
-    places, threads, leaves = scene.evidence.places, scene.evidence.threads, scene.leaves
-    rows = rows[(leaves.state[rows] == State.RUN) & (leaves.thread[rows] >= 0)]
+    """(stack, how often it was met) of these segments' threads while they were running."""
+    places, threads, segments = scene.evidence.places, scene.evidence.threads, scene.segments
+    rows = rows[(segments.state[rows] == State.RUN) & (segments.thread[rows] >= 0)]
     if not len(places) or not len(rows):
         return []
-    key = scene.evidence.key(leaves.thread[rows], leaves.begin[rows])
+    key = scene.evidence.key(segments.thread[rows], segments.begin[rows])
     order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
     thread = np.searchsorted(threads.tid, places["tid"])
@@ -68,16 +68,20 @@ def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
         threads.tid[np.minimum(thread, len(threads.tid) - 1)] == places["tid"]
     )
     thread, time, stack = thread[known], places["time"][known], places["stack"][known]
-    leaf = np.searchsorted(key, scene.evidence.key(thread, time), side="right") - 1
-    within = leaf >= 0
-    leaf = rows[np.maximum(leaf, 0)]
-    within &= (leaves.thread[leaf] == thread) & (leaves.end[leaf] > time) & (leaves.begin[leaf] <= time)
+    segment = np.searchsorted(key, scene.evidence.key(thread, time), side="right") - 1
+    within = segment >= 0
+    segment = rows[np.maximum(segment, 0)]
+    within &= (
+        (segments.thread[segment] == thread)
+        & (segments.end[segment] > time)
+        & (segments.begin[segment] <= time)
+    )
     numbers, counts = np.unique(stack[within], return_counts=True)
     return list(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def done_once(scene: Scene, rows: Ints) -> str:
-    """What of the things that are done once these leaves' threads did mostly (``imports modules``); or ""."""
+    """What of the things that are done once these segments' threads did mostly (``imports modules``); or ""."""
     stacks = scene.evidence.facts.stacks
     times: dict[str, int] = {}
     for stack, count in sampled(scene, rows):
@@ -123,17 +127,17 @@ def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line
 
 
 def waiting_line(scene: Scene, rows: Ints, threads: Ints | int) -> Line | None:
-    """The line where threads were blocked for most of the time of these leaves; none within libraries only.
+    """The line where threads were blocked for most of the time of these segments; none within libraries only.
 
     Args:
         scene: Everything.
-        rows: Leaves on such a thread, or at the end of a chain that goes through one.
-        threads: The thread, or that of each leaf.
+        rows: Segments on such a thread, or at the end of a chain that goes through one.
+        threads: The thread, or that of each segment.
     """
-    leaves, links = scene.leaves, scene.links
-    own = (leaves.thread[rows] == threads) & (leaves.state[rows] == State.BLOCKED)
-    item = np.where(own, leaves.slice[rows], -1)
-    link = leaves.link[rows]
+    segments, links = scene.segments, scene.links
+    own = (segments.thread[rows] == threads) & (segments.state[rows] == State.BLOCKED)
+    item = np.where(own, segments.slice[rows], -1)
+    link = segments.link[rows]
     for _ in range(DEPTH if len(links.slice) else 0):
         here = np.maximum(link, 0)
         item = np.where((link >= 0) & (links.thread[here] == threads), links.slice[here], item)

@@ -1,4 +1,4 @@
-"""What the causes look at: each piece of a gap beside its opener, its closer and the way that led to it."""
+"""What the causes look at: each piece of a gap beside the calls around it and the way that led to it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class GapFacts:
 
     Attributes:
         opener_role: ``Role`` of the call that proved the GPU empty.
-        read_bytes: Size of the copy to the host that the opener waited for, -1 if there was none.
+        read_bytes: Size of the copy to the host that the draining call waited for, -1 if there was none.
         read_row: That copy's row.
-        moved_row: The copy to the device that the opener waited for, -1 if there was none.
+        moved_row: The copy to the device that the draining call waited for, -1 if there was none.
         closer_group: ``Group`` of the call that gave it work again.
         sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
@@ -51,16 +51,16 @@ class GapFacts:
 
 
 class Scene:
-    """Columns over the leaves, and facts about gaps, steps and threads.
+    """Columns over the segments, and facts about gaps, steps and threads.
 
     Attributes:
-        wait: ``Wait`` in which the leaf's thread slept (leaves that sleep), else that of the last link.
-        via: ``Wait`` of the enqueuer's own sleep that led down the chain; -1 on the enqueuer itself.
-        own: Whether the leaf is on the enqueuer.
-        same_process: Whether its thread belongs to the enqueuer's process.
-        family: Whether its process descends from the enqueuer's, or they have one parent that is watched.
-        group: ``Group`` of the enqueuer's CUDA call around it, ``Group.OTHER`` between calls.
-        in_opener: Whether it lies in the wait that opened the gap (a late return).
+        wait: ``Wait`` in which the segment's thread slept (segments that sleep), else that of the last link.
+        via: ``Wait`` of the submitter's own sleep that led down the chain; -1 on the submitter itself.
+        own: Whether the segment is on the submitter.
+        same_process: Whether its thread belongs to the submitter's process.
+        family: Whether its process descends from the submitter's, or they have one parent that is watched.
+        group: ``Group`` of the submitter's CUDA call around it, ``Group.OTHER`` between calls.
+        in_drain: Whether it lies in the wait that opened the gap (a late return).
         in_closer: Whether it lies in the call that gives the GPU work again.
         estimated: Whether its gap is estimated, not proved.
         throttled: Whether the cgroup's quota was used up.
@@ -72,7 +72,7 @@ class Scene:
         self.analysis = analysis
         self.evidence: Evidence = analysis.evidence
         self.gaps = analysis.gaps
-        self.leaves = analysis.leaves
+        self.segments = analysis.segments
         self.links = analysis.links
         self.steps: Steps | None = (
             steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
@@ -80,64 +80,64 @@ class Scene:
         self._steps_of: dict[int, Steps | None] = {}
         self._kept: dict[str, Ints] = {}
         self.gap_facts = _gap_facts(analysis)
-        self.size = len(self.leaves)
-        self.ns: Ints = self.leaves.ns
+        self.size = len(self.segments)
+        self.ns: Ints = self.segments.ns
         self._columns()
 
     def _columns(self) -> None:
-        evidence, leaves = self.evidence, self.leaves
+        evidence, segments = self.evidence, self.segments
         calls, threads, slices = evidence.calls, evidence.threads, evidence.slices
-        enqueuer = self.gaps.thread[leaves.gap]
-        self.own: Mask = leaves.thread == enqueuer
-        watched = leaves.thread >= 0
-        pid = np.where(watched, threads.pid[leaves.thread], -1)
+        submitter = self.gaps.thread[segments.gap]
+        self.own: Mask = segments.thread == submitter
+        watched = segments.thread >= 0
+        pid = np.where(watched, threads.pid[segments.thread], -1)
         self.pid: Ints = pid
-        self.same_process: Mask = pid == threads.pid[enqueuer]
+        self.same_process: Mask = pid == threads.pid[submitter]
         self.family: Mask = np.isin(pid, self._family())
-        in_call = leaves.call >= 0
+        in_call = segments.call >= 0
         groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
-        self.group: Column = np.where(in_call, groups[leaves.call], Group.OTHER)
-        self.in_opener: Mask = in_call & (leaves.call == self.gaps.opener[leaves.gap])
-        self.in_closer: Mask = in_call & (leaves.call == self.gaps.closer[leaves.gap])
-        self.estimated: Mask = self.gaps.estimated[leaves.gap]
+        self.group: Column = np.where(in_call, groups[segments.call], Group.OTHER)
+        self.in_drain: Mask = in_call & (segments.call == self.gaps.drained_by[segments.gap])
+        self.in_refill: Mask = in_call & (segments.call == self.gaps.refilled_by[segments.gap])
+        self.estimated: Mask = self.gaps.estimated[segments.gap]
         kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
-        asleep = leaves.slice >= 0
-        self.throttled: Mask = asleep & ((flags[leaves.slice] & OffFlag.THROTTLED) != 0)
+        asleep = segments.slice >= 0
+        self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
-        linked = leaves.link >= 0
+        linked = segments.link >= 0
         size = len(self.links.slice)
         of_link = kinds[self.links.slice] if size else np.zeros(1, np.uint8)
         via = np.where(linked, of_link[first], 255)
         behind = np.where(linked, of_link[last], Wait.OTHER)
-        sleeps = asleep & (leaves.state == State.BLOCKED)
-        self.wait: Column = np.where(sleeps, kinds[leaves.slice], behind)
+        sleeps = asleep & (segments.state == State.BLOCKED)
+        self.wait: Column = np.where(sleeps, kinds[segments.slice], behind)
         self.via: Column = via
         self.over_network: Mask = (
             self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
         )
 
     def _ends_of_chains(self) -> tuple[Ints, Ints]:
-        """(first, last) link of each leaf's chain; 0 where there is none."""
+        """(first, last) link of each segment's chain; 0 where there is none."""
         above = self.links.above
         root = np.arange(len(above))
         for _ in range(DEPTH):  # each round goes up one level
             parent = above[root] if len(root) else root
             root = np.where(parent >= 0, parent, root)
-        last = np.maximum(self.leaves.link, 0)
+        last = np.maximum(self.segments.link, 0)
         return (root[last] if len(root) else last), last
 
     def _any_link(self, marked: Column) -> Column:
-        """Whether any link of each leaf's chain is marked."""
+        """Whether any link of each segment's chain is marked."""
         above, reached = self.links.above, marked.copy()
         for _ in range(DEPTH):
             reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
-        link = self.leaves.link
+        link = self.segments.link
         return np.where(link >= 0, reached[np.maximum(link, 0)], False)
 
     def _family(self) -> Ints:
         """Processes that descend from one that gives a GPU work, its forked servants included."""
-        enqueuers = (
+        submitters = (
             set(self.evidence.threads.pid[np.unique(self.gaps.thread)].tolist()) if len(self.gaps) else set()
         )
         threads = self.evidence.threads
@@ -148,7 +148,7 @@ class Scene:
         }
         for facts in self.evidence.facts.processes.values():
             made.add((int(facts.get("parent_pid", 0)), int(facts["pid"])))
-        family = set(enqueuers)
+        family = set(submitters)
         while True:
             more = {child for parent, child in made if parent in family} - family
             if not more:
@@ -195,7 +195,7 @@ class Scene:
         return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
-        """Who ran while the chosen leaves waited for a CPU: (name, share of the time), most first.
+        """Who ran while the chosen segments waited for a CPU: (name, share of the time), most first.
 
         What is missing to 1 was nobody: the CPU was idle, or on its way.
         """
@@ -204,12 +204,12 @@ class Scene:
 
     def occupant_shares(self, chosen: Column) -> dict[int, float]:
         """The same by process number; of a thread that belongs to none, by its own."""
-        rows = np.flatnonzero(chosen & (self.leaves.state == State.QUEUED) & (self.leaves.slice >= 0))
+        rows = np.flatnonzero(chosen & (self.segments.state == State.QUEUED) & (self.segments.slice >= 0))
         slices = self.evidence.slices
-        item = self.leaves.slice[rows]
+        item = self.segments.slice[rows]
         waits = np.zeros(len(rows), SEGMENT)
         waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
-        waits["begin"], waits["end"] = self.leaves.begin[rows], self.leaves.end[rows]
+        waits["begin"], waits["end"] = self.segments.begin[rows], self.segments.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
         by_process: dict[int, float] = {}
         if len(rows) and len(self.evidence.stints):
@@ -228,7 +228,7 @@ class Scene:
 
     def does(self, *states: State) -> Mask:
         """Leaves in one of these states."""
-        return np.isin(self.leaves.state, [int(state) for state in states])
+        return np.isin(self.segments.state, [int(state) for state in states])
 
     def waits(self, *kinds: Wait) -> Mask:
         """Leaves asleep in one of these kinds of waits."""
@@ -236,22 +236,22 @@ class Scene:
         return asleep & np.isin(self.wait, [int(kind) for kind in kinds])
 
     def inside(self, *groups: Group) -> Mask:
-        """Leaves inside a call of the enqueuer of one of these groups; ``OTHER``: between calls."""
+        """Segments inside a call of the submitter of one of these groups; ``OTHER``: between calls."""
         return np.isin(self.group, [int(group) for group in groups])
 
     def faulting(self) -> Mask:
-        """Leaves on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
-        slices, leaves = self.evidence.slices, self.leaves
+        """Segments on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
+        slices, segments = self.evidence.slices, self.segments
         if not len(slices):
             return self.mask()
         key = self.evidence.key
         order = key(slices["row"], slices["begin"])
-        place = np.searchsorted(order, key(np.maximum(leaves.thread, 0), leaves.end), side="left")
+        place = np.searchsorted(order, key(np.maximum(segments.thread, 0), segments.end), side="left")
         following = np.minimum(place, len(slices) - 1)
-        known = (place < len(slices)) & (slices["row"][following] == leaves.thread)
+        known = (place < len(slices)) & (slices["row"][following] == segments.thread)
         before = np.maximum(following - 1, 0)
-        same = (following > 0) & (slices["row"][before] == leaves.thread)
-        ran = slices["begin"][following] - np.where(same, slices["end"][before], leaves.begin)
+        same = (following > 0) & (slices["row"][before] == segments.thread)
+        ran = slices["begin"][following] - np.where(same, slices["end"][before], segments.begin)
         faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
         faulting: Mask = known & faulty & self.does(State.RUN)
         return faulting
@@ -261,8 +261,8 @@ class Scene:
         return np.zeros(self.size, np.bool_)
 
     def gap_ns(self, chosen: Mask) -> Ints:
-        """The chosen leaves' time per gap."""
-        sums = np.bincount(self.leaves.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
+        """The chosen segments' time per gap."""
+        sums = np.bincount(self.segments.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
         return sums.astype(np.int64)
 
 
@@ -272,62 +272,66 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     if not len(gaps):
         empty = np.zeros(0, np.int64)
         return GapFacts(empty, empty, empty, empty, empty, empty, empty)
-    opener, closer = np.maximum(gaps.opener, 0), np.maximum(gaps.closer, 0)
-    roles = evidence.apis.role.take(calls["op"][opener], mode="clip")
-    roles = np.where(gaps.opener >= 0, roles, Role.OTHER)
-    moved_row = np.where(gaps.estimated, -1, _moved(evidence, opener, roles))
+    drained_by, refilled_by = np.maximum(gaps.drained_by, 0), np.maximum(gaps.refilled_by, 0)
+    roles = evidence.apis.role.take(calls["op"][drained_by], mode="clip")
+    roles = np.where(gaps.drained_by >= 0, roles, Role.OTHER)
+    moved_row = np.where(gaps.estimated, -1, _moved(evidence, drained_by, roles))
     # what opens an estimated gap is the work that came to its end, not a wait
-    read_row = np.where(gaps.estimated, -1, _reads(evidence, opener, roles))
+    read_row = np.where(gaps.estimated, -1, _reads(evidence, drained_by, roles))
     read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
-    sends = (gaps.closer >= 0) & (calls["direction"][closer] == H2D)
-    groups = evidence.apis.group.take(calls["op"][closer], mode="clip")
-    groups = np.where(gaps.closer >= 0, groups, Group.COLLECTIVE)
+    sends = (gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D)
+    groups = evidence.apis.group.take(calls["op"][refilled_by], mode="clip")
+    groups = np.where(gaps.refilled_by >= 0, groups, Group.COLLECTIVE)
     return GapFacts(
         opener_role=roles,
         read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
         read_row=read_row,
         moved_row=moved_row,
         closer_group=groups,
-        sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][closer], -1),
+        sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][refilled_by], -1),
         slack_ns=_slack(analysis),
     )
 
 
-def _reads(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
-    """The copy to the host that each opener waited for: itself, or shortly before in the same stream."""
+def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
+    """The copy to the host that each draining call waited for: itself, or one shortly before it."""
     calls = evidence.calls
     groups = evidence.group(calls)
     copies = (calls["direction"] == D2H) & (groups == Group.COPY)
-    found = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, -1)
+    found = np.where((roles == Role.COPY_SYNC) & copies[drained_by], drained_by, -1)
     for back in range(1, COPY_BEFORE + 1):
-        row = np.maximum(opener - back, 0)
-        near = (opener >= back) & (calls["row"][row] == calls["row"][opener])
-        near &= calls["begin"][opener] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
+        row = np.maximum(drained_by - back, 0)
+        near = (drained_by >= back) & (calls["row"][row] == calls["row"][drained_by])
+        near &= calls["begin"][drained_by] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)
-            | (calls["stream"][row] == calls["stream"][opener])
+            | (calls["stream"][row] == calls["stream"][drained_by])
         )
         found = np.where((found < 0) & near & copies[row], row, found)
     return found
 
 
-def _moved(evidence: Evidence, opener: Ints, roles: Column) -> Ints:
-    """The copy to the device that each opener waited for: itself, or the call before in the same stream.
+def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
+    """The copy to the device that each draining call waited for: itself, or the call before it.
 
     A synchronisation at another line of the program was asked for by itself.
     """
     calls = evidence.calls
     copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)
-    row = np.maximum(opener - 1, 0)
-    near = (roles == Role.PROVE_STREAM) & (opener >= 1) & copies[row]
-    near &= (calls["row"][row] == calls["row"][opener]) & (calls["stream"][row] == calls["stream"][opener])
-    near &= calls["begin"][opener] - calls["end"][row] <= NEXT_NS
-    apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][opener]))
-    both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][opener[apart]]))
+    row = np.maximum(drained_by - 1, 0)
+    near = (roles == Role.PROVE_STREAM) & (drained_by >= 1) & copies[row]
+    near &= (calls["row"][row] == calls["row"][drained_by]) & (
+        calls["stream"][row] == calls["stream"][drained_by]
+    )
+    near &= calls["begin"][drained_by] - calls["end"][row] <= NEXT_NS
+    apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][drained_by]))
+    both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][drained_by[apart]]))
     copied, waited = both[: len(apart)], both[len(apart) :]
     near[apart] = (copied == waited) | (copied < 0) | (waited < 0)
-    moved: Ints = np.where((roles == Role.COPY_SYNC) & copies[opener], opener, np.where(near, row, -1))
+    moved: Ints = np.where(
+        (roles == Role.COPY_SYNC) & copies[drained_by], drained_by, np.where(near, row, -1)
+    )
     return moved
 
 

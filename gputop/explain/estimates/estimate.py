@@ -33,7 +33,7 @@ class Small:
 
     begin: Ints
     end: Ints
-    closer: Ints
+    refilled_by: Ints
     thread: Ints
 
 
@@ -161,17 +161,17 @@ def _gaps(queue: Queue, device: int, begin: Ints, end: Ints, most: int) -> tuple
     place = np.searchsorted(queue.ready[order], begin, side="right")
     known = place < len(order)
     place, begin, end = place[known], begin[known], end[known]
-    closer, opener = order[place], order[np.maximum(place - 1, 0)]
+    refilled_by, drained_by = order[place], order[np.maximum(place - 1, 0)]
     long = _followed(end - begin, most)
-    row, thread = queue.row[closer], queue.thread[closer]
+    row, thread = queue.row[refilled_by], queue.thread[refilled_by]
     small = Small(begin[~long], end[~long], row[~long], thread[~long])
     every = np.ones(int(np.count_nonzero(long)), np.bool_)
     return small, Gaps(
         begin=begin[long],
         end=end[long],
         device=np.full(len(every), device, np.int64),
-        opener=queue.row[opener[long]],
-        closer=row[long],
+        drained_by=queue.row[drained_by[long]],
+        refilled_by=row[long],
         thread=thread[long],
         proved=~every,
         estimated=every,

@@ -1,4 +1,4 @@
-"""Which cause each leaf belongs to: the catalogue's causes take their pieces in turn."""
+"""Which cause each segment belongs to: the catalogue's causes take their pieces in turn."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gputop.explain.evidence.ranges import Ints
 
 
 def owners(scene: Scene) -> Ints:
-    """The row of ``CATALOGUE`` of each leaf, -1 where no cause takes it."""
-    free = np.isin(scene.leaves.state, [State.RUN, State.QUEUED, State.BLOCKED])
+    """The row of ``CATALOGUE`` of each segment, -1 where no cause takes it."""
+    free = np.isin(scene.segments.state, [State.RUN, State.QUEUED, State.BLOCKED])
     free |= scene.over_network
     inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
-    free |= inside & (scene.leaves.state == State.OUTSIDE)
+    free |= inside & (scene.segments.state == State.OUTSIDE)
     owner = np.full(scene.size, -1, np.int64)
     for number, cause in enumerate(CATALOGUE):
         taken = cause.claim(scene, free)

@@ -127,7 +127,7 @@ def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
     found = set()
     for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
         if helpers and CLASS_OF.get(finding.cause) is Kind.CPU:
-            shares = scene.occupant_shares(claim.leaves)
+            shares = scene.occupant_shares(claim.segments)
             if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
                 found.add((finding.cause, finding.pid, finding.tid))
     return found

@@ -1,4 +1,4 @@
-"""From leaves to findings and events: each cause in turn takes its pieces, and what repeats is told."""
+"""From segments to findings and events: each cause in turn takes its pieces, and what repeats is told."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcome:
     Attributes:
         claims: What each finding rests on.
         small_ns: Explained, but too little or too rare.
-        cause: The catalogue's row of the cause that took each leaf, -1 for none.
+        cause: The catalogue's row of the cause that took each segment, -1 for none.
         unexplained_ns: The chain did not lead to a cause.
     """
 
@@ -71,8 +71,8 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         if not cause.fault:
             continue
         taken = owner == number
-        for pid in np.unique(processes[scene.leaves.gap[taken]]).tolist():
-            mine = taken & (processes[scene.leaves.gap] == pid)
+        for pid in np.unique(processes[scene.segments.gap[taken]]).tolist():
+            mine = taken & (processes[scene.segments.gap] == pid)
             more = short.pop((number, pid), 0)
             finding, claim, lonely, rest = _judge(
                 scene, cause, mine, least, early.left_ns, more, coverage=coverage
@@ -119,7 +119,7 @@ def _judge(
             events.append(_event(cause, claim))
     told = sum(event.ns for event in events)
     claim = _claim(scene, mine, gaps[~alone])
-    sure = int(scene.ns[claim.leaves & ~scene.estimated].sum())
+    sure = int(scene.ns[claim.segments & ~scene.estimated].sum())
     worth = sure >= least.proved or claim.ns + short_ns >= least.supposed
     if len(claim.gaps) < LEAST_GAPS or not worth:
         return None, claim, events, int(per_gap.sum()) - told + short_ns
@@ -150,14 +150,14 @@ def _lonely(ns: Ints, begin: Ints) -> Column:
 def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:
     wanted = np.zeros(len(scene.gaps), np.bool_)
     wanted[gaps] = True
-    return Claim(scene, mine & wanted[scene.leaves.gap], gaps)
+    return Claim(scene, mine & wanted[scene.segments.gap], gaps)
 
 
 def _event(cause: Cause, claim: Claim) -> Event:
     scene = claim.scene
     gap = int(claim.gaps[0])
     thread = int(scene.gaps.thread[gap])
-    rows = np.flatnonzero(claim.leaves)
+    rows = np.flatnonzero(claim.segments)
     hot, done = hot_line(scene, rows), done_once(scene, rows)
     return Event(
         int(scene.gaps.begin[gap]) - _start(scene),
@@ -181,7 +181,7 @@ def _start(scene: Scene) -> int:
 
 def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
-    per_gap = scene.gap_ns(claim.leaves)[gaps]
+    per_gap = scene.gap_ns(claim.segments)[gaps]
     level, loss = _loss(cause, claim, per_gap, slack_ns, short_ns, coverage=coverage)
     leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
     worst = gaps[np.argsort(per_gap)[::-1][:_MOMENTS]]
@@ -245,11 +245,11 @@ def _told(loss: Range) -> int:
 
 def _line(cause: Cause, claim: Claim) -> Line | None:
     """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
-    scene, rows, line = claim.scene, np.flatnonzero(claim.leaves), None
-    if cause.culprit == "closer" and (hot := hot_line(scene, rows)) is not None:
+    scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
+    if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
         line = hot.line
     if cause.culprit == "waiter":
-        line = waiting_line(scene, rows, scene.gaps.thread[scene.leaves.gap[rows]])
+        line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
     shares = _lines(cause, claim)
     return line or (shares[0][0] if shares and shares[0][1] >= _LINE else None)
 
@@ -258,7 +258,7 @@ def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
     """The lines of the calls that are blamed, with their parts of the loss, most first."""
     scene, blamed = claim.scene, _blamed(cause, claim)
     inside = cause.culprit == "inside"
-    cost = scene.ns[claim.leaves] if inside else scene.gap_ns(claim.leaves)[claim.gaps]
+    cost = scene.ns[claim.segments] if inside else scene.gap_ns(claim.segments)[claim.gaps]
     known = blamed >= 0
     return line_shares(scene.evidence, scene.evidence.calls["stack"][blamed[known]], cost[known])
 
@@ -266,11 +266,11 @@ def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
 def _blamed(cause: Cause, claim: Claim) -> Ints:
     """The calls that the cause blames; -1 where a gap has none."""
     scene, gaps = claim.scene, claim.gaps
-    if cause.culprit == "closer":
-        return scene.gaps.closer[gaps]
+    if cause.culprit == "refilled_by":
+        return scene.gaps.refilled_by[gaps]
     if cause.culprit == "inside":
-        return scene.leaves.call[claim.leaves]
-    return scene.gaps.opener[gaps]
+        return scene.segments.call[claim.segments]
+    return scene.gaps.drained_by[gaps]
 
 
 def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
@@ -302,20 +302,20 @@ def _ruled_out(claim: Claim) -> tuple[str, ...]:
     scene = claim.scene
     wanted = np.zeros(len(scene.gaps), np.bool_)
     wanted[claim.gaps] = True
-    here = wanted[scene.leaves.gap] & ~claim.leaves
+    here = wanted[scene.segments.gap] & ~claim.segments
     total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
-    state, ns = scene.leaves.state, scene.ns
+    state, ns = scene.segments.state, scene.ns
 
     def told(what: str, chosen: Column) -> str:
         part = int(ns[here & chosen].sum())
         return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
 
     parts = []
-    if not (claim.leaves & scene.own & (state == State.QUEUED)).any():
+    if not (claim.segments & scene.own & (state == State.QUEUED)).any():
         parts.append(told("waiting for a CPU", scene.own & (state == State.QUEUED)))
-    if not (claim.leaves & ~scene.own).any():
+    if not (claim.segments & ~scene.own).any():
         parts.append(told("waiting for other threads", ~scene.own))
-    if not (claim.leaves & scene.own & (state == State.BLOCKED)).any():
+    if not (claim.segments & scene.own & (state == State.BLOCKED)).any():
         parts.append(told("blocked in the kernel", scene.own & (state == State.BLOCKED)))
     return tuple(parts)
 

@@ -240,4 +240,4 @@ def _by_cause(outcome: Outcome) -> dict[str, Mask]:
 
 
 def _taken(scene: Scene, mask: Mask) -> tuple[Ints, Ints]:
-    return union(scene.leaves.begin[mask], scene.leaves.end[mask])
+    return union(scene.segments.begin[mask], scene.segments.end[mask])

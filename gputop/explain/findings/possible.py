@@ -33,29 +33,29 @@ class Possible:
 
 
 def possible(scene: Scene) -> Possible:
-    """Looks at what the thread of each gap's opener did before that call, since it gave the GPU work."""
+    """What the thread of each gap's draining call did before that call, since it gave the GPU work."""
     gaps, calls = scene.gaps, scene.evidence.calls
     slack = scene.gap_facts.slack_ns.copy()
-    opener = np.maximum(gaps.opener, 0)
+    drained_by = np.maximum(gaps.drained_by, 0)
     begin = gaps.begin - slack
-    end = np.minimum(gaps.begin, calls["begin"][opener]) if len(calls) else begin
-    rows = np.flatnonzero((gaps.opener >= 0) & (end - begin >= LEAST_NS))
+    end = np.minimum(gaps.begin, calls["begin"][drained_by]) if len(calls) else begin
+    rows = np.flatnonzero((gaps.drained_by >= 0) & (end - begin >= LEAST_NS))
     if not len(rows):
         return Possible({}, slack)
-    opener = opener[rows]
-    thread = calls["row"][opener].astype(np.int64)
-    before = np.maximum(opener - 1, 0)
+    drained_by = drained_by[rows]
+    thread = calls["row"][drained_by].astype(np.int64)
+    before = np.maximum(drained_by - 1, 0)
     before = np.where(calls["row"][before] == thread, before, -1)
     never = np.zeros(len(rows), np.bool_)
-    early = Gaps(begin[rows], end[rows], gaps.device[rows], before, opener, thread, never, never)
-    leaves, links = walk(scene.evidence, early)
-    other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, leaves, links), steps_of=scene)
+    early = Gaps(begin[rows], end[rows], gaps.device[rows], before, drained_by, thread, never, never)
+    segments, links = walk(scene.evidence, early)
+    other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, segments, links), steps_of=scene)
     owner = owners(other)
     claimed = owner >= 0
-    pids = scene.evidence.threads.pid[thread[leaves.gap]]
+    pids = scene.evidence.threads.pid[thread[segments.gap]]
     by_cause: dict[tuple[int, int], int] = {}
     for number, pid, ns in zip(
-        owner[claimed].tolist(), pids[claimed].tolist(), leaves.ns[claimed].tolist(), strict=True
+        owner[claimed].tolist(), pids[claimed].tolist(), segments.ns[claimed].tolist(), strict=True
     ):
         by_cause[number, pid] = by_cause.get((number, pid), 0) + ns
     slack[rows] -= other.gap_ns(claimed)

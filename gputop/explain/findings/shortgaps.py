@@ -21,7 +21,7 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
 
     Args:
         scene: Everything.
-        owner: The catalogue's row of the cause that took each leaf, -1 for none.
+        owner: The catalogue's row of the cause that took each segment, -1 for none.
     """
     found: dict[tuple[int, int], int] = {}
     launches, copies = CATALOGUE.index(LAUNCHES), CATALOGUE.index(TINY_COPIES)
@@ -58,15 +58,15 @@ def ends_with_copy(scene: Scene, small: Small) -> Mask:
     calls = scene.evidence.calls
     if not len(calls):
         return np.zeros(len(small.begin), np.bool_)
-    row = np.maximum(small.closer, 0)
+    row = np.maximum(small.refilled_by, 0)
     copies = scene.evidence.group_of(row) == Group.COPY
-    sends: Mask = (small.closer >= 0) & copies & (calls["direction"][row] == H2D)
+    sends: Mask = (small.refilled_by >= 0) & copies & (calls["direction"][row] == H2D)
     return sends
 
 
 def _shares(scene: Scene, owner: Ints, pid: int, otherwise: int) -> list[tuple[int, float]]:
     """(cause, share) of the process's followed gaps that end with a copy to the device."""
-    gap = scene.leaves.gap
+    gap = scene.segments.gap
     mine = (scene.gap_facts.sent_bytes[gap] >= 0) & (owner >= 0)
     mine &= scene.evidence.threads.pid[scene.gaps.thread[gap]] == pid
     taken = np.bincount(owner[mine], weights=scene.ns[mine])

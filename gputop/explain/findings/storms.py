@@ -27,9 +27,9 @@ def storms(scene: Scene) -> tuple[StormCost, ...]:
     switches = np.bincount(slices["row"][forced], minlength=size)
     life = np.maximum(np.minimum(threads.ended, high) - np.maximum(threads.known, low), 1_000_000)
     rate = switches * 1e9 / life
-    queued = scene.leaves.state == State.QUEUED
+    queued = scene.segments.state == State.QUEUED
     cost = np.bincount(
-        np.maximum(scene.leaves.thread[queued], 0), weights=scene.ns[queued], minlength=size
+        np.maximum(scene.segments.thread[queued], 0), weights=scene.ns[queued], minlength=size
     ).astype(np.int64)
     # both, as a start-up has many switches in little time
     rows = np.flatnonzero(np.minimum(rate, switches) >= STORM_INVOLUNTARY_PER_S)

@@ -31,8 +31,8 @@ class Gaps:
 
     Attributes:
         begin, end, device: Of each gap.
-        opener: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
-        closer: Row of the call that gives it work at ``end``, -1 for a group of collectives.
+        drained_by: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
+        refilled_by: Row of the call that gives it work at ``end``, -1 for a group of collectives.
         thread: Row of the thread that makes it.
         proved: Whether every assumption is known to hold (else it is strong).
         estimated: Whether no call proves it: what the GPU was given had ended by then, as far as one can tell
@@ -42,8 +42,8 @@ class Gaps:
     begin: Ints
     end: Ints
     device: Ints
-    opener: Ints
-    closer: Ints
+    drained_by: Ints
+    refilled_by: Ints
     thread: Ints
     proved: Column
     estimated: Column
@@ -199,12 +199,18 @@ class GpuTime:
         return cover
 
     def _bounded(
-        self, device: int, empty: list[StreamEmpty], at: Ints, opener: Ints, until: Ints, closer: Ints
+        self,
+        device: int,
+        empty: list[StreamEmpty],
+        at: Ints,
+        drained_by: Ints,
+        until: Ints,
+        refilled_by: Ints,
     ) -> Gaps:
         """Cuts the gaps to the device's span and takes out what is not certain."""
         streams = self.streams
         first = int(self._starts[streams.device == device].min())
-        inside = (until < FOREVER) & (at >= first) & (closer >= 0)
+        inside = (until < FOREVER) & (at >= first) & (refilled_by >= 0)
         drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
@@ -217,16 +223,21 @@ class GpuTime:
         torn, fresh = self._losses(empty, at, until)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
-        at, opener, until, closer = at[inside], opener[inside], until[inside], closer[inside]
+        at, drained_by, until, refilled_by = (
+            at[inside],
+            drained_by[inside],
+            until[inside],
+            refilled_by[inside],
+        )
         torn, fresh = torn[inside], fresh[inside]
         at, until = np.maximum(at, low), np.minimum(until, high)
         first, last = min(max(first, low), high), max(min(last, high), low)
-        starts_up = np.isin(closer, self._firsts)
+        starts_up = np.isin(refilled_by, self._firsts)
         outside = (at[starts_up], until[starts_up])
         first_use = self._first_use(device)
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
-        gaps = self._gaps(device, at[keep], opener[keep], until[keep], closer[keep], fresh[keep])
+        gaps = self._gaps(device, at[keep], drained_by[keep], until[keep], refilled_by[keep], fresh[keep])
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
         pending = subtract(intersect(busy, span), gone)
@@ -293,17 +304,19 @@ class GpuTime:
         rows = rows[self.devices.of_calls[rows] == device]
         return union(calls["begin"][rows], calls["end"][rows])
 
-    def _gaps(self, device: int, at: Ints, opener: Ints, until: Ints, closer: Ints, fresh: Column) -> Gaps:
+    def _gaps(
+        self, device: int, at: Ints, drained_by: Ints, until: Ints, refilled_by: Ints, fresh: Column
+    ) -> Gaps:
         streams = self.streams
         return Gaps(
             begin=at,
             end=until,
             device=np.full(len(at), device, np.int64),
-            opener=opener,
-            closer=streams.enqueue_row[closer],
-            thread=streams.enqueue_thread[closer],
+            drained_by=drained_by,
+            refilled_by=streams.enqueue_row[refilled_by],
+            thread=streams.enqueue_thread[refilled_by],
             # a process that ends may leave its GPU at work for a moment
-            proved=fresh & (opener >= 0) & (at >= self._proved_since(device)),
+            proved=fresh & (drained_by >= 0) & (at >= self._proved_since(device)),
             estimated=np.zeros(len(at), np.bool_),
         )
 
@@ -332,7 +345,7 @@ def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
 
 
 def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
-    """(begin, opener, end, closer) of the intervals that all streams share."""
+    """(begin, draining call, end, refilling call) of the intervals that all streams share."""
     streams = len(empty)
     time = np.concatenate([part.at for part in empty] + [part.until for part in empty])
     what = np.concatenate([part.row for part in empty] + [part.closing for part in empty])
@@ -348,12 +361,14 @@ def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
 
 def join(parts: list[Gaps]) -> Gaps:
     """All of them, by begin."""
-    names = ("begin", "end", "device", "opener", "closer", "thread", "proved", "estimated")
+    names = ("begin", "end", "device", "drained_by", "refilled_by", "thread", "proved", "estimated")
     types = (np.int64,) * 6 + (np.bool_,) * 2
     columns = [
         np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
         for name, dtype in zip(names, types, strict=True)
     ]
     order = np.argsort(columns[0], kind="stable")
-    begin, end, device, opener, closer, thread, proved, estimated = (column[order] for column in columns)
-    return Gaps(begin, end, device, opener, closer, thread, proved, estimated)
+    begin, end, device, drained_by, refilled_by, thread, proved, estimated = (
+        column[order] for column in columns
+    )
+    return Gaps(begin, end, device, drained_by, refilled_by, thread, proved, estimated)
