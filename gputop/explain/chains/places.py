@@ -81,7 +81,7 @@ def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
 
 
 def done_once(scene: Scene, rows: Ints) -> str:
-    """What of what is done once these segments' threads did mostly (``imports modules``); or ""."""
+    """What these segments' threads mostly did of what is done once (``imports modules``); or ""."""
     stacks = scene.evidence.facts.stacks
     times: dict[str, int] = {}
     for stack, count in sampled(scene, rows):
