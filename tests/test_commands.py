@@ -49,18 +49,23 @@ def throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cli.TABLE, "greet", Row("greet", "a word of greeting", "gputop_throwaway"))
 
 
+def typed(*words: str) -> int:
+    """What gputop ends with."""
+    return cli.run(words)
+
+
 @pytest.mark.usefixtures("throwaway")
 def test_a_command_is_added_by_its_file_and_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     for words, shown in (
-        (["--help"], "gputop greet               a word of greeting"),
-        (["greet", "--help"], "--times"),
+        (("--help",), "gputop greet               a word of greeting"),
+        (("greet", "--help"), "--times"),
     ):
         with pytest.raises(SystemExit):
-            cli.run(words)
+            typed(*words)
         assert shown in capsys.readouterr().out
-    assert cli.run(["greet", "--times", "2"]) == 7
+    assert typed("greet", "--times", "2") == 7
     assert capsys.readouterr().out == "hellohello"
-    assert cli.run(["greet", "--frob"]) == 2
+    assert typed("greet", "--frob") == 2
     assert "gputop greet --help" in capsys.readouterr().err
     assert "greet" in cli.whole_parser().format_help()
 
