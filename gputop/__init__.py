@@ -6,6 +6,7 @@ for, so that a command pays only for what it uses.
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from gputop.library.answers import to_json as to_json
     from gputop.library.session import Session as Session
     from gputop.library.session import open_session as open_session
+
+# else logging prints what nobody asked for to standard error
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "gputop.library.session": ("open_session", "Session"),

@@ -89,7 +89,7 @@ def test_a_second_v_tells_more(tmp_path: Path) -> None:
     once, twice = (run("stats", flag, missing) for flag in ("-v", "-vv"))
     assert "Traceback" not in once.stderr
     assert "Traceback (most recent call last):" in twice.stderr
-    assert "SessionError" in twice.stderr
+    assert "MissingFileError" in twice.stderr, "what it comes of"
 
 
 def test_under_the_screen_only_a_file_can_take_it(

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.explain import live
 from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
@@ -181,7 +182,7 @@ class _Noting(SessionReader):
 
 
 def test_jumps_in_a_long_recording_use_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("gputop.explain.live.CHECKPOINT_NS", 500_000_000)
+    monkeypatch.setattr(live, "CHECKPOINT_NS", 500_000_000)
     reader = _Noting(write(tmp_path / "session.msgpack", list(recording(seed=1))))
     reader.begins = []
     last = len(reader.marks) - 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.explain import window as windows
 from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis, analyse
 from gputop.explain.evidence.assemble import assemble
@@ -129,7 +130,7 @@ def test_what_was_lost_counts_within_the_window_only() -> None:
 
 
 def test_where_events_come_too_fast_the_window_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.explain.window.MOST_ROWS", 1_000)
+    monkeypatch.setattr(windows, "MOST_ROWS", 1_000)
     window = Window(items.HEADER)
     for item in [items.apis(), *ticked([born(), *steps(20)])]:
         window.feed(item)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from gputop.errors import USAGE, CommandError
+from gputop.errors import USAGE, CommandError, GputopError
 from gputop.process.say import say
 
 VARIABLE = "GPUTOP_LOG"
@@ -72,7 +72,7 @@ def diagnosing(verbosity: int, *, screen: bool) -> Iterator[None]:
     _LOG.info("Python %s, %s %s", platform.python_version(), platform.system(), platform.release())
     try:
         yield
-    except CommandError:
+    except GputopError:
         _LOG.debug("ended", exc_info=True)
         raise
     except Exception:
