@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from probes.code import mmap_events
 from probes.code.mmap_events import Hears, MmapEvents
+from probes.source import Sample
 from probes.stacks import lines
 from probes.stacks.mappings import Mappings
 from probes.stacks.native import NotYet
@@ -20,6 +23,57 @@ def test_stacks_that_take_too_long_wait_for_the_next_mark() -> None:
     assert list(lines._Turn(0).of(unread)) == []
     assert list(lines._Turn(10).of(unread)) == [b"first", b"second"]
     assert not unread
+
+
+class Ring:
+    """The ring of stacks with one record in it."""
+
+    def __init__(self, record: bytes) -> None:
+        self._records = [record]
+
+    def read(self) -> list[bytes]:
+        taken, self._records = self._records, []
+        return taken
+
+
+def with_one_left_and_one_in_the_ring(
+    monkeypatch: pytest.MonkeyPatch, told: list[Sample]
+) -> tuple[lines.Lines, list[bytes]]:
+    """Lines with a stack that an earlier mark had no time for; and the stacks that are looked at."""
+    nothing: Any = None
+    subject = lines.Lines(nothing, nothing, lambda _pid: True, told.append, ())
+    left, newest = (number.to_bytes(8, "little") * 8 for number in (1, 2))
+    looked_at: list[bytes] = []
+
+    def take(records: Iterator[bytes]) -> Iterator[Stack]:
+        looked_at.extend(records)
+        return iter(())
+
+    monkeypatch.setattr(subject, "_ring", Ring(newest))
+    monkeypatch.setattr(subject._resolver, "take", take)
+    subject._unread.append(left)
+    return subject, looked_at
+
+
+def test_at_the_end_the_ring_is_read_although_something_is_left_from_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lines of a process that ended last were lost on a busy machine."""
+    told: list[Sample] = []
+    subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
+    assert list(subject._stacks([], last=True)) == []
+    assert [record[0] for record in looked_at] == [1, 2]
+    assert told == []
+
+
+def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_LAST_TURN_S", 0.0)
+    told: list[Sample] = []
+    subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
+    assert list(subject._stacks([], last=True)) == []
+    assert looked_at == []
+    (problem,) = told
+    assert problem.data["text"].startswith("the last 2 stacks were not resolved in time")
 
 
 def test_stacks_that_wait_for_symbols_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

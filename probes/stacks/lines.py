@@ -327,7 +327,7 @@ class Lines(Hears):
                 self._resolver.natives.wait()
             yield from self._resolver.complete(turn.lasts)
         if last and self._unread:
-            text = f"{len(self._unread)} stacks of the end were not looked at in time: lines are unknown"
+            text = f"the last {len(self._unread)} stacks were not resolved in time: their lines are unknown"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def _sweep(self) -> None:
