@@ -108,6 +108,16 @@ def complete(path: Path) -> bool:
     return frames > 0 and not problems
 
 
+def whole(path: Path) -> bool:
+    """Whether all of a recording can be read and nothing is missing, be there frames in it or not."""
+    reader = SessionReader(path)
+    for _ in reader.items():
+        pass
+    problems = reader.problems
+    reader.close()
+    return not problems
+
+
 def wait_for_size(path: Path, size: int) -> None:
     """Waits until a file has grown to so many bytes."""
     deadline = time.monotonic() + 60

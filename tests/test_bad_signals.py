@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.process.interrupts import ENDING, Interrupted, heeding
-from tests.cli_support import GPUTOP, complete, wait_for_size
+from gputop.process.interrupts import ENDING, Interrupted, finishing, heeding
+from tests.cli_support import GPUTOP, complete, wait_for_size, whole
 from tests.processes import children, command_of
 
 
@@ -99,6 +99,42 @@ def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
     while command_of(str(child)) == "sleep 61":
         assert time.monotonic() < deadline, "the command was not told"
         time.sleep(0.02)
+
+
+@pytest.mark.ebpf
+def test_an_interrupt_while_the_command_is_let_go_completes_the_recording(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    done = python(f"""
+import os, signal, sys
+from gputop.__main__ import main
+from gputop.commands.session import Session
+release = Session.release
+def interrupted(session):
+    release(session)
+    os.kill(os.getpid(), signal.SIGINT)
+Session.release = interrupted
+sys.argv[1:] = ["--once", "--lines", "off", "--record", {str(file)!r}, "--", "sleep", "61"]
+sys.exit(main())
+""")
+    assert (done.returncode, done.stderr) == (130, "")
+    assert whole(file)
+
+
+def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_the_second() -> None:
+    steps: list[str] = []
+
+    def finish(times: int) -> None:
+        with finishing():
+            for step in range(times):
+                os.kill(os.getpid(), signal.SIGTERM)
+                steps.append(f"after {step + 1}")
+
+    with pytest.raises(Interrupted) as ended:
+        finish(1)
+    assert (ended.value.status, steps) == (143, ["after 1"])
+    with pytest.raises(Interrupted):
+        finish(2)
+    assert steps == ["after 1", "after 1"]
 
 
 @pytest.mark.ebpf

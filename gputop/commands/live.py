@@ -16,7 +16,7 @@ from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_screen, add_target
 from gputop.demo.command import is_workload
 from gputop.errors import USAGE, CommandError
-from gputop.process.interrupts import end_at_once
+from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
 from gputop.process.say import put, say, show
 from gputop.process.terminal import require_terminal, terminal_width
 from replay.format import SessionError
@@ -24,8 +24,8 @@ from replay.format import SessionError
 # `gputop --help` needs none of what observes and draws: that is imported where it is used
 if TYPE_CHECKING:
     from gputop.commands.session import Session
-    from gputop.engine.frame import Frame
-    from gputop.explain.window import Verdict
+    from gputop.engine.engine import Engine
+    from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
@@ -57,7 +57,9 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.commands.session import open_session
     from gputop.commands.text import render_text
     from gputop.commands.verdict import verdict_json, verdict_text
+    from gputop.engine.engine import Engine
     from gputop.engine.frame_json import frame_to_json
+    from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
 
     seconds = options.duration or ONCE_S
@@ -72,10 +74,13 @@ def _once(options: argparse.Namespace) -> int:
             output=log.descriptor if log else None,
             rate_hz=options.rate or RATE_HZ,
         )
-        recording = _Recording(session.writer)
+        header = session.source.header
+        window = Window(header) if not session.reason else None
+        engine = Engine(header, window_ns=int((seconds + 1) * 1e9))
+        with session.ending():
+            failure = _observe(session, seconds, engine, window)
         with session.interrupting():
-            session.release()
-            frame, verdict = _observe(session, recording, seconds)
+            frame, verdict = engine.frame(), window.verdict() if window is not None else None
         end_at_once()
         if options.json:
             put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
@@ -85,8 +90,8 @@ def _once(options: argparse.Namespace) -> int:
             text = render_text(frame, width=width, ascii_only=plain)
             show(verdict_text(verdict, width, ascii_only=plain) + text)
     _farewell(session, log)
-    if recording.failure is not None:
-        raise CommandError(str(recording.failure))
+    if failure is not None:
+        raise CommandError(str(failure))
     return 0
 
 
@@ -125,18 +130,21 @@ def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
         raise
 
 
-def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[Frame, Verdict | None]:
-    """One frame over ``seconds``, or less when the command ends before, and what it is explained by."""
-    from gputop.engine.engine import Engine
-    from gputop.explain.window import Window
+def _observe(session: Session, seconds: float, engine: Engine, window: Window | None) -> SessionError | None:
+    """Lets the command start and feeds what comes within ``seconds``, or until the command ends.
 
-    source = session.source
-    window = Window(source.header) if not session.reason else None
-    engine = Engine(source.header, window_ns=int((seconds + 1) * 1e9))
+    Returns:
+        Why the recording could not be written to its end, if there is one.
+
+    Raises:
+        CommandError: The command cannot be executed, or the source cannot go on.
+    """
+    source, recording = session.source, _Recording(session.writer)
     timer = threading.Timer(seconds, source.close)
     timer.daemon = True
-    timer.start()
     try:
+        session.release()
+        timer.start()
         for item in session.items():
             recording.write(item)
             if window is not None:
@@ -145,12 +153,13 @@ def _observe(session: Session, recording: _Recording, seconds: float) -> tuple[F
             if closed and session.child is not None and session.child.poll() is not None:
                 source.close()
     finally:
-        timer.cancel()
-        try:
-            source.abandon()
-        finally:
-            recording.close()
-    return engine.frame(), window.verdict() if window is not None else None
+        with finishing():
+            timer.cancel()
+            try:
+                source.abandon()
+            finally:
+                recording.close()
+    return recording.failure
 
 
 def _screen(options: argparse.Namespace) -> int:
@@ -186,21 +195,25 @@ def _screen(options: argparse.Namespace) -> int:
         feed.fail(str(error))
 
     try:
-        feed.start()
-        released = session.release_meanwhile(fail)
-        status = run_app(
-            feed,
-            rate_hz=rate_hz,
-            mode="live",
-            ascii=draws_ascii(options, preferred),
-            selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
-            title=getattr(options, "title", " ".join(options.command)),
-            preferences=preferred,
-            readonly=options.readonly,
-        )
+        with heeding(lambda number: None):  # until the screen heeds them, and from its end on
+            feed.start()
+            released = session.release_meanwhile(fail)
+            status = run_app(
+                feed,
+                rate_hz=rate_hz,
+                mode="live",
+                ascii=draws_ascii(options, preferred),
+                selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
+                title=getattr(options, "title", " ".join(options.command)),
+                preferences=preferred,
+                readonly=options.readonly,
+            )
+    except Interrupted as interrupt:
+        status = interrupt.status
     finally:
-        feed.close()
-        session.source.abandon()
+        with finishing():
+            feed.close()
+            session.source.abandon()
     released.join()
     if status == 128 + signal.SIGHUP and session.child is not None:
         session.child.send(signal.SIGHUP)  # the terminal has gone, and the command is of another session

@@ -24,7 +24,7 @@ from gputop.process.child import (
     behind_sudo,
     interpreter_prefixes,
 )
-from gputop.process.interrupts import heeding
+from gputop.process.interrupts import finishing, heeding
 from probes.code import reader
 from probes.ebpf.loader import ProbeError
 from probes.plan import LivePlan
@@ -93,6 +93,12 @@ class Session:
     def interrupting(self) -> Iterator[None]:
         """What ends gputop meanwhile is told the command as well, which has a session of its own."""
         with heeding(self._end):
+            yield
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """As ``interrupting``, but the source's end ends the block: an item that is written is written whole."""
+        with finishing(self._end):
             yield
 
     def _end(self, number: int) -> None:

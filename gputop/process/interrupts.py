@@ -60,6 +60,34 @@ def heeding(tell: Callable[[int], None]) -> Iterator[None]:
         raise Interrupted(came[0])
 
 
+@contextmanager
+def finishing(tell: Callable[[int], None] = lambda number: None) -> Iterator[None]:
+    """Meanwhile the first such signal is told and waits for the end of the block: what it does is done whole.
+
+    Args:
+        tell: Gets the first one's number; may make the block end soon.
+
+    Raises:
+        Interrupted: One came: at the end, or on the spot when it was the second one.
+    """
+    came: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise Interrupted(number)
+        tell(number)
+
+    previous = {number: signal.signal(number, handle) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if came:
+        raise Interrupted(came[0])
+
+
 def end_at_once() -> None:
     """From now on an interrupt ends gputop where it is: nothing is held that has to be given back."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

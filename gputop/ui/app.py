@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
+from types import FrameType
 from typing import Any, ClassVar
 
 from textual import events
@@ -23,6 +25,7 @@ from gputop.ui.palette import color_system_of, palette_for
 from gputop.ui.time_keys import AFTER_NS, TimeKeys
 
 FIRST_POLL_S = 0.03
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 class GputopApp(TimeKeys, Outlets):
@@ -105,10 +108,7 @@ class GputopApp(TimeKeys, Outlets):
         # after ctrl+z and fg the terminal is blank, also where a line is as it was
         self.app_resume_signal.subscribe(self, lambda _: self.screen_stack[0].query_one(Canvas).refresh())
         if not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
-                # Textual leaves the terminal raw when such a signal ends the process.
-                loop.add_signal_handler(number, self._ended_by, number)
+            self._heed_signals(asyncio.get_running_loop())
 
     def _first_poll(self) -> None:
         """Look often until there is a first frame, then at the rate of frames."""
@@ -117,6 +117,19 @@ class GputopApp(TimeKeys, Outlets):
             self.set_timer(FIRST_POLL_S, self._first_poll)
         else:
             self.set_interval(1 / self._rate_hz, self.poll)
+
+    def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends in order by such a signal: Textual leaves the terminal raw when one ends the process.
+
+        The loop's own handlers would give way to the default action at its end, before all is closed.
+        """
+
+        def heed(number: int, _frame: FrameType | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended: so does the screen
+                loop.call_soon_threadsafe(self._ended_by, number)
+
+        for number in ENDING:
+            signal.signal(number, heed)
 
     def _ended_by(self, number: int) -> None:
         self.exit(128 + number, return_code=128 + number)

@@ -48,13 +48,14 @@ def run_app(
         sys.stderr.write(NO_TERMINAL + "\n")
         return 1
     # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
-    from gputop.ui.app import GputopApp
+    from gputop.ui.app import ENDING, GputopApp
     from gputop.ui.guard import TerminalGuard
     from gputop.ui.native_log import NativeLog
 
     log = NativeLog()
     crash: BaseException | None = None
     status: int | None = None
+    before = {number: signal.getsignal(number) for number in ENDING}
     with TerminalGuard(), log:
         app = GputopApp(
             feed,
@@ -73,6 +74,9 @@ def run_app(
             status = 0
         except Exception as error:
             crash = error
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
     crash = app.crash or crash
     if crash is not None:
         _LOG.error("the screen ended", exc_info=crash)
