@@ -34,6 +34,8 @@ from gputop.explain.lanes import (
     lanes_of,
 )
 from gputop.playback.player import ReplayFeed
+from gputop.ui.model.lanecells import state_line
+from gputop.ui.model.look import UNICODE
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader
@@ -185,6 +187,15 @@ def test_lost_records_and_the_worst_moments_of_findings_are_marked() -> None:
     torn = lanes(loop(), dropped=[3])
     assert torn.marks[LOST].any()
     assert not torn.gpus[0].shares[PROVED:ASSUMED, 1].any(), "a gap with a loss in it is not told"
+
+
+def test_every_kind_of_wait_has_a_sign() -> None:
+    size = BLOCKED + len(Wait)
+    for wait in Wait:
+        shares = np.zeros((size, 1), np.int64)
+        shares[BLOCKED + wait] = WHOLE
+        line = state_line(shares, np.ones(1, np.int64), UNICODE)
+        assert line.signs[0].word, wait
 
 
 def test_every_cause_has_a_family_and_every_group_of_calls_a_row() -> None:

@@ -223,7 +223,7 @@ def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: In
     slices, threads, count = evidence.slices, evidence.threads, len(chosen)
     rows = rows[place[slices["row"][rows]] >= 0]
     base = place[slices["row"][rows]] * STATE_ROWS
-    wait = evidence.waits[slices["syscall"][rows]].astype(np.int64)
+    wait = slices["wait"][rows].astype(np.int64)
     # of a stay that has not ended nobody knows yet what it waits for
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER

@@ -100,7 +100,7 @@ class Scene:
         self.in_drain: Mask = in_call & (segments.call == self.gaps.drained_by[segments.gap])
         self.in_refill: Mask = in_call & (segments.call == self.gaps.refilled_by[segments.gap])
         self.estimated: Mask = self.gaps.estimated[segments.gap]
-        kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
+        kinds = slices["wait"] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = segments.slice >= 0
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)

@@ -18,12 +18,13 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.apiclass import ApiTable, Role
+from gputop.explain.evidence.descriptors import UNKNOWN, Descriptors
 from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
+from gputop.explain.evidence.waits import machine_of
 from probes import api
-from probes.proc.open_files import accepted_ends
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
 from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
@@ -62,6 +63,7 @@ SLICE_COLUMNS = np.dtype(
         ("faults", "<u2"),  # minor page faults in the time on a CPU before it
         ("stack", "<u8"),  # of Python, where it blocked between two calls
         ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
+        ("file", "<i4"),  # what that was, a number of Descriptors
     ]
 )
 LIFE_COLUMNS = np.dtype(
@@ -91,6 +93,10 @@ class Columns:
     def pop(self, name: str) -> Column:
         """Takes a column out."""
         return self._columns.pop(name)
+
+    def with_column(self, name: str, column: Column) -> Columns:
+        """The same with one more column."""
+        return Columns({**self._columns, name: column})
 
     def take(self, rows: Column) -> Columns:
         """These rows, by number or mask."""
@@ -142,12 +148,12 @@ class Evidence:
     Attributes:
         calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
         inner: Calls inside a group of collectives that give a stream work.
-        slices: Stays off the CPU by (thread, begin), the ones open at the end included.
+        slices: Stays off the CPU by (thread, begin), the ones open at the end included; ``wait`` is the
+            ``Wait`` of each.
         places: Where threads were on a CPU between two calls, at some moments.
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
-        waits: The kind of wait for each system call number.
-        accepted: (process, descriptor) of sockets that are the server's end of a connection.
+        files: What the numbers in the slices' column ``file`` stand for.
         complete: Processes all of whose CUDA calls were seen, by their process number.
     """
 
@@ -168,8 +174,7 @@ class Evidence:
     complete: frozenset[int]
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
-    waits: npt.NDArray[np.uint8]
-    accepted: frozenset[tuple[int, int]] = frozenset()
+    files: tuple[str, ...] = ("",)
     header: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -269,6 +274,7 @@ def slices_of(records: Records) -> Columns:
             "flags": rows["flags"].copy(),
             "faults": rows["faults"].copy(),
             "descriptor": rows["argument"].copy(),
+            "file": np.full(len(rows), UNKNOWN, np.int32),  # told at the next mark
             "stack": rows["stack"].copy(),
         }
     )
@@ -298,7 +304,7 @@ class Gatherer:
         self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
         self.open = OpenThreads()
-        self.accepted: frozenset[tuple[int, int]] = frozenset()
+        self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
         self.counted_lost = 0
         self._grouped = False
@@ -316,7 +322,7 @@ class Gatherer:
         elif item.kind == GPUS:
             self.gpus.append(item)
         elif item.kind == FILES:
-            self.accepted = accepted_ends(self.accepted, item.data)
+            self.descriptors.take(item.data)
         elif item.kind == PLACES:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == APIS:
@@ -349,6 +355,8 @@ class Gatherer:
         lost = mark.data.get("lost", {})
         counted = sum(int(number) for number in lost.values())
         self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
+        for part in self.ticks[-1].slices:
+            part["file"][:] = self.descriptors.of(part)
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
