@@ -23,7 +23,7 @@ from gputop.explain.window import Verdict
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
 from gputop.ui.model.presenter import Presenter
-from probes import live
+from probes import known, live
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.ebpf.ring import Ring
@@ -38,7 +38,7 @@ SAMPLES = 100  # over the whole time
 _WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
-_FEW = {"_MOST_NAMES": 2048, "_MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
+_FEW = {"_MOST_NAMES": 2048, "MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -144,7 +144,7 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (facts, factbook, lines, roster, resolver):
+    for module in (known, facts, factbook, lines, roster, resolver):
         for name, few in _FEW.items():
             if hasattr(module, name):
                 setattr(module, name, few)

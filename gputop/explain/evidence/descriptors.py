@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gputop.engine.apart import apart
 from gputop.explain.evidence.ranges import Ints
 from probes.proc.syscalls import of_files
+from probes.samples import FilesData
 
 if TYPE_CHECKING:
     from gputop.explain.evidence.evidence import Columns
@@ -40,9 +41,11 @@ class Descriptors:
         """One that goes on by itself."""
         return apart(self, shared=("_takes",))  # never changed
 
-    def take(self, data: Mapping[str, Any]) -> None:
+    def take(self, data: FilesData) -> None:
         """Takes the data of a sample in; what a descriptor was before is forgotten."""
-        for pid, descriptor, what in zip(data["pid"], data["fd"], data["what"], strict=False):
+        for pid, descriptor, what in zip(
+            data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False
+        ):
             key = int(pid) << 32 | int(descriptor)
             self._now.pop(key, None)
             if len(self._now) >= _MOST:
@@ -55,6 +58,10 @@ class Descriptors:
             number = self._numbers[what] = len(self.names)
             self.names.append(what)
         return UNKNOWN if number is None else number
+
+    def tell(self, slices: Columns) -> None:
+        """Fills the column ``file`` in, as told up to now."""
+        slices["file"][:] = self.of(slices)
 
     def of(self, slices: Columns) -> npt.NDArray[np.int32]:
         """What each slice's thread blocked on, by number, as told up to now; ``UNKNOWN`` where it is not."""

@@ -25,6 +25,7 @@ from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.evidence.waits import machine_of
 from probes import api
+from probes.samples import told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
 from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
@@ -321,8 +322,8 @@ class Gatherer:
             self.open = OpenThreads.from_sample(item.data)
         elif item.kind == GPUS:
             self.gpus.append(item)
-        elif item.kind == FILES:
-            self.descriptors.take(item.data)
+        elif (files := told(item, FILES)) is not None:
+            self.descriptors.take(files)
         elif item.kind == PLACES:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == APIS:
@@ -352,11 +353,10 @@ class Gatherer:
 
     def _mark(self, mark: Sample) -> None:
         self.end_ns = mark.time_ns
-        lost = mark.data.get("lost", {})
-        counted = sum(int(number) for number in lost.values())
+        counted = sum(int(number) for number in mark.data.get("lost", {}).values())
         self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
-            part["file"][:] = self.descriptors.of(part)
+            self.descriptors.tell(part)
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
