@@ -71,7 +71,7 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     assert kept[b"time"].read_text().startswith("TooSlowError at ")
     assert child.input_at_work(tmp_path / "current") == (6, b"")
     slowest_s, memory = child.taken(tmp_path / "current")
-    assert slowest_s >= 0.2
+    assert slowest_s >= 0.1  # the limit, as finely as the kernel counts a process's time
     assert memory >= int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2
 
 
