@@ -70,6 +70,9 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     assert kept[b"error"].read_text().startswith("ZeroDivisionError at ")
     assert kept[b"time"].read_text().startswith("TooSlowError at ")
     assert child.input_at_work(tmp_path / "current") == (6, b"")
+    slowest_s, memory = child.taken(tmp_path / "current")
+    assert slowest_s >= 0.1  # the limit, as finely as the kernel counts a process's time
+    assert memory >= int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:
@@ -86,7 +89,7 @@ def test_a_reader_takes_whatever_comes_for_minutes(name: str) -> None:
     base = Path.home() if os.geteuid() == 0 else None
     kept = Path(mkdtemp(prefix="gputop-fuzz-", dir=base))
     outcome = run(name, kept, seconds=_SECONDS)
-    print(f"{name}: {outcome.inputs} inputs")
+    print(f"{name}: {outcome.figures}")
     assert not outcome.text, outcome.text  # and it stays where it is, to be looked at
     rmtree(kept)
     assert outcome.inputs > 10

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from contextlib import closing
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_looks, add_once
@@ -50,19 +51,25 @@ def replay(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     if not options.once:
         require_terminal()
-    reader = open_file(options.file)
-    index = mark_index(reader, options.at or ("end" if options.once else "0"))
-    if options.once:
-        with understood(options.file):
-            frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
-        if options.json:
-            put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-        else:
-            width = terminal_width(sys.stdout)
-            plain = draws_ascii(options)
-            text = render_text(frame, width=width, ascii_only=plain)
-            show(verdict_text(verdict, width, ascii_only=plain) + text)
-        return 0
+    with closing(open_file(options.file)) as reader:
+        index = mark_index(reader, options.at or ("end" if options.once else "0"))
+        return _once(options, reader, index) if options.once else _screen(options, reader, index)
+
+
+def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    with understood(options.file):
+        frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
+    if options.json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+    else:
+        width = terminal_width(sys.stdout)
+        plain = draws_ascii(options)
+        text = render_text(frame, width=width, ascii_only=plain)
+        show(verdict_text(verdict, width, ascii_only=plain) + text)
+    return 0
+
+
+def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -79,7 +86,6 @@ def replay(options: argparse.Namespace) -> int:
         )
     finally:
         feed.close()
-        reader.close()
 
 
 def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:

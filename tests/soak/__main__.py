@@ -1,4 +1,5 @@
-"""Runs the live path over hours of the machine's time, and prints what it took as JSON.
+"""Runs the live path over hours of the machine's time, and prints what it took as JSON: samples as they come
+on standard error, all of it at the end.
 
 ``python -m tests.soak HOURS``: the reader, the engine, the history, the live explanation, lines of Python and
 the frames as they are; only the kernel, NVML, the clock and the terminal are made (tests/soak/machine.py).
@@ -105,9 +106,9 @@ class Stop(threading.Event):
             self._look()
         gone = now - self._begun_ns
         if gone >= self._length_ns * (len(self.samples) + 1) // SAMPLES:
-            self.samples.append(
-                {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
-            )
+            sample = {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
+            print(json.dumps(sample), file=sys.stderr, flush=True)  # for who cannot wait for the end
+            self.samples.append(sample)
         if gone >= self._length_ns or self.feed._explainer.failure:
             self.set()
         return self.is_set()
