@@ -17,6 +17,7 @@ from replay.format import SessionError
 from replay.index import Entries
 from replay.ownership import open_for_writing
 from replay.private import Disguise, private_header
+from replay.waypoints import USUAL, Facts, Spacing
 
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
@@ -39,6 +40,7 @@ class SessionWriter:
         private: bool = False,
         overwrite: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
+        spacing: Spacing = USUAL,
     ) -> None:
         """Create the file and write its header.
 
@@ -49,6 +51,7 @@ class SessionWriter:
             private: give processes that are not watched other names, and leave out who recorded where.
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
+            spacing: how often it is written what makes a long file as quick to open as a short one.
 
         Raises:
             SessionError: the file cannot be written there, or the header is no plain data.
@@ -62,6 +65,8 @@ class SessionWriter:
         if len(data) > fmt.MAX_HEADER_BYTES:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
         self._entries = Entries()
+        self._facts = Facts(spacing.facts)
+        self._spacing, self._piece, self._indexed, self._indexed_size = spacing, 0, 0, 0
         self._size = 0
         self._failure: str | None = None
         self._closed = False
@@ -123,8 +128,13 @@ class SessionWriter:
         self._check()
         base = self._size
         self._append(block)
+        at_mark = False
         for kind, first_ns, last_ns, place in rows:
             self._entries.add(kind, first_ns, last_ns, base + place)
+            self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
+            at_mark = kind == MARK
+        if at_mark:  # facts that follow in the block belong to what comes later
+            self._set_waypoints(last_ns)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.
@@ -182,8 +192,23 @@ class SessionWriter:
         offset = self._size
         self._append(chunk)
         self._entries.add(kind, first, last, offset)
+        self._facts.take(kind, first, count, chunk)
         if kind == MARK:
+            self._set_waypoints(last)
             self.flush()
+
+    def _set_waypoints(self, mark_ns: int) -> None:
+        """At a mark: a snapshot and a piece of the index, where they are due."""
+        for body in self._facts.snapshot(mark_ns):
+            chunk = fmt.pack_chunk(fmt.SNAPSHOT, mark_ns, mark_ns, 1, zlib.compress(body, 1))
+            self._entries.add(fmt.SNAPSHOT, mark_ns, mark_ns, self._size)
+            self._append(chunk)
+        count = len(self._entries) - self._indexed
+        if count >= self._spacing.chunks or self._size - self._indexed_size >= self._spacing.bytes:
+            body = self._entries.pack(self._indexed, at=self._size, before=self._piece)
+            self._piece = self._size
+            self._append(fmt.pack_chunk(fmt.INDEX, mark_ns, mark_ns, count, body))
+            self._indexed, self._indexed_size = len(self._entries), self._size
 
     def _append(self, data: bytes) -> None:
         """All of ``data`` or nothing of it: a torn end is taken back."""
