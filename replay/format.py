@@ -22,7 +22,8 @@ RECORDS: Final = "records"
 INDEX: Final = "index"
 HEADER: Final = "header"
 SNAPSHOT: Final = "snapshot"
-RESERVED: Final = frozenset({RECORDS, INDEX, HEADER, SNAPSHOT})  # no kinds of samples
+TOTALS: Final = "totals"
+RESERVED: Final = frozenset({RECORDS, INDEX, HEADER, SNAPSHOT, TOTALS})  # no kinds of samples
 
 SYNC: Final = b"gtop\xf5\x9cCK"
 MARKER: Final = b"\x98\xc4\x08" + SYNC  # array of 8 whose first element is bin(8)

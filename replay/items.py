@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -14,7 +14,7 @@ from probes.source import APIS, CLIENT, FILES, FRAMES, GPUS, MARK, NAMES, NOTE, 
 from replay import format as fmt
 from replay.allowance import Allowance
 from replay.decoding import decode_records
-from replay.format import RECORDS, SNAPSHOT
+from replay.format import RECORDS, SNAPSHOT, TOTALS
 from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
@@ -78,6 +78,11 @@ class ItemReader:
         self.marks = table.marks
 
     @property
+    def size_bytes(self) -> int:
+        """Of the file, when it was opened."""
+        return self._file.size
+
+    @property
     def first(self) -> int:
         """The oldest mark that can be shown."""
         return 0
@@ -130,7 +135,31 @@ class ItemReader:
 
     def samples(self, kind: str) -> list[Sample]:
         """All samples of a kind; not meant for kinds that come with every mark."""
-        rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, kind))).tolist()
+        return self._samples([kind])
+
+    def facts(self) -> list[Sample]:
+        """All samples that are facts, in order."""
+        return [
+            sample for sample in chain(self._before(), self._samples(FACTS)) if isinstance(sample, Sample)
+        ]
+
+    def newest(self, kind: str) -> Sample | None:
+        """The last sample of a kind, None where there is none or it is damaged."""
+        rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, kind)))
+        found = [item for item in self._rows(rows[-1:].tolist()) if isinstance(item, Sample)]
+        return found[0] if found else None
+
+    def totals(self) -> dict[str, Any] | None:
+        """What the recorder added up; None where it did not end in order, or the file is damaged."""
+        table = self._table
+        last = len(table.kind) - 1
+        if self.problems or last < 0 or table.kinds[table.kind[last]] != TOTALS:
+            return None
+        found = self._item(last, Allowance(self._file.size))
+        return found.data if isinstance(found, Sample) else None
+
+    def _samples(self, kinds: Collection[str]) -> list[Sample]:
+        rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, *kinds))).tolist()
         return [item for item in self._rows(rows) if isinstance(item, Sample)]
 
     def _known(self, end: int) -> tuple[list[Sample], int]:
@@ -164,7 +193,7 @@ class ItemReader:
 
     def _rows(self, rows: Iterable[int]) -> Iterator[Item]:
         allowance = Allowance(self._file.size)
-        hidden = _numbers(self._table.kinds, SNAPSHOT)
+        hidden = _numbers(self._table.kinds, SNAPSHOT, TOTALS)
         for row in rows:
             if self._closed:
                 return
@@ -228,8 +257,8 @@ def mark_rows_of(kinds: Sequence[str], kind: Ints) -> Ints:
     return rows
 
 
-def _numbers(kinds: Sequence[str], kind: str) -> list[int]:
-    return [number for number, name in enumerate(kinds) if name == kind]
+def _numbers(kinds: Sequence[str], *wanted: str) -> list[int]:
+    return [number for number, name in enumerate(kinds) if name in wanted]
 
 
 def samples_of(parts: Sequence[Item | None]) -> list[Sample]:

@@ -8,7 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from probes.source import MARK, Item
 from replay import format as fmt
@@ -21,6 +21,16 @@ from replay.waypoints import USUAL, Facts, Spacing
 
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
+
+
+class Sums(Protocol):
+    """Adds up what is recorded."""
+
+    def take(self, item: Item) -> None:
+        """Take one item in."""
+
+    def told(self) -> dict[str, Any]:
+        """The sums, as plain data."""
 
 
 class SessionWriter:
@@ -41,6 +51,7 @@ class SessionWriter:
         overwrite: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
         spacing: Spacing = USUAL,
+        sums: Sums | None = None,
     ) -> None:
         """Create the file and write its header.
 
@@ -52,6 +63,8 @@ class SessionWriter:
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
             spacing: how often it is written what makes a long file as quick to open as a short one.
+            sums: is given each item of ``write``; what it has added up goes to the end of a file that nothing
+                else was appended to.
 
         Raises:
             SessionError: the file cannot be written there, or the header is no plain data.
@@ -66,6 +79,7 @@ class SessionWriter:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
         self._entries = Entries()
         self._facts = Facts(spacing.facts)
+        self._sums = sums
         self._spacing, self._piece, self._indexed, self._indexed_size = spacing, 0, 0, 0
         self._size = 0
         self._failure: str | None = None
@@ -103,6 +117,8 @@ class SessionWriter:
         """
         self._check()
         self._chunker.write(item)
+        if self._sums is not None:
+            self._sums.take(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self.flush()
 
@@ -113,6 +129,7 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
+        self._sums = None
         self._append_chunk(kind, first_ns, last_ns, count, chunk)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
@@ -126,6 +143,7 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
+        self._sums = None
         base = self._size
         self._append(block)
         at_mark = False
@@ -168,6 +186,7 @@ class SessionWriter:
         try:
             if self._failure is None:
                 self._chunker.flush()
+                self._write_totals()
                 self._write_footer()
         finally:
             # Closing waits for a sync under way: its descriptor must not be reused meanwhile.
@@ -219,6 +238,14 @@ class SessionWriter:
         except OSError as error:
             self._fail(error)
         self._size += len(data)
+
+    def _write_totals(self) -> None:
+        body = packed(self._sums.told()) if self._sums is not None else b""
+        if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else who asks adds up what is in the file
+            at = self._entries.span()[1]
+            self._append_chunk(
+                fmt.TOTALS, at, at, 1, fmt.pack_chunk(fmt.TOTALS, at, at, 1, zlib.compress(body, 1))
+            )
 
     def _write_footer(self) -> None:
         body = self._entries.pack()
