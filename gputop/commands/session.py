@@ -15,6 +15,7 @@ from typing import Any
 
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
+from gputop.engine.tally import Tally
 from gputop.errors import CommandError
 from gputop.process.child import (
     NOT_EXECUTABLE,
@@ -203,7 +204,11 @@ def open_session(
     owner = (user.uid, user.gid) if user else None
     try:
         private = options.private
-        writer = SessionWriter(record_to, header, owner=owner, private=private) if record_to else None
+        writer = (
+            SessionWriter(record_to, header, owner=owner, private=private, sums=Tally())
+            if record_to
+            else None
+        )
     except SessionError as error:
         source.abandon()
         if child is not None:
