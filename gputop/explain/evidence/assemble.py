@@ -193,7 +193,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
         if "boottime_ns" in clock
         and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
     }
-    return frozenset(lives["pid"][born].tolist()) | started
+    return frozenset(lives["pid"][born].tolist()) | started | gatherer.complete
 
 
 def group_ends(lives: Table) -> dict[int, int]:

@@ -18,6 +18,7 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.apiclass import ApiTable, Role
+from gputop.explain.evidence.before import records_before
 from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
@@ -25,7 +26,7 @@ from gputop.explain.evidence.tick import Tick
 from probes import api
 from probes.proc.open_files import accepted_ends
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
@@ -301,6 +302,7 @@ class Gatherer:
         self.accepted: frozenset[tuple[int, int]] = frozenset()
         self.end_ns = 0
         self.counted_lost = 0
+        self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
         self._grouped = False
 
     def feed(self, item: Item) -> bool:
@@ -319,6 +321,8 @@ class Gatherer:
             self.accepted = accepted_ends(self.accepted, item.data)
         elif item.kind == PLACES:
             self.ticks[-1].places.append(places_of(item.data))
+        elif item.kind == CARRIED:
+            self._before(item)
         elif item.kind == APIS:
             self.apis = ApiTable(item.data.get("rows", ()))
         self.facts.take(item)
@@ -352,10 +356,20 @@ class Gatherer:
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
+    def _before(self, sample: Sample) -> None:
+        """Calls from before a cut: no record of the file, so none is lost among them."""
+        records, complete = records_before(sample.data)
+        self.complete |= complete
+        if len(records):
+            self._take(records)
+
     def _records(self, records: Records) -> None:
         if not len(records):
             return
         self.losses.add(records)
+        self._take(records)
+
+    def _take(self, records: Records) -> None:
         self.end_ns = max(self.end_ns, int(records["t_end"].max()))
         kinds, tick = records["kind"], self.ticks[-1]
         calls = kinds == np.uint8(Kind.CALL)

@@ -1,0 +1,40 @@
+"""Session files that are made of other files: never over one that is there, and whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gputop.errors import GputopError
+from gputop.process.child import behind_sudo
+from replay.format import SessionError
+from replay.writer import SessionWriter
+
+
+@contextmanager
+def new_session(path: str, header: Mapping[str, Any]) -> Iterator[SessionWriter]:
+    """A session file to write into; what goes wrong takes it away again.
+
+    Args:
+        path: Where it is to lie; nothing may be there.
+        header: Of the file.
+
+    Raises:
+        GputopError: It cannot be written there.
+    """
+    if os.path.lexists(path):
+        raise GputopError(f"{path} exists already, and is left as it is: choose another name, or remove it")
+    user = behind_sudo()
+    owner = (user.uid, user.gid) if user else None
+    try:
+        writer = SessionWriter(path, header, owner=owner, overwrite=False)
+        try:
+            yield writer
+            writer.close()
+        except BaseException:
+            writer.discard()
+            raise
+    except SessionError as error:
+        raise GputopError(str(error)) from error
