@@ -47,6 +47,7 @@ TABLE: dict[str, Row] = {
     "replay": Row("replay FILE", "the same screen over a recording", "gputop.commands.replay"),
     "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
     "stream": Row("stream --jsonl", "one frame a line as JSON, until stopped", "gputop.commands.stream"),
+    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", "gputop.commands.report"),
     "inspect": Row(
         "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
     ),

@@ -177,10 +177,11 @@ def inspection_to_text(found: InspectDocument) -> str:
         f"GPU {gpu['index']:<7} {gpu['name']}, {format_bytes(gpu['memory_total_bytes'])}, {gpu['uuid']}"
         for gpu in found["gpus"]
     ] or ["GPU         none is listed"]
+    functions = sum(one["symbols"] for one in probes["libraries"])
     lines.append(f"processes   {found['processes']} watched")
     lines.append(
-        f"probes      {sum(one['symbols'] for one in probes['libraries'])} functions of "
-        f"{len(probes['libraries'])} libraries; lines: {_or(probes['lines'])}; {_or(probes['rate_hz'])} frames a second"
+        f"probes      {functions} functions of {len(probes['libraries'])} libraries; "
+        f"lines: {_or(probes['lines'])}; {_or(probes['rate_hz'])} frames a second"
         if probes["calls_observed"]
         else "probes      no calls: recorded without eBPF"
     )
