@@ -126,6 +126,13 @@ class ApisData(TypedDict, total=False):
     rows: list[list[str]]
 
 
+class CarriedData(TypedDict, total=False):
+    """``carried``: calls from before the recording's start, as columns of records."""
+
+    complete: list[int]
+    columns: dict[str, bytes]
+
+
 class TextData(TypedDict, total=False):
     """``problem``, ``marker``, ``note``: a sentence."""
 
@@ -157,6 +164,8 @@ def told(item: Item, kind: Literal["frames"]) -> FramesData | None: ...
 def told(item: Item, kind: Literal["places"]) -> PlacesData | None: ...
 @overload
 def told(item: Item, kind: Literal["apis"]) -> ApisData | None: ...
+@overload
+def told(item: Item, kind: Literal["carried"]) -> CarriedData | None: ...
 @overload
 def told(item: Item, kind: Literal["problem", "marker", "note"]) -> TextData | None: ...
 def told(item: Item, kind: str) -> object:

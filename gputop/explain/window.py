@@ -15,13 +15,15 @@ from gputop.engine.switches import OpenThreads
 from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
 from gputop.explain.evidence.assemble import assemble, group_ends
+from gputop.explain.evidence.before import sample_before
 from gputop.explain.evidence.effort import LIVE
-from gputop.explain.evidence.evidence import Evidence, Gatherer, Table
+from gputop.explain.evidence.evidence import Evidence, Table
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.explain.proofs.retention import carried
 from probes.schema import Kind
-from probes.source import Item
+from probes.source import Item, Sample
 
 WINDOW_NS = 10_000_000_000  # what a live explanation is about
 SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before the window
@@ -97,6 +99,12 @@ class Window:
         other = apart(self)
         other._fold(len(self._gatherer.ticks) - 1)
         return other
+
+    def before(self) -> list[Sample]:
+        """At a mark: what the explanation of what follows may rest on, for a file that begins there."""
+        complete = self.evidence().complete
+        held = self.compact()._gatherer
+        return [*held.gpus, *sample_before(held.ticks[0], held.lives, complete, self.end_ns)]
 
     # -- what is too old --------------------------------------------------------------------------
 

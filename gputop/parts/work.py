@@ -73,7 +73,7 @@ def processors() -> int:
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):
-    """It was interrupted; ``known`` is of the segments from the first on that were looked at, None of none."""
+    """It was interrupted; ``known`` is of the first segments, as far as they were looked at, None of none."""
 
     def __init__(self, known: Partial | None, parts: int, of: int) -> None:
         super().__init__(f"interrupted after {parts} of {of} parts")

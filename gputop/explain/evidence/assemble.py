@@ -17,10 +17,10 @@ from gputop.explain.evidence.evidence import (
     Column,
     Columns,
     Evidence,
-    Gatherer,
     Table,
     Threads,
 )
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
@@ -186,7 +186,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
         if "boottime_ns" in clock
         and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
     }
-    return frozenset(lives["pid"][born].tolist()) | started
+    return frozenset(lives["pid"][born].tolist()) | started | gatherer.complete
 
 
 def group_ends(lives: Table) -> dict[int, int]:
