@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from gputop.errors import GputopError
@@ -73,3 +73,30 @@ def new_file(path: str) -> Iterator[BinaryIO]:
 
 def _there(path: str) -> GputopError:
     return GputopError(f"{path} exists already, and is left as it is: choose another name, or remove it")
+
+
+@contextmanager
+def new_folder(path: str) -> Iterator[None]:
+    """A folder to write files into; what goes wrong takes it away again, if it is empty by then.
+
+    Args:
+        path: Where it is to lie; nothing may be there.
+
+    Raises:
+        GputopError: It cannot be made there.
+    """
+    user = behind_sudo()
+    try:
+        os.mkdir(path, 0o700)
+        if user is not None:
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+    except FileExistsError as error:
+        raise _there(path) from error
+    except OSError as error:
+        raise GputopError(f"{path} cannot be made: {error.strerror}; choose another place") from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.rmdir(path)
+        raise
