@@ -130,6 +130,15 @@ class ItemReader:
         rows = np.flatnonzero(np.isin(self._table.kind, numbers)).tolist()
         return [item for item in self._rows(rows) if isinstance(item, Sample)]
 
+    def mark(self, index: int) -> Sample | None:
+        """The sample of one mark; None where it is damaged.
+
+        Raises:
+            IndexError: there is no such mark.
+        """
+        item = next(self._rows([self._mark_row(index)]), None)
+        return item if isinstance(item, Sample) else None
+
     def _before(self) -> Iterable[Item]:
         """Facts from before the first chunk."""
         return ()
