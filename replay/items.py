@@ -177,6 +177,15 @@ class ItemReader:
         except ValueError:  # it is told already; all facts are in the file as well
             return [], 0
 
+    def mark(self, index: int) -> Sample | None:
+        """The sample of one mark; None where it is damaged.
+
+        Raises:
+            IndexError: there is no such mark.
+        """
+        item = next(self._rows([self._mark_row(index)]), None)
+        return item if isinstance(item, Sample) else None
+
     def _before(self) -> Iterable[Item]:
         """Facts from before the first chunk."""
         return ()

@@ -36,7 +36,7 @@ class Outcome:
         inputs: How many it was given.
         error: Why the target itself did not come to its end, or "".
         slowest_s: CPU seconds of the slowest input.
-        memory_bytes: Of its process, at most.
+        memory_bytes: That an input made its process grow by, at most.
         covered: Edges of the readers' code that were reached; None: nobody counted (no atheris).
     """
 
@@ -59,7 +59,7 @@ class Outcome:
         covered = "not guided" if self.covered is None else f"{self.covered} edges"
         return (
             f"{self.inputs} inputs, {len(self.found)} findings, {covered}, "
-            f"slowest {self.slowest_s:.2f} s, {self.memory_bytes >> 20} MB"
+            f"slowest {self.slowest_s:.2f} s, at most {self.memory_bytes >> 20} MB for one"
         )
 
 

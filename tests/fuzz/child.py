@@ -55,10 +55,10 @@ class Current:
         self._map[_HEAD : _HEAD + len(kept)] = kept
         self._map[:16] = self._number.to_bytes(8, "little") + len(kept).to_bytes(8, "little")
 
-    def took(self, cpu_s: float) -> None:
-        """What the input took; the memory is that of the whole process so far."""
+    def took(self, cpu_s: float, memory: int) -> None:
+        """What the input took."""
         slowest = max(int.from_bytes(self._map[16:24], "little"), int(cpu_s * 1e6))
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        most = max(int.from_bytes(self._map[24:_HEAD], "little"), memory)
         self._map[16:_HEAD] = slowest.to_bytes(8, "little") + most.to_bytes(8, "little")
 
 
@@ -69,7 +69,7 @@ def input_at_work(path: Path) -> tuple[int, bytes]:
 
 
 def taken(path: Path) -> tuple[float, int]:
-    """(CPU seconds of the slowest input, bytes of memory at most) of the inputs before."""
+    """(CPU seconds of the slowest input so far, bytes that one made the process grow by at most)."""
     data = path.read_bytes()[16:_HEAD]
     return int.from_bytes(data[:8], "little") / 1e6, int.from_bytes(data[8:], "little")
 
@@ -91,7 +91,7 @@ class Runner:
         """One input."""
         self._current.put(data)
         self.runs += 1
-        begun = time.process_time()
+        begun, held = time.process_time(), _peak_bytes(anew=True)
         try:
             with _limits():
                 self.target.run(data, self._folder)
@@ -100,7 +100,7 @@ class Runner:
         except BaseException as error:
             self._keep(data, error)
         finally:
-            self._current.took(time.process_time() - begun)
+            self._current.took(time.process_time() - begun, _peak_bytes() - held)
 
     def _keep(self, data: bytes, error: BaseException) -> None:
         kind = _kind(error)
@@ -112,6 +112,14 @@ class Runner:
         said = "".join(traceback.format_exception(error, limit=-12))
         path.with_suffix(".txt").write_text(f"{kind}\n\n{said}", errors="replace")
         say(f"found: {kind}: {path}")
+
+
+def _peak_bytes(*, anew: bool = False) -> int:
+    """The most memory that this process has held, or, counted anew, what it holds: the fuzzer's own grows."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
 def _kind(error: BaseException) -> str:
