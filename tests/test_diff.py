@@ -19,7 +19,8 @@ from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter
 from tests import items
-from tests.cli_support import assert_one_sentence, run
+from tests.cli_support import assert_one_sentence
+from tests.inside import run
 from tests.items import MS, START
 from tests.json_page import assert_documented
 
