@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -61,11 +62,13 @@ OWN = frozenset({Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY})  
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
 
 
+@cache
 def wait_table(machine: str) -> npt.NDArray[np.uint8]:
-    """The kind of wait for each system call number of a machine."""
+    """The kind of wait for each system call number of a machine; made once, and never written to."""
     kinds = {word: kind for kind, words in _KINDS.items() for word in words.split()}
     table = np.zeros(1 << 16, np.uint8)
     for number in range(512):
         table[number] = kinds.get(name(number, machine), Wait.OTHER)
     table[NO_SYSCALL] = Wait.FAULT
+    table.flags.writeable = False
     return table
