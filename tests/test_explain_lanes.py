@@ -29,8 +29,8 @@ from gputop.explain.lanes import (
     QUEUED,
     RUNNING,
     WHOLE,
+    Grid,
     Lanes,
-    _Grid,
     lanes_of,
 )
 from gputop.playback.player import ReplayFeed
@@ -218,7 +218,7 @@ INTERVALS = st.lists(
 def test_the_time_of_columns_is_that_of_counting_each_millisecond(
     intervals: list[tuple[int, int, int]], first: int, columns: int
 ) -> None:
-    grid = _Grid(first, columns)
+    grid = Grid(first, columns)
     row, begin, end = (np.array(part, np.int64) for part in zip(*intervals, strict=True)) if intervals else (
         np.zeros(0, np.int64) for _ in range(3)
     )  # fmt: skip

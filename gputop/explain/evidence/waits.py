@@ -109,10 +109,11 @@ def _of_descriptor(name: str) -> Wait:
 
 @cache
 def _wait_table(machine: str) -> npt.NDArray[np.uint8]:
-    """The kind of wait for each system call number of a machine."""
+    """The kind of wait for each system call number of a machine; made once, and never written to."""
     kinds = {word: kind for kind, words in _KINDS.items() for word in words.split()}
     table = np.zeros(1 << 16, np.uint8)
     for number in range(512):
         table[number] = kinds.get(name(number, machine), Wait.OTHER)
     table[NO_SYSCALL] = Wait.FAULT
+    table.flags.writeable = False
     return table

@@ -179,6 +179,18 @@ def _start(scene: Scene) -> int:
     return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
 
 
+def finding_of(scene: Scene, cause: Cause, mine: Column) -> Finding:
+    """The finding of a cause by the segments that it takes, whether or not that is worth telling.
+
+    Args:
+        scene: What was found.
+        cause: The cause.
+        mine: Mask of its segments; of one process, and not empty.
+    """
+    claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
+    return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
+
+
 def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
     per_gap = scene.gap_ns(claim.segments)[gaps]
