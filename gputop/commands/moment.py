@@ -63,7 +63,7 @@ def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
     ahead = [(index, _ahead_s(seconds, one)) for index, one in shown if one is not None]
     for (index, this), (_, following) in pairwise(ahead):
         until_next_s = (int(reader.marks[index + 1]) - int(reader.marks[index])) / 1e9
-        if 0 <= this and (following < 0 or this < until_next_s):
+        if this >= 0 and (following < 0 or this < until_next_s):
             return index
     if not 0 <= ahead[-1][1] <= _AFTER_S:
         why = "the clock, which was set meanwhile, did not show that while this was recorded"

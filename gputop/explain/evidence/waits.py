@@ -10,6 +10,8 @@ import numpy.typing as npt
 from probes.proc.syscalls import name
 from probes.schema import NO_SYSCALL
 
+STOPPED = NO_SYSCALL - 1  # stands where the number of a system call does
+
 
 class Wait(IntEnum):
     """Kinds of waits."""
@@ -26,6 +28,7 @@ class Wait(IntEnum):
     CHILD = 9
     MEMORY = 10  # changing the address space
     REQUEST = 11  # a connection that somebody else makes
+    STOPPED = 12  # whatever it was in: a signal or a debugger stopped it
 
 
 _KINDS: dict[Wait, str] = {
@@ -56,8 +59,11 @@ WORDS: dict[Wait, str] = {
     Wait.CHILD: "for a child process",
     Wait.MEMORY: "for its address space",
     Wait.REQUEST: "for a request",
+    Wait.STOPPED: "until it was continued: a signal or a debugger had stopped it",
 }
-OWN = frozenset({Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY})  # nobody else's work
+OWN = frozenset(
+    {Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED}
+)  # nobody else's work
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
 
 
@@ -67,5 +73,5 @@ def wait_table(machine: str) -> npt.NDArray[np.uint8]:
     table = np.zeros(1 << 16, np.uint8)
     for number in range(512):
         table[number] = kinds.get(name(number, machine), Wait.OTHER)
-    table[NO_SYSCALL] = Wait.FAULT
+    table[NO_SYSCALL], table[STOPPED] = Wait.FAULT, Wait.STOPPED
     return table
