@@ -1,4 +1,4 @@
-"""What is read of an ELF file, field by field: files made here by the System V ABI, and what comes of them."""
+"""What is read of an ELF file, field by field: files made here by the System V ABI."""
 
 from __future__ import annotations
 
