@@ -20,8 +20,8 @@ from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
-from gputop.explain.evidence.waits import machine_of
-from probes import api
+from gputop.explain.evidence.waits import STOPPED, machine_of
+from probes import api, schema
 from probes.samples import told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
 from probes.source import APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
@@ -73,7 +73,7 @@ def slices_of(records: Records) -> Columns:
             "waker_pid": rows["waker_pid"].copy(),
             "cpu": rows["cpu"].copy(),
             "queue_cpu": rows["queue_cpu"].copy(),
-            "syscall": rows["op"].copy(),
+            "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
             "flags": rows["flags"].copy(),
             "faults": rows["faults"].copy(),
             "descriptor": rows["argument"].copy(),

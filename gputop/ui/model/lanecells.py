@@ -42,6 +42,8 @@ _WAITS = {
     Wait.FAULT: ("m", "memory page"),
     Wait.CHILD: ("c", "child"),
     Wait.MEMORY: ("m", "memory page"),
+    Wait.REQUEST: ("q", "request"),
+    Wait.STOPPED: ("t", "stopped"),
 }
 _SURE = 0.05  # of idle time: where more of it is not proved, its figure is an estimate
 
