@@ -143,7 +143,9 @@ def on_terminal(
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
+        # pytest-xdist says how wide its own lines are
+        env={key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        | {"TERM": "xterm-256color"},
         start_new_session=True,
     )
     output, deadline, pressed = b"", time.monotonic() + 60, False
@@ -159,4 +161,7 @@ def on_terminal(
     restored &= output.count(b"\x1b[?1049h") == output.count(b"\x1b[?1049l")
     os.close(slave)
     os.close(master)
-    return process.wait(5), output.decode(errors="replace"), restored
+    try:
+        return process.wait(20), output.decode(errors="replace"), restored
+    finally:
+        process.kill()
