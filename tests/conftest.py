@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from probes import api
 from probes.ebpf import minimal
-from tests import quick, rootless_support
+from tests import quick, rootless_support, sharing
 
 # the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
 settings.register_profile(
@@ -33,7 +33,7 @@ _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
-    "alone": "measures times or looks at the whole machine: no other test may run beside it",
+    "timed": "measures times: it and what it starts go before all others, one such test at a time",
     "slow": "takes more than a second of CPU in this process: make check leaves it out",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
@@ -93,15 +93,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
+    config.pluginmanager.register(sharing.Sharing())
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last.
+    """Which test runs behind which other, and in which order.
 
-    First among them are those that wait for it, as long as there is little to wait for.
+    Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last. First among
+    them are those that wait for it, as long as there is little to wait for.
     """
+    for item in items:
+        if group := sharing.group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("quick"):
         config.hook.pytest_deselected(items=[item for item in items if not quick.selected(item)])
         items[:] = filter(quick.selected, items)
