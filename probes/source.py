@@ -42,6 +42,7 @@ FILES = "files"  # what the file descriptors are on which threads block
 APIS = "apis"  # rows of the API table: number -> name, layer
 PROBLEM = "problem"  # something that could not be observed, in one sentence
 MARKER = "marker"  # a moment that the user has marked, with a note
+ACTIVITY = "activity"  # what others measured: kernels, block I/O; only in files that were imported
 CARRIED = "carried"  # calls from before a recording's start, on which what is known of streams rests
 NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 

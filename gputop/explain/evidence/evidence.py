@@ -17,16 +17,18 @@ from gputop.engine.apart import apart
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
+from gputop.explain.evidence.activity import Activities, ActivityGatherer
 from gputop.explain.evidence.apiclass import ApiTable, Role
 from gputop.explain.evidence.before import records_before
+from gputop.explain.evidence.lives import lives_of
 from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
 from probes import api
 from probes.proc.open_files import accepted_ends
-from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
@@ -65,10 +67,6 @@ SLICE_COLUMNS = np.dtype(
         ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
     ]
 )
-LIFE_COLUMNS = np.dtype(
-    [("at", "<i8"), ("tid", "<u4"), ("pid", "<u4"), ("maker", "<u4"), ("kind", "|u1"), ("dead", "|b1")]
-)
-
 Table = npt.NDArray[np.void]
 Column = npt.NDArray[Any]
 
@@ -148,6 +146,7 @@ class Evidence:
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
         waits: The kind of wait for each system call number.
+        activities: What others measured, in files that were imported.
         accepted: (process, descriptor) of sockets that are the server's end of a connection.
         complete: Processes all of whose CUDA calls were seen, by their process number.
     """
@@ -170,6 +169,7 @@ class Evidence:
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
     waits: npt.NDArray[np.uint8]
+    activities: Activities
     accepted: frozenset[tuple[int, int]] = frozenset()
     header: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -275,22 +275,13 @@ def slices_of(records: Records) -> Columns:
     )
 
 
-def _lives_of(records: Records) -> Table:
-    rows = records.view(ALIASED)
-    table = np.zeros(len(rows), LIFE_COLUMNS)
-    for name, own in (("at", "t_end"), ("tid", "tid"), ("pid", "pid"), ("kind", "kind")):
-        table[name] = rows[own]
-    table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
-    table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
-    return table
-
-
 class Gatherer:
     """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
         self.facts = Facts()
+        self._proves = not header.get("unproved")  # a file without streams, say, proves nothing
         self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
         self.ticks: list[Tick] = [Tick()]
         self.lives: list[Table] = []
@@ -298,6 +289,7 @@ class Gatherer:
         self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
         self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
+        self.activities = ActivityGatherer()
         self.open = OpenThreads()
         self.accepted: frozenset[tuple[int, int]] = frozenset()
         self.end_ns = 0
@@ -323,8 +315,10 @@ class Gatherer:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == CARRIED:
             self._before(item)
+        elif item.kind == ACTIVITY:
+            self.activities.take(item.data)
         elif item.kind == APIS:
-            self.apis = ApiTable(item.data.get("rows", ()))
+            self.apis = ApiTable(item.data.get("rows", ()), proves=self._proves)
         self.facts.take(item)
         return False
 
@@ -389,7 +383,7 @@ class Gatherer:
                 parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
         life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
         if life.any():
-            self.lives.append(_lives_of(select(records, life)))
+            self.lives.append(lives_of(select(records, life)))
 
     def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
         nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0
