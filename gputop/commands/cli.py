@@ -51,6 +51,9 @@ TABLE: dict[str, Row] = {
     "export": Row(
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),
+    "import": Row(
+        "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
+    ),
     "inspect": Row(
         "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
     ),

@@ -18,10 +18,12 @@ from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
+from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
 from gputop.explain.proofs.gaps import GpuTime
+from gputop.explain.proofs.kernels import held_kernels
 from gputop.format import format_ns
 
 OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
@@ -65,8 +67,9 @@ def examine(
     outcome = find(scene, scale, coverage=coverage and not shared)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
-    for cause in CAUSES:
-        findings += cause.assess(scene, scale)
+    if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
+        for cause in CAUSES:
+            findings += cause.assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     moved = of_lateness(findings)
     order = sorted(
@@ -130,6 +133,8 @@ def _steps(scene: Scene) -> StepFacts | None:
 
 
 def _nothing(evidence: Evidence) -> str:
+    if why := evidence.header.get("unproved"):
+        return f"This file does not tell when a GPU was idle: {why}. What its rows tell stands below."
     if not len(evidence.calls):
         return "No CUDA call was seen, so nothing is known about a GPU."
     return "No call gave a GPU work, so there is no idle time to explain."
@@ -164,7 +169,7 @@ def _notes(
             "gave it nothing"
         )
     late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)
-    if late:
+    if late and not held_kernels(evidence):
         numbers = ", ".join(str(pid) for pid in late[:4])
         notes.append(
             f"process {numbers} ran before the recording: until a device synchronisation returns, a stream "
@@ -176,6 +181,7 @@ def _notes(
             "of gaps around them are left out"
         )
     notes += _about_estimates(accounts)
+    notes += told_by_rows(evidence, gpu.gaps)
     return tuple(notes)
 
 
