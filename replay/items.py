@@ -83,6 +83,11 @@ class ItemReader:
         return self._file.size
 
     @property
+    def mark_places(self) -> list[int]:
+        """Where in the file each mark lies."""
+        return [int(self._table.offset[row]) for row in self._table.mark_rows.tolist()]
+
+    @property
     def first(self) -> int:
         """The oldest mark that can be shown."""
         return 0

@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"only {name} T seconds after the start of FILE",
         )
     parser.add_argument(
+        "--memory",
+        type=bounded(0.3, 4096, "GiB"),
+        metavar="GIB",
+        help="take no more than this (1): a FILE that needs more is explained in parts, which are joined",
+    )
+    parser.add_argument(
         "--fail-over",
         type=bounded(0, 100, "%"),
         metavar="PERCENT",
@@ -58,6 +64,8 @@ def check(options: argparse.Namespace) -> None:
     file_or_now("explain", options)
     if not options.file and (options.since, options.until) != (None, None):
         raise CommandError("--from and --to go with a FILE", USAGE)
+    if options.memory and not options.file:
+        raise CommandError("--memory goes with a FILE", USAGE)
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -77,7 +85,12 @@ def from_file(options: argparse.Namespace) -> Report:
     keep_freed()
     with Progress("reading") as progress:
         return answers.explain(
-            options.file, pids=options.pid, start_s=options.since, end_s=options.until, progress=progress
+            options.file,
+            pids=options.pid,
+            start_s=options.since,
+            end_s=options.until,
+            progress=progress,
+            memory_bytes=int(options.memory * (1 << 30)) if options.memory else None,
         )
 
 

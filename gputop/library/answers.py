@@ -58,6 +58,7 @@ def explain(
     start_s: float | None = None,
     end_s: float | None = None,
     progress: Progress | None = None,
+    memory_bytes: int | None = None,
 ) -> Report:
     """Why the GPU was idle, as ``gputop explain`` prints it.
 
@@ -67,6 +68,8 @@ def explain(
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
         progress: Is told how far the work is; None: nobody is.
+        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained in
+            parts, and a note says what is not exact then. None: 1 GiB.
 
     Returns:
         Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
@@ -87,14 +90,22 @@ def explain(
         True
     """
     from gputop.explain.build import explain as build
+    from gputop.library import stretches
     from gputop.library.evidence import evidence_of
 
+    wanted = frozenset(pids or ()) or None
     with _opened(session) as one:
+        if one.calls_observed and not stretches.fits(one, memory_bytes or stretches.MEMORY):
+            if progress is not None:
+                progress.goes_on("explaining")
+            between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
+            work = stretches.Explaining(dict(one.header), between, wanted)
+            return stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
         evidence = evidence_of(one, progress)
         if progress is not None:
             progress.goes_on("explaining")
         with understood(one.path):
-            return build(evidence, frozenset(pids or ()) or None, _stretch(evidence, start_s, end_s))
+            return build(evidence, wanted, _stretch(evidence, start_s, end_s))
 
 
 def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:
@@ -212,10 +223,14 @@ def _opened(session: Session | File) -> Iterator[Session]:
 
 def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
     """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    return _between(start_s, end_s, start, evidence.end_ns)
+
+
+def _between(start_s: float | None, end_s: float | None, start: int, end: int) -> tuple[int, int] | None:
     if start_s is None and end_s is None:
         return None
-    start = int(evidence.header.get("start_ns", evidence.start_ns))
-    length = (evidence.end_ns - start) / NS
+    length = (end - start) / NS
     low = start_s if start_s is not None else 0.0
     high = min(end_s if end_s is not None else length, length)
     if low >= high:

@@ -12,16 +12,18 @@ import pickle
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from gputop.errors import GputopError
 from gputop.process.isolation import isolated
 
 Partial = TypeVar("Partial")
+Carry = TypeVar("Carry")
 Answer = TypeVar("Answer", covariant=True)
 
 
@@ -56,6 +58,33 @@ class Work(Protocol[Partial, Answer]):
         ...
 
 
+@runtime_checkable
+class ChainedWork(Protocol[Carry, Partial, Answer]):
+    """Work on segments each of which must know something of those before it."""
+
+    def begin(self) -> Carry:
+        """What the first segment must know."""
+        ...
+
+    def follow(self, segment: Segment, before: Carry) -> tuple[Carry, Callable[[], Partial]]:
+        """(what the next segment must know, how to come to the result of this one).
+
+        The first is told to the next segment's process at once; the other takes its time meanwhile.
+        """
+        ...
+
+    def merge(self, earlier: Partial, later: Partial) -> Partial:
+        """As of ``Work``."""
+        ...
+
+    def finish(self, whole: Partial) -> Answer:
+        """As of ``Work``."""
+        ...
+
+
+AnyWork = Work[Partial, object] | ChainedWork[Any, Partial, object]
+
+
 class PartError(GputopError):
     """A part could not be looked at."""
 
@@ -64,6 +93,18 @@ def segments_of(path: str, marks: int, count: int) -> list[Segment]:
     """A file in so many segments of as many marks each, at most one a mark."""
     count = max(min(count, marks), 1)
     borders = [-1, *(marks * part // count - 1 for part in range(1, count)), marks]
+    return [Segment(path, after, until) for after, until in pairwise(borders)]
+
+
+def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]:
+    """A file in segments of about so many bytes; ``ends`` are the places of its marks in the file."""
+    borders = [-1]
+    since = 0
+    for mark, end in enumerate(ends[:-1]):
+        if end - since >= size:
+            borders.append(mark)
+            since = end
+    borders.append(len(ends))
     return [Segment(path, after, until) for after, until in pairwise(borders)]
 
 
@@ -81,7 +122,7 @@ class EndedEarlyError(GputopError, Generic[Partial]):
 
 
 def reduced(
-    work: Work[Partial, object],
+    work: AnyWork[Partial],
     segments: Sequence[Segment],
     processes: int,
     done: Callable[[int, int], None] = lambda parts, of: None,
@@ -109,20 +150,31 @@ def reduced(
                 done(joined, len(segments))
         except KeyboardInterrupt:
             raise EndedEarlyError(whole, joined, len(segments)) from None
-    assert whole is not None
-    return whole
+    return cast("Partial", whole)  # there is one at least
 
 
 @contextmanager
 def _workers(
     count: int,
-) -> Iterator[Callable[[Work[Partial, object], Sequence[Segment]], Iterator[Partial]]]:
+) -> Iterator[Callable[[AnyWork[Partial], Sequence[Segment]], Iterator[Partial]]]:
     """Processes that map; they end with the context, whatever they are doing."""
     running: list[subprocess.Popen[bytes]] = []
     idle: list[subprocess.Popen[bytes]] = []
     lock = threading.Lock()
 
-    def one(work: Work[Partial, object], segment: Segment) -> Partial:
+    def one(work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]) -> Partial:
+        try:
+            return asked(work, segment, before, after)
+        finally:
+            after.cancel()  # unless it is there: nobody waits for what does not come
+
+    def asked(
+        work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]
+    ) -> Partial:
+        try:
+            carry = before.result()
+        except CancelledError:
+            raise PartError(f"{segment.path}: the part before this one could not be looked at") from None
         with lock:
             process = idle.pop() if idle else None
             if process is None:
@@ -137,9 +189,12 @@ def _workers(
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((work, segment), process.stdin)
+            pickle.dump((work, segment, carry), process.stdin)
             process.stdin.flush()
             fine, result = pickle.load(process.stdout)
+            if fine:
+                after.set_result(result)
+                fine, result = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise PartError(
                 f"{segment.path}: a process that looked at a part of it has ended ({process.poll()}); was it "
@@ -152,13 +207,19 @@ def _workers(
         found: Partial = result
         return found
 
-    def ask(work: Work[Partial, object], segments: Sequence[Segment]) -> Iterator[Partial]:
-        # no more are looked at than can be joined soon: what is known is bounded
-        waiting = [pool.submit(one, work, segment) for segment in segments[: count + 1]]
-        rest = iter(segments[count + 1 :])
+    def ask(work: AnyWork[Partial], segments: Sequence[Segment]) -> Iterator[Partial]:
+        carried: Future[bytes] = Future()
+        carried.set_result(b"")
+        waiting: deque[Future[Partial]] = deque()
+        for segment in segments:
+            after: Future[bytes] = Future()
+            waiting.append(pool.submit(one, work, segment, carried, after))
+            carried = after
+            # no more are looked at than can be joined soon: what is known is bounded
+            if len(waiting) > count:
+                yield waiting.popleft().result()
         while waiting:
-            yield waiting.pop(0).result()
-            waiting += [pool.submit(one, work, segment) for segment in (next(rest, None),) if segment]
+            yield waiting.popleft().result()
 
     pool = ThreadPoolExecutor(count)
     try:

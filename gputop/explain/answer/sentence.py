@@ -22,6 +22,19 @@ def verdict(
 ) -> str:
     """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``."""
     which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
+    return told(which, accounts, idle, span_ns, findings, diagnosis, unexplained_ns)
+
+
+def told(
+    which: str,
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+) -> str:
+    """The same, of GPUs that are called ``which``."""
     idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
     lead = diagnosis.lead if diagnosis is not None else None
     if diagnosis is not None and diagnosis.kind is not None and lead is None:
