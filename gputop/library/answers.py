@@ -68,8 +68,8 @@ def explain(
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
         progress: Is told how far the work is; None: nobody is.
-        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained in
-            parts, and a note says what is not exact then. None: 1 GiB.
+        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained
+            in parts, and a note says what is not exact then. None: 1 GiB.
 
     Returns:
         Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.

@@ -18,6 +18,7 @@ from gputop.errors import (
 from probes.source import Item
 from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.reader import SessionReader
+from replay.segments import SegmentsReader
 
 _LOG = logging.getLogger(__name__)
 _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
@@ -41,7 +42,7 @@ class Progress(Protocol):
 
 
 def open_file(path: str) -> SessionReader:
-    """Opens a session file that holds at least one frame.
+    """Opens a session file, or a folder of segments, that holds at least one frame.
 
     Raises:
         SessionNotFoundError: There is no such file.
@@ -50,7 +51,7 @@ def open_file(path: str) -> SessionReader:
         SessionTooNewError: A newer gputop recorded it.
     """
     try:
-        reader = SessionReader(path)
+        reader = SegmentsReader(path) if os.path.isdir(path) else SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
         raise kind(str(error)) from error

@@ -67,7 +67,8 @@ def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
     if told is not None:
         whole = _known(reader)
         try:
-            whole.merge(told)
+            for part in told:
+                whole.merge(part)
         except (ValueError, KeyError, TypeError):  # another program's, or a newer gputop's
             whole = _known(reader)
         else:

@@ -11,8 +11,8 @@ import os
 import pickle
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -114,7 +114,7 @@ def processors() -> int:
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):
-    """It was interrupted; ``known`` is of the segments from the first on that were looked at, None of none."""
+    """It was interrupted; ``known`` is of the segments that were looked at by then, None of none."""
 
     def __init__(self, known: Partial | None, parts: int, of: int) -> None:
         super().__init__(f"interrupted after {parts} of {of} parts")
