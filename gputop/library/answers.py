@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,7 +16,7 @@ from gputop.documents.stats import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import GputopError, OutsideSessionError
-from gputop.library.reading import Progress, understood
+from gputop.library.reading import Progress, interrupted, understood
 from gputop.library.session import NS, File, Session
 
 if TYPE_CHECKING:
@@ -102,10 +103,15 @@ def explain(
             work = stretches.Explaining(dict(one.header), between, wanted)
             return stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
         evidence = evidence_of(one, progress)
+        stopped = progress is not None and progress.stopped
         if progress is not None:
             progress.goes_on("explaining")
         with understood(one.path):
-            return build(evidence, wanted, _stretch(evidence, start_s, end_s))
+            report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
+        if not stopped:
+            return report
+        said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
+        return replace(report, notes=(said, *report.notes))
 
 
 def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:

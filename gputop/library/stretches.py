@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +12,9 @@ from gputop.explain.answer.report import Report
 from gputop.explain.evidence.memory import give_back, keep_freed
 from gputop.explain.merged import Partial, finish, merge
 from gputop.explain.stretch import Carried, Stretch
-from gputop.library.reading import Progress, open_file, understood
+from gputop.library.reading import Progress, interrupted, open_file, understood
 from gputop.library.session import Session, reader_of
-from gputop.parts.work import Segment, processors, reduced, segments_by_size
+from gputop.parts.work import EndedEarlyError, Segment, processors, reduced, segments_by_size
 from replay.reader import SessionReader
 
 MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
@@ -95,8 +95,16 @@ def in_parts(
     reader, count = reader_of(session), processors()
     room = (memory - BASE) // count - BASE
     segments = segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
-    done = progress.parts if progress else lambda parts, of: None
-    return work.finish(reduced(work, segments, count, done))
+    try:
+        if progress is None:
+            return work.finish(reduced(work, segments, count))
+        return work.finish(reduced(work, segments, count, progress.parts, lambda: progress.stopped))
+    except EndedEarlyError as early:
+        if early.known is None:
+            raise
+        report = work.finish(early.known)
+        until = int(reader.marks[segments[early.parts - 1].until_mark]) - session.start_ns
+        return replace(report, notes=(interrupted(until, session.duration_ns), *report.notes))
 
 
 @lru_cache(maxsize=1)

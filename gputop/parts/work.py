@@ -13,7 +13,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from gputop.errors import GputopError
 from gputop.process.isolation import isolated
 
+_ASK_S = 0.2
 Partial = TypeVar("Partial")
 Carry = TypeVar("Carry")
 Answer = TypeVar("Answer", covariant=True)
@@ -114,11 +115,13 @@ def processors() -> int:
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):
-    """It was interrupted; ``known`` is of the segments that were looked at by then, None of none."""
+    """It was interrupted; ``known`` is of the first ``parts`` segments, None of none."""
 
-    def __init__(self, known: Partial | None, parts: int, of: int) -> None:
-        super().__init__(f"interrupted after {parts} of {of} parts")
-        self.known, self.parts, self.of = known, parts, of
+    status = 130
+
+    def __init__(self, known: Partial | None, parts: int) -> None:
+        super().__init__("interrupted before anything was known")
+        self.known, self.parts = known, parts
 
 
 def reduced(
@@ -126,6 +129,7 @@ def reduced(
     segments: Sequence[Segment],
     processes: int,
     done: Callable[[int, int], None] = lambda parts, of: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Partial:
     """The joined result of all segments, mapped in processes of their own.
 
@@ -134,6 +138,7 @@ def reduced(
         segments: In order; at least one.
         processes: So many at a time.
         done: Is told how many segments are joined, and of how many.
+        stopped: Says whether to end with what is known; asked some times a second.
 
     Raises:
         PartError: A process failed; the text says why.
@@ -142,21 +147,23 @@ def reduced(
     whole: Partial | None = None
     joined = 0
     with _workers(processes) as ask:
-        results = ask(work, segments)
-        try:
-            for partial in results:
-                whole = partial if whole is None else work.merge(whole, partial)
-                joined += 1
-                done(joined, len(segments))
-        except KeyboardInterrupt:
-            raise EndedEarlyError(whole, joined, len(segments)) from None
+        done(0, len(segments))
+        for result in ask(work, segments):
+            while not stopped() and not wait((result,), _ASK_S).done:
+                pass
+            if stopped():
+                raise EndedEarlyError(whole, joined)
+            partial = result.result()
+            whole = partial if whole is None else work.merge(whole, partial)
+            joined += 1
+            done(joined, len(segments))
     return cast("Partial", whole)  # there is one at least
 
 
 @contextmanager
 def _workers(
     count: int,
-) -> Iterator[Callable[[AnyWork[Partial], Sequence[Segment]], Iterator[Partial]]]:
+) -> Iterator[Callable[[AnyWork[Partial], Sequence[Segment]], Iterator[Future[Partial]]]]:
     """Processes that map; they end with the context, whatever they are doing."""
     running: list[subprocess.Popen[bytes]] = []
     idle: list[subprocess.Popen[bytes]] = []
@@ -207,7 +214,7 @@ def _workers(
         found: Partial = result
         return found
 
-    def ask(work: AnyWork[Partial], segments: Sequence[Segment]) -> Iterator[Partial]:
+    def ask(work: AnyWork[Partial], segments: Sequence[Segment]) -> Iterator[Future[Partial]]:
         carried: Future[bytes] = Future()
         carried.set_result(b"")
         waiting: deque[Future[Partial]] = deque()
@@ -217,9 +224,9 @@ def _workers(
             carried = after
             # no more are looked at than can be joined soon: what is known is bounded
             if len(waiting) > count:
-                yield waiting.popleft().result()
+                yield waiting.popleft()
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft()
 
     pool = ThreadPoolExecutor(count)
     try:
