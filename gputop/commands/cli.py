@@ -114,7 +114,7 @@ def _name_of(words: list[str]) -> str:
     first = words[0]
     if first in TABLE:
         return words.pop(0)
-    if os.path.isfile(first):
+    if os.path.isfile(first) or _holds_segments(first):
         return "replay"
     near = difflib.get_close_matches(first, TABLE, 1)
     raise CommandError(
@@ -123,6 +123,14 @@ def _name_of(words: list[str]) -> str:
         + f" To start a program: gputop -- {first} …",
         USAGE,
     )
+
+
+def _holds_segments(path: str) -> bool:
+    """Whether it is a folder of a recording in segments."""
+    try:
+        return any(name.endswith(".gputop") for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def _command(name: str) -> Command:
