@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from rich.console import Console
 from rich.style import Style
+from textual.theme import BUILTIN_THEMES, Theme
 
 from gputop.ui.theme import BACKGROUND, style_of
 
@@ -64,6 +65,51 @@ class Palette:
     def style(self, token: str) -> Style:
         """The style of a token (see ``gputop.ui.model.look``)."""
         return _style(self.name, token)
+
+    def theme(self) -> Theme:
+        """The same colours for what Textual draws itself: borders, tabs, keys, questions."""
+        if self.native:
+            return Theme(
+                self.name,
+                primary="ansi_cyan" if self.colored else "ansi_default",
+                warning="ansi_yellow",
+                error="ansi_red",
+                foreground="ansi_default",
+                background="ansi_default",
+                surface="ansi_default",
+                panel="ansi_default",
+                boost="ansi_default",
+                ansi=True,
+                variables={
+                    **BUILTIN_THEMES["ansi-dark"].variables,
+                    **dict.fromkeys(("rule", "dim", "select", "lit"), "ansi_default"),
+                },
+            )
+        text, dim, rule, blue, orange, red, violet = (
+            self.colors.get(color, color)
+            for color in ("#c5ccd6", "#8a94a3", "#333c48", "#6aa9e9", "#e8a13c", "#f2643d", "#b79af0")
+        )
+        select, mark = self.colors.get(_SELECT, _SELECT), self.colors.get(_MARK, _MARK)
+        return Theme(
+            self.name,
+            primary=blue,
+            secondary=violet,
+            accent=violet,
+            warning=orange,
+            error=red,
+            success=blue,
+            foreground=text,
+            background=self.background,
+            surface=mark,
+            panel=mark,
+            dark=not self.light,
+            variables={
+                "rule": rule,
+                "dim": dim,
+                "select": select,
+                "lit": self.colors.get("#eef2f7", "#eef2f7"),
+            },
+        )
 
 
 PALETTES: dict[str, Palette] = {
