@@ -76,6 +76,10 @@ class Ring:
         old = self._values[slots, row]
         self._values[slots, row] = np.where(np.isnan(old), told, old)
 
+    def forget(self, row: int) -> None:
+        """Nothing is known of a row any more: it will hold something else."""
+        self._values[:, row] = np.nan
+
     def cells(self, end_ns: int, count: int, cell_ns: int) -> Values:
         """Means over cells of time, the last of which holds a moment.
 
