@@ -29,7 +29,9 @@ def explained(name: str) -> Explained:
     for item in reader(name).items_between(-1, place(name)):
         window.feed(item)
     verdict = window.verdict()
-    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+    return Explained(
+        verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes, steps=verdict.steps
+    )
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from gputop.explain.evidence.effort import LIVE
 from gputop.explain.evidence.evidence import Evidence, Gatherer, Table
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.lanes import Lanes, lanes_of
+from gputop.explain.onestep import OneStep, typical_steps
 from gputop.explain.proofs.retention import carried
 from probes.schema import Kind
 from probes.source import Item
@@ -40,12 +41,14 @@ class Verdict:
         end_ns: The moment: a mark, CLOCK_MONOTONIC.
         start_ns: Start of the session: what the report's moments count from.
         lanes: The same time column by column.
+        steps: One step of each process that repeats something.
     """
 
     report: Report
     end_ns: int
     start_ns: int
     lanes: Lanes
+    steps: tuple[OneStep, ...] = ()
 
 
 class Window:
@@ -86,7 +89,8 @@ class Window:
         evidence = replace(self.evidence(), lost_events=lost)
         report, scene, outcome = examine(evidence, None, (low, end), LIVE)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
-        return Verdict(report, end, self._start_ns, lanes)
+        steps = typical_steps(scene, outcome, proved=report.coverage)
+        return Verdict(report, end, self._start_ns, lanes, steps)
 
     def evidence(self) -> Evidence:
         """What the window rests on: what is kept, and what is carried over."""

@@ -11,6 +11,7 @@ from gputop.playback.landmarks import Landmark
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Report
     from gputop.explain.lanes import Lanes
+    from gputop.explain.onestep import OneStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Explained:
         start_ns: What the report's times count from.
         problem: Why there is none, "" when one is coming.
         lanes: The same seconds column by column, None while there are none.
+        steps: One step of each process that repeats something.
     """
 
     report: Report | None = None
@@ -39,6 +41,7 @@ class Explained:
     start_ns: int = 0
     problem: str = ""
     lanes: Lanes | None = None
+    steps: tuple[OneStep, ...] = ()
 
 
 class Transport(Protocol):

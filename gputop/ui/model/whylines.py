@@ -284,22 +284,22 @@ def _step_text(cause: Cause, glyphs: Glyphs) -> str:
         return ""
     low, high = cause.per_step_ns
     most = max(cause.step_ns or 0, high)
-    unit, name = _unit(most)
-    told = _figure(high / unit)
-    if _figure(low / unit) != told:
-        told = f"{_figure(low / unit)}{'-' if glyphs.ascii else '–'}{told}"
-    whole = f" of {_figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
+    unit, name = unit_of(most)
+    told = figure(high / unit)
+    if figure(low / unit) != told:
+        told = f"{figure(low / unit)}{'-' if glyphs.ascii else '–'}{told}"
+    whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
     return f"{told}{whole} {name}/step" + (" overhead" if cause.overhead else "")
 
 
-def _unit(ns: float) -> tuple[int, str]:
+def unit_of(ns: float) -> tuple[int, str]:
     """The unit in which so many ns are told."""
     return next(
         ((unit, name) for unit, name in ((NS_PER_S, "s"), (1_000_000, "ms")) if ns >= unit), (1_000, "us")
     )
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """A figure of a step: two digits at least, ``0`` for nothing."""
     if value < 0.005:
         return "0"
@@ -308,9 +308,9 @@ def _figure(value: float) -> str:
 
 def _fix_line(fix: Fix, width: int, glyphs: Glyphs) -> Line:
     """What to change, and at its end what that saves at most."""
-    unit, name = _unit(fix.saves_ns)
-    figure = f"{_figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    saves = f" saves up to {figure} " if fix.saves_ns else ""
+    unit, name = unit_of(fix.saves_ns)
+    most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
+    saves = f" saves up to {most} " if fix.saves_ns else ""
     text = _shown(fix.text, glyphs)
     room = max(width - 8 - len(saves), 8)
     text = clip(brief(text, room), room, glyphs.ellipsis)
