@@ -108,20 +108,17 @@ def gpu_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
     families = len(FAMILIES)
     proved, assumed = shares[PROVED : PROVED + families], shares[ASSUMED : ASSUMED + families]
     idle, working = (proved + assumed).sum(axis=0), shares[BUSY] + shares[PRESUMED]
-    open_ = known * WHOLE - idle - working
-    most = np.argmax(np.stack([open_, idle, working]), axis=0).tolist()
-    family = np.argmax(proved + assumed, axis=0).tolist()
-    sure = (proved.sum(axis=0) >= assumed.sum(axis=0)).tolist()
-    certain = (shares[BUSY] >= shares[PRESUMED]).tolist()
-    signs = []
-    for cell, there in enumerate(known.tolist()):
-        if not there:
-            signs.append(not_seen(look))
-        elif most[cell] == 1:
-            signs.append(_cause(look, FAMILIES[family[cell]].letter, sure=sure[cell]))
-        else:
-            signs.append(_busy(look, sure=certain[cell]) if most[cell] else unknown(look))
-    return signs
+    most = np.argmax(np.stack([known * WHOLE - idle - working, idle, working]), axis=0)
+    certain = shares[BUSY] >= shares[PRESUMED]
+    cause = np.argmax(proved + assumed, axis=0) + np.where(
+        proved.sum(axis=0) >= assumed.sum(axis=0), 0, families
+    )
+    table = [not_seen(look), unknown(look), _busy(look), _busy(look, sure=False)]
+    first = len(table)
+    for sure in (True, False):
+        table += [_cause(look, family.letter, sure=sure) for family in FAMILIES]
+    code = np.where(most == 0, 1, np.where(most == 1, first + cause, np.where(certain, 2, 3)))
+    return [table[one] for one in np.where(known > 0, code, 0).tolist()]
 
 
 def idle_range(shares: Cells, known: Cells) -> tuple[float, float] | None:
@@ -148,33 +145,34 @@ def state_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
         Sign(_pick(look, "×", "/"), "faint", "ended", 0), Sign(rule, "dim", "blocked, asleep", 0),
         *(_cause(look, letter) for letter in families),
     ]  # fmt: skip
-    most = np.argmax(np.stack(parts), axis=0).tolist()
-    there = known.tolist()
-    return [table[one] if seen else not_seen(look) for one, seen in zip(most, there, strict=True)]
+    most = np.argmax(np.stack(parts), axis=0)
+    table.append(not_seen(look))
+    return [table[one] for one in np.where(known > 0, most, len(table) - 1).tolist()]
 
 
 def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
     """The CUDA calls that a thread is in, where they take most of a cell."""
-    inside, kind = (2 * shares.sum(axis=0) >= known * WHOLE).tolist(), np.argmax(shares, axis=0).tolist()
     between = Sign(look.glyphs.rule, "rule", "no call", 0)
-    return [
-        not_seen(look) if not there else _call(look, kind[cell]) if inside[cell] else between
-        for cell, there in enumerate(known.tolist())
-    ]
+    table = [not_seen(look), between, *(_call(look, kind) for kind in range(len(CALL_WORDS)))]
+    inside = 2 * shares.sum(axis=0) >= known * WHOLE
+    code = np.where(inside, 2 + np.argmax(shares, axis=0), 1)
+    return [table[one] for one in np.where(known > 0, code, 0).tolist()]
 
 
 def mark_signs(marks: Cells, chosen: Iterable[int], look: Look) -> list[Sign]:
     """Where records are missing, and the worst moments of findings; in ``chosen`` cells the selected one."""
-    selected = set(chosen)
-    signs = []
-    for cell, (lost, found) in enumerate(zip(marks[LOST].tolist(), marks[FINDING].tolist(), strict=True)):
-        if lost:
-            signs.append(Sign("~", "alert", "records lost", 0))
-        elif cell in selected:
-            signs.append(Sign(look.glyphs.descending, "alert", "selected finding", 0))
-        else:
-            signs.append(Sign("!", "warn", "finding", 0) if found else Sign(" ", "", ""))
-    return signs
+    table = [
+        Sign(" ", "", ""), Sign("!", "warn", "finding", 0), Sign("~", "alert", "records lost", 0),
+        Sign(look.glyphs.descending, "alert", "selected finding", 0),
+    ]  # fmt: skip
+    code = np.where(marks[FINDING] > 0, 1, 0)
+    code[[cell for cell in chosen if 0 <= cell < len(code)]] = 3
+    return [table[one] for one in np.where(marks[LOST] > 0, 2, code).tolist()]
+
+
+def different(signs: Sequence[Sign]) -> tuple[Sign, ...]:
+    """Those that a lane shows, each once."""
+    return tuple({id(sign): sign for sign in signs}.values())
 
 
 def spans_of(signs: Sequence[Sign]) -> list[Span]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
@@ -97,6 +98,7 @@ def _steps(stack: StackRow) -> list[tuple[str, Kind, SourceLine | None]]:
     return [*steps, (stack.api, leaf, None)]
 
 
+@lru_cache(maxsize=8_192)
 def _is_own(line: SourceLine) -> bool:
     """Whether somebody who works on the program wrote it: no native code, no library."""
     return bool(line.file) and not line.is_native and not is_library(line.file)
@@ -111,6 +113,7 @@ def _folded(frames: Sequence[SourceLine]) -> tuple[str, Kind, SourceLine | None]
     return (f"{name} +{more}" if more else name), "folded", named if named.file else None
 
 
+@lru_cache(maxsize=8_192)
 def _name(line: SourceLine) -> str:
     return line.function if line.is_native else f"{line.place} {line.function}()"
 

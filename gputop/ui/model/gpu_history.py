@@ -18,7 +18,7 @@ from gputop.format import NS_PER_S, escape_text, fit, format_bytes, format_perce
 from gputop.ui.model import gpu_text
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
-from gputop.ui.model.ring import BIN_NS, Ring
+from gputop.ui.model.ring import BIN_NS, EVERY, Ring
 
 LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
@@ -38,11 +38,12 @@ class Series:
     token: str
 
 
-SERIES = (
+SERIES: tuple[Series, ...] = (
     Series("util", "busy"), Series("mem", "unsure"), Series("power", "unsure"),
     Series("SM", "busy"), Series("TENS", "busy"), Series("DRAM", "busy"),
 )  # fmt: skip
 _UTIL = 0
+_ONLY_UTIL = slice(_UTIL, _UTIL + 1)
 
 
 def shares(gpu: GpuRow) -> tuple[float | None, ...]:
@@ -87,13 +88,13 @@ class GpuHistory:
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 
-    def values(self, index: int, end_ns: int, columns: int) -> Floats:
+    def values(self, index: int, end_ns: int, columns: int, rows: slice = EVERY) -> Floats:
         """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
         count = PER_COLUMN * columns
         ring = self._rings.get(index)
         if ring is None:
-            return np.full((len(SERIES), count), np.nan)
-        return ring.cells(end_ns, count, _dot_ns(columns))
+            return np.full((len(SERIES[rows]), count), np.nan)
+        return ring.cells(end_ns, count, _dot_ns(columns), rows)
 
 
 def _dot_ns(columns: int) -> int:
@@ -235,7 +236,7 @@ def list_lines(
         if trouble := gpu_text.trouble(gpu, glyphs):
             lines.append(fit_line([*head, (" ", ""), trouble], width, ellipsis=glyphs.ellipsis))
             continue
-        drawn = graph(history.values(gpu.index, frame.time_ns, columns)[_UTIL], rows, glyphs)
+        drawn = graph(history.values(gpu.index, frame.time_ns, columns, _ONLY_UTIL)[0], rows, glyphs)
         for place, part in enumerate(drawn):
             before = head if not place else [(" " * (4 + name + 5), "")]
             after: list[Span] = [(" " + text, "")] if tail and not place else []

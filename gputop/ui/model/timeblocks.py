@@ -178,21 +178,21 @@ class TimeBlocks:
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)
             line = _lane(escape_text(label, ascii_only=ascii_only), signs, figure, width, look)
-            out.append(_Entry((0, place), 0 if place in first else 6, line, tuple(signs)))
+            out.append(_Entry((0, place), 0 if place in first else 6, line, blocklanes.different(signs)))
         for place, subject in enumerate(subjects):
             name = f"{subject.tid} {escape_text(subject.name, ascii_only=ascii_only)}"
             shares, known = self._cells(("states", subject.tid), view)
             signs = blocklanes.state_signs(shares, known, look)
             line = _lane(name, signs, _share("CPU", shares[:1], known), width, look)
-            out.append(_Entry((1, 2 * place), 1 if not place else 7, line, tuple(signs)))
+            out.append(_Entry((1, 2 * place), 1 if not place else 7, line, blocklanes.different(signs)))
             shares, known = self._cells(("calls", subject.tid), view)
             signs = blocklanes.call_signs(shares, known, look)
             line = _lane("  its calls", signs, _share("calls", shares, known), width, look)
-            out.append(_Entry((1, 2 * place + 1), 3 if not place else 7, line, tuple(signs)))
+            out.append(_Entry((1, 2 * place + 1), 3 if not place else 7, line, blocklanes.different(signs)))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
         marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, look)
         if any(sign.word for sign in marks):
-            out.append(_Entry((2, 0), 3, _lane("marks", marks, "", width, look), tuple(marks)))
+            out.append(_Entry((2, 0), 3, _lane("marks", marks, "", width, look), blocklanes.different(marks)))
         out.append(_Entry((3, 0), 2, _axis(view, width, look)))
         return out
 
