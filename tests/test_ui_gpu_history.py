@@ -186,6 +186,18 @@ def test_a_high_pane_shows_every_figure_that_nvml_tells_and_none_that_it_does_no
     assert [one.label for one in SERIES if f" {one.label} " in text] == ["util", "mem", "power", "SM", "DRAM"]
 
 
+def test_what_was_not_seen_is_faint_and_never_in_the_colour_of_work() -> None:
+    history, now = GpuHistory(), replace(fake.frame(), gpus=(known(utilization_history=()),))
+    history.take(now)
+    for glyphs, dot in ((UNICODE, "·"), (ASCII, "?")):
+        lines = [
+            *detail_lines(history, now, now.gpus[0], 80, 7, glyphs),
+            *list_lines(history, now, 80, 1, glyphs)[0],
+        ]
+        tokens = {token for line in lines for text, token in line if dot in text}
+        assert tokens == {"faint"}
+
+
 def test_a_lost_gpu_says_so_instead_of_a_graph() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(lost="it has fallen off the bus"),))
     history.take(now)

@@ -69,7 +69,18 @@ def test_calls_that_take_less_than_half_of_a_cell_are_half_as_high() -> None:
 
 
 def test_the_thread_is_on_a_cpu_waits_for_one_is_blocked_or_not_known() -> None:
-    assert drawn(step())[" CPU".strip()] == "━" * 16 + "q" * 16 + "░" * 16 + " " * 16
+    assert drawn(step(), letters=True)["CPU"] == "━" * 16 + "P" * 16 + "░" * 16 + " " * 16
+    assert drawn(step())["CPU"] == "━" * 32 + "░" * 16 + " " * 16, "in colours of their own"
+    line = next(line for line in waterfall_lines(step(), WIDTH, 9, UNICODE) if plain(line)[:4] == " CPU")
+    assert [(text, token) for text, token in line[1:3]] == [("━" * 16, "busy"), ("━" * 16, "cause.P")]
+
+
+def test_work_that_is_presumed_is_told_apart_and_labelled() -> None:
+    made = step()
+    guess = replace(made.gpus[0], busy=made.gpus[0].busy * 0, presumed=made.gpus[0].busy)
+    lines = waterfall_lines(replace(made, gpus=(guess,)), 120, 9, UNICODE)
+    assert any("█ presumably" in plain(line) for line in lines)
+    assert ("█", "unsure") in {(text[:1], token) for line in lines for text, token in line}
 
 
 def test_the_gpu_is_as_high_as_it_was_busy_blank_where_idle_hatched_where_nobody_knows() -> None:

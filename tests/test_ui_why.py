@@ -115,6 +115,12 @@ def test_the_cause_of_the_class_comes_first_and_the_fix_is_its() -> None:
     assert why.fix.text == "make it fast"
 
 
+def test_a_wide_panel_says_what_the_fix_rests_on_too() -> None:
+    why = told(made.explained(made.finding(advice=("twenty copies a step: make them one",))))
+    assert " FIX 1 twenty copies a step: make them one  " in text(why, 120)[-1]
+    assert " FIX 1 make them one  " in text(why, 60)[-1]
+
+
 def test_what_a_fix_saves_is_told_a_step_and_is_never_more_than_the_step() -> None:
     why = told(made.explained(made.finding(max_gain_ns=2_520 * made.MS)))  # 700 steps of 14 ms
     assert why.fix is not None

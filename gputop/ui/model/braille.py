@@ -7,11 +7,13 @@ from what is not known: a dot at the bottom where neither value of a column is.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import numpy.typing as npt
 
 from gputop.format import SPARKS_ASCII
-from gputop.ui.model.look import Glyphs
+from gputop.ui.model.look import Glyphs, Span
 
 Floats = npt.NDArray[np.float64]
 _BLANK = 0x2800
@@ -63,3 +65,12 @@ def _ascii(pairs: Floats, nothing: npt.NDArray[np.bool_], height: int) -> list[s
         told = zip(within, nothing.tolist(), strict=True)
         lines.append("".join(unknown if none else SPARKS_ASCII[level] for level, none in told))
     return lines
+
+
+def graph_spans(drawn: str, token: str, glyphs: Glyphs) -> list[Span]:
+    """One line of a graph in its token, what is not known in a faint one."""
+    sign = "?" if glyphs.ascii else glyphs.dot
+    return [
+        ("".join(part), "faint" if nothing else token)
+        for nothing, part in groupby(drawn, key=lambda char: char == sign)
+    ]

@@ -16,7 +16,7 @@ import numpy as np
 from gputop.engine.frame import Frame, GpuRow
 from gputop.format import NS_PER_S, escape_text, fit, format_bytes, format_percent, format_watts
 from gputop.ui.model import gpu_text
-from gputop.ui.model.braille import PER_COLUMN, Floats, graph
+from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 from gputop.ui.model.ring import BIN_NS, EVERY, Ring
 
@@ -182,7 +182,9 @@ def _graph_lines(series: Series, text: str, values: Floats, rows: int, glyphs: G
     blank: list[Span] = [(" " * (_LABEL + _FIGURE - 2), "")]
     drawn = graph(values, rows, glyphs)
     return [
-        merged([*(head if place == rows - 1 else blank), ("  ", ""), (part, series.token)])
+        merged(
+            [*(head if place == rows - 1 else blank), ("  ", ""), *graph_spans(part, series.token, glyphs)]
+        )
         for place, part in enumerate(drawn)
     ]
 
@@ -240,7 +242,9 @@ def list_lines(
         for place, part in enumerate(drawn):
             before = head if not place else [(" " * (4 + name + 5), "")]
             after: list[Span] = [(" " + text, "")] if tail and not place else []
-            lines.append(fit_line(merged([*before, (" ", ""), (part, "busy"), *after]), width))
+            lines.append(
+                fit_line(merged([*before, (" ", ""), *graph_spans(part, "busy", glyphs), *after]), width)
+            )
     return lines[:height], len(frame.gpus) - len(shown)
 
 

@@ -99,12 +99,13 @@ def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> Iterat
         used |= named
         yield _Row((0, 2 * place), 6 if place else 0, _line(name, calls, glyphs))
         if not place:
-            yield _Row((0, 1), 4, _line(" CPU", _states(host, whole, glyphs), glyphs))
+            yield _Row((0, 1), 4, _line(" CPU", _states(host, whole, glyphs, letters=letters), glyphs))
     for place, gpu in enumerate(step.gpus):
         yield _Row((1, 2 * place), 7 if place else 1, _line(gpu.label, _gpu(gpu, whole, glyphs), glyphs))
         idle = _idle(step, gpu, whole, glyphs)
         yield _Row((1, 2 * place + 1), 8 if place else 2, _line(" idle", idle, glyphs))
-    yield _Row((2, 0), 5, _legend(used, glyphs, letters=letters))
+    guessed = any((gpu.presumed > gpu.busy).any() for gpu in step.gpus)
+    yield _Row((2, 0), 5, _legend(used, glyphs, letters=letters, guessed=guessed))
 
 
 def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
@@ -145,13 +146,13 @@ def _call_sign(kind: int, glyphs: Glyphs, *, full: bool, letters: bool) -> str:
     return glyphs.full if full else "▄"
 
 
-def _states(host: HostTime, whole: Cells, glyphs: Glyphs) -> list[Span]:
+def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
     """On a CPU, waiting for one, blocked, or not known."""
     states = cells_of(host.states, len(whole))
     parts = np.stack([states[RUNNING], states[QUEUED], states[BLOCKED:].sum(axis=0)])
     parts = np.concatenate([parts, [whole - states.sum(axis=0)]])
-    dash, wait, unknown = ("=", "q", ":") if glyphs.ascii else ("━", "q", "░")
-    signs = ((dash, "busy"), (wait, "cause.P"), (" ", ""), (unknown, "unknown"))
+    dash, unknown = ("=", ":") if glyphs.ascii else ("━", "░")
+    signs = ((dash, "busy"), ("P" if letters else dash, "cause.P"), (" ", ""), (unknown, "unknown"))
     return [signs[one] for one in np.argmax(parts, axis=0).tolist()]
 
 
@@ -226,17 +227,18 @@ def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
     return clip(texts[-1], length, "") if length >= len(texts[-1]) else rule * length
 
 
-def _legend(used: set[int], glyphs: Glyphs, *, letters: bool) -> Line:
+def _legend(used: set[int], glyphs: Glyphs, *, letters: bool, guessed: bool) -> Line:
     """What the signs of the lanes mean."""
     dash, hatched = ("=", ":") if glyphs.ascii else ("━", "░")
     spans: list[Span] = [(" " * _LABEL, "")]
     for kind in sorted(used):
         sign = _call_sign(kind, glyphs, full=True, letters=letters)
         spans += [(sign, call_token(kind)), (f" {CALL_WORDS[kind]}  ", "dim")]
-    more = (
-        (glyphs.rule, "rule", "own code"), (dash, "busy", "on CPU"), ("q", "cause.P", "waits for a CPU"),
-        (glyphs.full, "busy", "GPU busy"), (hatched, "unknown", "unknown"),
-    )  # fmt: skip
+    more = [
+        (glyphs.rule, "rule", "own code"), (dash, "busy", "on CPU"),
+        ("P" if letters else dash, "cause.P", "waits for a CPU"), (glyphs.full, "busy", "GPU busy"),
+        *([(glyphs.full, "unsure", "presumably")] if guessed else []), (hatched, "unknown", "unknown"),
+    ]  # fmt: skip
     for sign, token, word in more:
         spans += [(sign, token), (f" {word}  ", "dim")]
     return tuple(spans)

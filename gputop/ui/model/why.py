@@ -81,8 +81,12 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to change, and what that saves at most: ns a step, or of the whole window without steps."""
+    """What to change, and what that saves at most: ns a step, or of the whole window without steps.
 
+    ``reason`` is what the advice rests on, "" where it says nothing of that.
+    """
+
+    reason: str
     text: str
     saves_ns: int
     per_step: bool
@@ -216,15 +220,16 @@ def _cause(finding: Finding, report: Report) -> Cause:
 
 
 def _fix(finding: Finding, report: Report) -> Fix | None:
-    """The first advice without what it rests on, which stands before its first colon."""
+    """The first advice; what it rests on stands before its first colon."""
     if not finding.advice:
         return None
-    reason, colon, text = finding.advice[0].partition(": ")
+    reason, _colon, text = finding.advice[0].partition(": ")
+    reason, text = (reason, text) if text else ("", reason)
     steps = report.steps
     if steps is None or steps.pid != finding.pid or not steps.count:
-        return Fix(text if colon else reason, finding.max_gain_ns, per_step=False)
+        return Fix(reason, text, finding.max_gain_ns, per_step=False)
     saves_ns = min(finding.max_gain_ns // steps.count, steps.usual_ns)
-    return Fix(text if colon else reason, saves_ns, per_step=True)
+    return Fix(reason, text, saves_ns, per_step=True)
 
 
 def _without_causes(report: Report) -> str:

@@ -216,7 +216,7 @@ def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
     for there, sign, token, word in zip(used, _SIGNS[glyphs.ascii], _TOKENS, _WORDS, strict=True):
         if there:
             spans += [(f"  {sign}", token), (f" {word}", "dim")]
-    return spans
+    return [*spans, (" ", "")] if spans else spans
 
 
 # -- causes -------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def _fix_line(fix: Fix, width: int, glyphs: Glyphs) -> Line:
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
     saves = f" saves up to {most} " if fix.saves_ns else ""
-    text = _shown(fix.text, glyphs)
     room = max(width - 8 - len(saves), 8)
-    text = clip(brief(text, room), room, glyphs.ellipsis)
-    return merged(spread([(" FIX 1 ", "head"), (text, "value")], [(saves, "busy")] if saves else [], width))
+    text, whole = (_shown(told, glyphs) for told in (fix.text, f"{fix.reason}: {fix.text}"))
+    told = whole if fix.reason and width_of(whole) <= room else clip(brief(text, room), room, glyphs.ellipsis)
+    return merged(spread([(" FIX 1 ", "head"), (told, "value")], [(saves, "busy")] if saves else [], width))
