@@ -12,7 +12,7 @@ from gputop.engine.frame import OFF_CPU, UNPLACED, ProcessRow, StackRow
 from gputop.engine.lines import Line as SourceLine
 from gputop.engine.linesums import MOST_STACKS, stack_rows
 from gputop.ui.model.flame import Flame, flame, move, told
-from gputop.ui.model.flametree import OTHERS, Node, Path, tree_of, walk
+from gputop.ui.model.flametree import OTHERS, Node, Path, start, tree_of, walk
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from probes import api
 from probes.source import APIS, FRAMES, Sample
@@ -175,6 +175,15 @@ def test_a_zoomed_node_has_the_whole_width() -> None:
     assert (shown.cells[0].path, shown.cells[0].width) == (path, 90)
     assert sorted((cell.x, cell.width) for cell in shown.cells if cell.y == 1) == [(0, 30), (30, 60)]
     assert " 90%" in plain(shown.lines[0]), "a share is one of all the time, zoomed or not"
+
+
+def test_a_graph_begins_at_the_last_own_line_that_all_of_the_time_passes() -> None:
+    chain = StackRow((TORCH, LOAD, MAIN, DEEP), SYNC, 1, 5)
+    other = StackRow((LOAD, MAIN, DEEP), OFF_CPU, 1, 5)
+    assert start(tree_of(process(chain, other)))[-1] == "train.py:40 load()"
+    assert start(tree_of(process(chain)))[-1] == "train.py:40 load()", "never a library or a call"
+    assert start(usual()) == ()
+    assert start(tree_of(process())) == ()
 
 
 def test_a_node_that_is_gone_is_zoomed_as_far_as_it_is_there() -> None:

@@ -165,6 +165,16 @@ def test_each_column_knows_its_moment_and_what_is_beside_the_lanes_has_none() ->
     assert [shown.view.cell_of(moment) for moment in moments if moment is not None] == list(range(100))
 
 
+def test_a_short_session_has_all_of_the_width() -> None:
+    shown = picture(blocks(why.lanes(columns=30)))  # 1.5 s in 100 columns
+    assert (shown.view.count, shown.view.repeat) == (33, 3)
+    assert lanes_of(shown)["GPU 0"].rstrip() == "·" * 9 + "░" * 18 + "█" * 36 + "▒" * 18 + "▓" * 18
+    assert len({shown.moment_ns(x) for x in range(18, 21)}) == 1
+    assert shown.moment_ns(18 + 98) == END - COLUMN_NS // 2
+    axis = next(text for text in map(plain, shown.lines) if text.rstrip().endswith(" now"))
+    assert len(axis.rstrip()) == 18 + 99
+
+
 def test_a_finding_is_marked_where_a_click_would_go_to_it() -> None:
     made = blocks(why.lanes())
     made.chosen_ns = (END - why.S,)

@@ -4,7 +4,8 @@
 node over the whole width in the first line, what it calls below it, each as wide as its share. It returns
 ``Flame``: lines of exactly ``width`` columns, and ``path_at(x, y)`` for a click. ``zoom`` and ``selected``
 are paths of names; ``move(tree, selected, "down")`` gives the neighbour for the arrow keys, ``told`` a node
-in words. A path that is gone from a newer frame leads as far as it still does.
+in words. A path that is gone from a newer frame leads as far as it still does. To begin with, zoom to
+``flametree.start(tree)``: above it nothing branches.
 """
 
 from __future__ import annotations

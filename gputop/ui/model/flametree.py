@@ -118,6 +118,18 @@ def _name(line: SourceLine) -> str:
     return line.function if line.is_native else f"{line.place} {line.function}()"
 
 
+def start(tree: Node) -> Path:
+    """Where a graph begins to tell something: the last of the program's lines that all of the time passes."""
+    path: list[str] = []
+    found: Path = ()
+    node = tree
+    while len(node.children) == 1:
+        node = next(iter(node.children.values()))
+        path.append(node.name)
+        found = tuple(path) if node.kind == "own" else found
+    return found
+
+
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
     """Every node with its path, itself first, children in their order."""
     yield path, node

@@ -31,12 +31,16 @@ _EARLY_NS = 2 * NS_PER_S  # lanes of a later time than this are of no use at a m
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The columns of time in sight: ``count`` cells of ``group`` columns from ``first`` on, at ``left``."""
+    """The columns of time in sight: ``count`` cells of ``group`` columns from ``first`` on, at ``left``.
+
+    Of a short session a cell is drawn ``repeat`` columns of the pane wide.
+    """
 
     first: int
     count: int
     group: int
     left: int
+    repeat: int = 1
 
     @property
     def span_ns(self) -> int:
@@ -45,7 +49,7 @@ class View:
 
     def moment_ns(self, x: int) -> int | None:
         """The middle of the cell in a column of the pane, CLOCK_MONOTONIC; None beside the lanes."""
-        cell = x - self.left
+        cell = (x - self.left) // self.repeat
         if not 0 <= cell < self.count:
             return None
         return (2 * (self.first + cell * self.group) + self.group) * COLUMN_NS // 2
@@ -141,7 +145,7 @@ class TimeBlocks:
     def _picture(
         self, width: int, height: int, subjects: Sequence[Subject], view: View, look: Look
     ) -> Picture:
-        entries = self._entries(width, view, subjects, look)
+        entries = self._entries(view, subjects, look)
         rows = _legend_rows([sign for entry in entries for sign in entry.signs], width)
         entries += [_Entry((4, place), 4 + place, row) for place, row in enumerate(rows)]
         kept = sorted(entries, key=lambda entry: (entry.rank, entry.place))[: max(height, 0)]
@@ -159,14 +163,15 @@ class TimeBlocks:
         wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
         if not self._span:
             wanted = min(wanted, max(now - self._begin, 1))  # of a short session all of the width
-        group = -(-wanted // cells)
+        group, repeat = -(-wanted // cells), max(cells // wanted, 1)
+        count = cells // repeat
         # a cell holds the same columns however time goes on, so that nothing flickers
-        return View((-(-now // group) - cells) * group, cells, group, _label(width))
+        return View((-(-now // group) - count) * group, count, group, _label(width), repeat)
 
     def _cells(self, key: tuple[object, ...], view: View) -> tuple[Cells, Cells]:
         return self._history.cells(key, view.first, view.count, view.group)
 
-    def _entries(self, width: int, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
+    def _entries(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
         out: list[_Entry] = []
         gpus = self._history.gpus
         own = {index for subject in subjects for index in subject.gpus}
@@ -177,29 +182,30 @@ class TimeBlocks:
             ends = blocklanes.idle_range(shares, known)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)
-            line = _lane(escape_text(label, ascii_only=ascii_only), signs, figure, width, look)
+            line = _lane(escape_text(label, ascii_only=ascii_only), signs, figure, view, look)
             out.append(_Entry((0, place), 0 if place in first else 6, line, blocklanes.different(signs)))
         for place, subject in enumerate(subjects):
             name = f"{subject.tid} {escape_text(subject.name, ascii_only=ascii_only)}"
             shares, known = self._cells(("states", subject.tid), view)
             signs = blocklanes.state_signs(shares, known, look)
-            line = _lane(name, signs, _share("CPU", shares[:1], known), width, look)
+            line = _lane(name, signs, _share("CPU", shares[:1], known), view, look)
             out.append(_Entry((1, 2 * place), 1 if not place else 7, line, blocklanes.different(signs)))
             shares, known = self._cells(("calls", subject.tid), view)
             signs = blocklanes.call_signs(shares, known, look)
-            line = _lane("  its calls", signs, _share("calls", shares, known), width, look)
+            line = _lane("  its calls", signs, _share("calls", shares, known), view, look)
             out.append(_Entry((1, 2 * place + 1), 3 if not place else 7, line, blocklanes.different(signs)))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
         marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, look)
         if any(sign.word for sign in marks):
-            out.append(_Entry((2, 0), 3, _lane("marks", marks, "", width, look), blocklanes.different(marks)))
-        out.append(_Entry((3, 0), 2, _axis(view, width, look)))
+            out.append(_Entry((2, 0), 3, _lane("marks", marks, "", view, look), blocklanes.different(marks)))
+        out.append(_Entry((3, 0), 2, _axis(view, look)))
         return out
 
 
-def _lane(label: str, signs: Sequence[Sign], figure: str, width: int, look: Look) -> Line:
-    name: Span = (fit(label, _label(width) - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
-    return (name, *blocklanes.spans_of(signs), (fit(figure, _FIGURE, right=True), ""))
+def _lane(label: str, signs: Sequence[Sign], figure: str, view: View, look: Look) -> Line:
+    name: Span = (fit(label, view.left - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
+    wide = [sign for sign in signs for _ in range(view.repeat)]
+    return (name, *blocklanes.spans_of(wide), (fit(figure, _FIGURE, right=True), ""))
 
 
 def _share(word: str, shares: Cells, known: Cells) -> str:
@@ -208,15 +214,15 @@ def _share(word: str, shares: Cells, known: Cells) -> str:
     return f"{word} {format_percent(100 * int(shares.sum()) / whole)} %" if whole else "-"
 
 
-def _axis(view: View, width: int, look: Look) -> Line:
+def _axis(view: View, look: Look) -> Line:
     """The scale: how long ago; its right end is now."""
     step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
-    cells = list(look.glyphs.rule * view.count)
+    cells = list(look.glyphs.rule * view.count * view.repeat)
     cells[-len(_NOW) :] = _NOW
     for number in range(1, _MOST_TICKS + 1):
         text = f"-{number * step} s" if number * step < 120 else f"-{number * step // 60} min"
-        at = (view.span_ns - number * step * NS_PER_S) // (view.group * COLUMN_NS)
-        if at >= 0 and at + len(text) + 1 < view.count - len(_NOW):
+        at = (view.span_ns - number * step * NS_PER_S) * view.repeat // (view.group * COLUMN_NS)
+        if at >= 0 and at + len(text) + 1 < len(cells) - len(_NOW):
             cells[at : at + len(text)] = text
     return ((" " * view.left, ""), ("".join(cells), "faint"))
 

@@ -16,7 +16,8 @@ from gputop.ui.model.verdict import LEVEL_TOKENS
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
 QUESTION = "WHY is the GPU idle?"
-_LEAST_BAR, _MOST_BAR = 6, 48  # cells of a GPU's bar
+_LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
+_CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _LEAST_TITLE = 24  # columns that a title keeps before something else goes
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -103,7 +104,7 @@ def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     """The one GPU, and what is said of it."""
     said = f"  {_shown(why.said, glyphs)}"
     room = max(width - width_of(said), min(_cell_least(why.gpus), width))
-    row = _gpu_rows(why, min(room, _MOST_BAR + 24), 1, glyphs, legend=False)[0]
+    row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
     return (*row, (said, "dim"))
 
 
