@@ -118,6 +118,21 @@ def test_time_in_other_columns_is_the_same_time(count: int) -> None:
         np.testing.assert_allclose(cells_of(ns, count), ns, atol=1e-3)
 
 
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_the_legend_names_what_is_drawn_and_nothing_else(glyphs: Glyphs) -> None:
+    words = ("sync", "copy", "launch", "own code", "on CPU", "waits for a CPU", "unknown", "GPU busy",
+             "presumably busy")  # fmt: skip
+    legend = plain(waterfall_lines(step(), 160, 9, glyphs)[-1])
+    assert [word for word in words if f" {word} " in legend] == list(words)
+    assert "alloc" not in legend
+    made = step()
+    calm = replace(
+        made.gpus[0], presumed=made.gpus[0].presumed * 0 + COLUMN, busy=made.gpus[0].busy * 0, idle=()
+    )
+    bare = waterfall_lines(replace(made, hosts=(), gpus=(calm,)), 160, 9, glyphs)[-1]
+    assert plain(bare).split() == [glyphs.full, "presumably", "busy"]
+
+
 def test_a_low_pane_keeps_the_host_the_gpu_and_the_idle_time() -> None:
     assert list(drawn(step(), 3)) == ["host", "GPU 0", "idle"]
     assert list(drawn(step(), 1)) == ["host"]

@@ -9,7 +9,7 @@ or sixteen) calls are told apart by their letters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,13 +19,14 @@ import numpy.typing as npt
 from gputop.explain.causes.families import FAMILIES
 from gputop.explain.lanes import BLOCKED, CALL_WORDS, QUEUED, RUNNING
 from gputop.explain.onestep import COLUMNS, GpuTimes, HostTime, OneStep
-from gputop.format import SPARKS, SPARKS_ASCII, clip, fit, format_count, format_ns
+from gputop.format import SPARKS, clip, fit, format_count, format_ns
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 from gputop.ui.model.whylines import figure, unit_of
 
 NO_STEP = "no step that repeats is known of this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
+_BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
 _MOST = 0.5  # of a cell: what takes more of it is drawn
@@ -74,7 +75,7 @@ def waterfall_lines(
     if step is None:
         return [fit_line([(f" {NO_STEP}", "unknown")], width, ellipsis=glyphs.ellipsis)][: max(height, 0)]
     count = max(width - _LABEL - 1, 8)
-    rows = list(_rows(step, count, glyphs, letters=letters or glyphs.ascii))
+    rows = _rows(step, count, glyphs, letters=letters or glyphs.ascii)
     kept = sorted(rows, key=lambda row: row.rank)[: max(height, 0)]
     ordered = sorted(kept, key=lambda row: row.place)
     return [fit_line(row.line, width, ellipsis=glyphs.ellipsis) for row in ordered]
@@ -90,22 +91,22 @@ def cells_of(columns: npt.NDArray[np.int64], count: int) -> Cells:
     return np.diff(np.array(at), axis=1).reshape(*columns.shape[:-1], count)
 
 
-def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> Iterator[_Row]:
+def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> list[_Row]:
     whole = cells_of(np.diff(step.edges), count)
-    used: set[int] = set()
+    rows: list[_Row] = []
     for place, host in enumerate(step.hosts):
-        name, named = "host" if not place else str(host.tid), set[int]()
-        calls = _calls(host, whole, glyphs, named, letters=letters)
-        used |= named
-        yield _Row((0, 2 * place), 6 if place else 0, _line(name, calls, glyphs))
+        name = "host" if not place else str(host.tid)
+        calls = _calls(host, whole, glyphs, letters=letters)
+        rows.append(_Row((0, 2 * place), 6 if place else 0, _line(name, calls, glyphs)))
         if not place:
-            yield _Row((0, 1), 4, _line(" CPU", _states(host, whole, glyphs, letters=letters), glyphs))
+            states = _states(host, whole, glyphs, letters=letters)
+            rows.append(_Row((0, 1), 4, _line(" CPU", states, glyphs)))
     for place, gpu in enumerate(step.gpus):
-        yield _Row((1, 2 * place), 7 if place else 1, _line(gpu.label, _gpu(gpu, whole, glyphs), glyphs))
-        idle = _idle(step, gpu, whole, glyphs)
-        yield _Row((1, 2 * place + 1), 8 if place else 2, _line(" idle", idle, glyphs))
-    guessed = any((gpu.presumed > gpu.busy).any() for gpu in step.gpus)
-    yield _Row((2, 0), 5, _legend(used, glyphs, letters=letters, guessed=guessed))
+        lane = _line(gpu.label, _gpu(gpu, whole, glyphs), glyphs)
+        rows.append(_Row((1, 2 * place), 7 if place else 1, lane))
+        idle = _line(" idle", _idle(step, gpu, whole, glyphs), glyphs)
+        rows.append(_Row((1, 2 * place + 1), 8 if place else 2, idle))
+    return [*rows, _Row((2, 0), 5, _legend(rows, glyphs, letters=letters))]
 
 
 def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
@@ -115,7 +116,7 @@ def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
 # -- the host -----------------------------------------------------------------------------------------
 
 
-def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, named: set[int], *, letters: bool) -> list[Span]:
+def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
     """The calls of a thread, in runs of the same kind with their name and number; own code is a rule."""
     calls = cells_of(host.calls, len(whole))
     inside, kinds = calls.sum(axis=0), np.argmax(calls, axis=0)
@@ -124,6 +125,7 @@ def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, named: set[int], *, let
     runs = [(key, len(list(cells))) for key, cells in groupby(zip(kind, full, strict=True))]
     longest = {one: max(length for (other, _), length in runs if other == one) for one in set(kind)}
     spans: list[Span] = []
+    named: set[int] = set()
     for (one, most), length in runs:
         if one < 0:
             spans.append((glyphs.rule * length, "rule"))
@@ -135,7 +137,6 @@ def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, named: set[int], *, let
             continue
         named.add(one)
         spans += [(sign, token), (text, "value"), (sign * (length - len(text) - 1), token)]
-    named.update(one for (one, _), _ in runs if one >= 0)
     return spans
 
 
@@ -151,7 +152,7 @@ def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> l
     states = cells_of(host.states, len(whole))
     parts = np.stack([states[RUNNING], states[QUEUED], states[BLOCKED:].sum(axis=0)])
     parts = np.concatenate([parts, [whole - states.sum(axis=0)]])
-    dash, unknown = ("=", ":") if glyphs.ascii else ("━", "░")
+    dash, unknown = ("~", "?") if glyphs.ascii else ("━", "░")
     signs = ((dash, "busy"), ("P" if letters else dash, "cause.P"), (" ", ""), (unknown, "unknown"))
     return [signs[one] for one in np.argmax(parts, axis=0).tolist()]
 
@@ -164,7 +165,7 @@ def _gpu(gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
     busy, presumed = cells_of(np.stack([gpu.busy, gpu.presumed]), len(whole))
     idle = cells_of(_idle_ns(gpu), len(whole))
     unknown = whole - busy - presumed - idle
-    signs, hatched = (SPARKS_ASCII, ":") if glyphs.ascii else (SPARKS, "░")
+    signs, hatched = (_BARS_ASCII, "?") if glyphs.ascii else (SPARKS, "░")
     most = len(signs) - 1
     shares = np.clip((busy + presumed) / np.maximum(whole, 1e-9), 0, 1)
     height = np.ceil(shares * most - 1e-6).astype(np.int64).tolist()
@@ -227,18 +228,27 @@ def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
     return clip(texts[-1], length, "") if length >= len(texts[-1]) else rule * length
 
 
-def _legend(used: set[int], glyphs: Glyphs, *, letters: bool, guessed: bool) -> Line:
-    """What the signs of the lanes mean."""
-    dash, hatched = ("=", ":") if glyphs.ascii else ("━", "░")
-    spans: list[Span] = [(" " * _LABEL, "")]
-    for kind in sorted(used):
-        sign = _call_sign(kind, glyphs, full=True, letters=letters)
-        spans += [(sign, call_token(kind)), (f" {CALL_WORDS[kind]}  ", "dim")]
-    more = [
+def _legend(rows: Sequence[_Row], glyphs: Glyphs, *, letters: bool) -> Line:
+    """What the signs of the lanes mean, as far as there are any."""
+    shown = {(char, token) for row in rows for text, token in row.line[1:] for char in set(text)}
+    dash, hatched = ("~", "?") if glyphs.ascii else ("━", "░")
+    signs = [
+        (_call_sign(kind, glyphs, full=True, letters=letters), call_token(kind), word)
+        for kind, word in enumerate(CALL_WORDS)
+        if {
+            (_call_sign(kind, glyphs, full=full, letters=letters), call_token(kind)) for full in (True, False)
+        }
+        & shown
+    ]
+    more = (
         (glyphs.rule, "rule", "own code"), (dash, "busy", "on CPU"),
-        ("P" if letters else dash, "cause.P", "waits for a CPU"), (glyphs.full, "busy", "GPU busy"),
-        *([(glyphs.full, "unsure", "presumably")] if guessed else []), (hatched, "unknown", "unknown"),
-    ]  # fmt: skip
-    for sign, token, word in more:
+        ("P" if letters else dash, "cause.P", "waits for a CPU"), (hatched, "unknown", "unknown"),
+    )  # fmt: skip
+    signs += [(sign, token, word) for sign, token, word in more if (sign, token) in shown]
+    bars = {token for char, token in shown if char not in (dash, " ")}  # of any height
+    guesses = (("busy", "GPU busy"), ("unsure", "presumably busy"))
+    signs += [(glyphs.full, token, word) for token, word in guesses if token in bars]
+    spans: list[Span] = [(" " * _LABEL, "")]
+    for sign, token, word in signs:
         spans += [(sign, token), (f" {word}  ", "dim")]
     return tuple(spans)
