@@ -54,11 +54,12 @@ def test_text_stands_out_from_its_background_in_a_selected_row_too(name: str, ro
         assert (high + 0.05) / (low + 0.05) >= READABLE, token
 
 
-@pytest.mark.parametrize("name", ["dark", "light", "contrast"])
-def test_no_two_causes_have_one_colour_and_none_that_of_a_busy_gpu(name: str) -> None:
-    tokens = [f"cause.{family.letter}" for family in FAMILIES]
-    colors = [PALETTES[name].style(token).color for token in (*tokens, "busy")]
-    assert len({color.name for color in colors if color is not None}) == len(FAMILIES) + 1
+@pytest.mark.parametrize("name", PALETTES)
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT])
+def test_no_two_causes_have_one_colour_unless_letters_tell_them_apart(name: str, system: ColorSystem) -> None:
+    tokens = (*(f"cause.{family.letter}" for family in FAMILIES), "busy", "unknown")
+    codes = {PALETTES[name].style(token).render("x", color_system=system) for token in tokens}
+    assert (len(codes) == len(tokens)) != PALETTES[name].letters
 
 
 def test_without_colours_what_is_selected_and_what_is_a_badge_is_reversed() -> None:

@@ -68,6 +68,11 @@ class Palette:
         """The background in the words of Textual's CSS."""
         return "ansi_default" if self.native else self.colors.get(BACKGROUND, BACKGROUND)
 
+    @property
+    def letters(self) -> bool:
+        """Whether it has too few colours to tell causes apart: then letters do."""
+        return self.native
+
     def style(self, token: str) -> Style:
         """The style of a token (see ``gputop.ui.model.look``)."""
         return _style(self.name, token)
