@@ -143,6 +143,14 @@ def test_how_old_it_is_stands_first_and_what_is_old_is_drawn_as_old() -> None:
     assert {token for line in why_lines(fresh, 120, 5, UNICODE)[1:] for _, token in line} & {"alert", "host"}
 
 
+def test_a_fix_that_is_older_than_the_figures_says_so() -> None:
+    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, ", 5.00s older")):
+        why = told(replace(made.explained(made.finding()), detail_age_ns=age_ns))
+        line = why_lines(why, 120, 5, UNICODE)[-1]
+        assert plain(line).rstrip().endswith(f"saves up to 4.6 ms/step{older}")
+        assert ("unsure" in {token for _, token in line}) == bool(older)
+
+
 def test_an_explanation_of_a_later_time_is_old_too() -> None:
     why = told(made.explained(made.finding()), -5_000)
     assert why.old

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gputop.engine import histogram
 from gputop.engine.callrows import call_rows
@@ -16,6 +16,7 @@ from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
 from gputop.engine.linesums import Sums, line_rows, stack_rows, wait_rows
 from gputop.engine.switches import OpenThreads, ThreadTick
+from probes.samples import ProcessData
 
 if TYPE_CHECKING:
     from gputop.engine.engine import Tick
@@ -160,7 +161,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     """All watched processes, by pid."""
     calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
     known = {int(row["pid"]): row for row in facts.watched()}
-    unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
+    unknown = {pid: ProcessData(pid=pid) for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
     lines, nameless = line_rows(window.lines, facts, window.line_waits)
     callers = window.callers()
@@ -188,7 +189,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
 def _process_row(
     window: Window,
     facts: Facts,
-    row: dict[str, Any],
+    row: ProcessData,
     attribution: Attribution,
     calls: tuple[CallRow, ...],
     threads: tuple[ThreadRow, ...],

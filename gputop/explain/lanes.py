@@ -6,6 +6,7 @@ every window, so that windows can be joined to a longer lane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,7 +119,7 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     """
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
-    grid = _Grid(first, max(high // COLUMN_NS - first, 0))
+    grid = Grid(first, max(high // COLUMN_NS - first, 0))
     return Lanes(
         first,
         grid.columns,
@@ -128,15 +129,59 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     )
 
 
-class _Grid:
-    """Columns of time."""
+def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
+    """Both, from a column on: the newer one counts where it has columns.
+
+    A column that neither has is not known, and no lane of the older one is lost.
+    """
+    begin = max(min(older.first, newer.first), first)
+    end = max(older.first + older.columns, newer.first + newer.columns)
+    both = (older, newer)
+
+    def over(parts: Sequence[Shares | None]) -> Shares:
+        rows = next(len(part) for part in parts if part is not None)
+        made = np.zeros((rows, end - begin), np.uint8)
+        for lanes, part in zip(both, parts, strict=True):
+            skipped = max(begin - lanes.first, 0)
+            if part is not None and skipped < lanes.columns:
+                at = lanes.first + skipped - begin
+                made[:, at : at + lanes.columns - skipped] = part[:, skipped:]
+        return made
+
+    gpus = [{lane.label: lane for lane in lanes.gpus} for lanes in both]
+    threads = [{lane.tid: lane for lane in lanes.threads} for lanes in both]
+    labels = list(gpus[1]) + [label for label in gpus[0] if label not in gpus[1]]
+    tids = list(threads[1]) + [tid for tid in threads[0] if tid not in threads[1]]
+    made_gpus = []
+    for label in labels:
+        found = [part.get(label) for part in gpus]
+        newest = found[1] or found[0]
+        assert newest is not None
+        shares = over([lane.shares if lane is not None else None for lane in found])
+        made_gpus.append(GpuLane(label, newest.index, shares))
+    made_threads = []
+    for tid in tids[:MOST_THREADS]:
+        of_thread = [part.get(tid) for part in threads]
+        last = of_thread[1] or of_thread[0]
+        assert last is not None
+        states = over([lane.states if lane is not None else None for lane in of_thread])
+        calls = over([lane.calls if lane is not None else None for lane in of_thread])
+        made_threads.append(ThreadLane(last.pid, tid, states, calls))
+    made_gpus.sort(key=lambda lane: (lane.index < 0, lane.index))
+    marks = over([lanes.marks for lanes in both])
+    return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks)
+
+
+class Grid:
+    """Columns of time, from a column's number on."""
 
     def __init__(self, first: int, columns: int) -> None:
-        self.columns = columns
+        """So many columns from the first one on."""
+        self.first, self.columns = first, columns
         self.low, self.high = first * COLUMN_NS, (first + columns) * COLUMN_NS
 
     def time(self, rows: int, row: Ints, begin: Ints, end: Ints) -> Ints:
-        """Nanoseconds of each [row, column] that intervals of rows cover; those of one row are disjoint."""
+        """Nanoseconds of each [row, column] that intervals of rows cover; where they overlap they add up."""
         if not self.columns:
             return np.zeros((rows, 0), np.int64)
         keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
@@ -204,7 +249,7 @@ def gpu_parts(scene: Scene, outcome: Outcome, number: int, *, proved: bool) -> G
     return GpuParts(cause, sure, begin, end, presumed, busy)
 
 
-def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+def _gpus(scene: Scene, outcome: Outcome, grid: Grid, *, proved: bool) -> tuple[GpuLane, ...]:
     gpu, families = scene.analysis.gpu, family_table()
     lanes = []
     for span in gpu.spans:
@@ -222,7 +267,7 @@ def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     return np.full(len(intervals[0]), row, np.int64), *intervals
 
 
-def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Shares:
+def _marks(evidence: Evidence, report: Report, start_ns: int, grid: Grid) -> Shares:
     begin, end = evidence.lost
     lost = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
     moments = [moment for finding in report.findings for moment in finding.moments_ns]
@@ -234,7 +279,7 @@ def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Sh
     return marks
 
 
-def _threads(evidence: Evidence, grid: _Grid, now_ns: int) -> tuple[ThreadLane, ...]:
+def _threads(evidence: Evidence, grid: Grid, now_ns: int) -> tuple[ThreadLane, ...]:
     threads, calls, slices = evidence.threads, evidence.calls, evidence.slices
     size = len(threads.tid)
     in_calls = np.flatnonzero((calls["end"] > grid.low) & (calls["begin"] < grid.high))
@@ -253,12 +298,12 @@ def _threads(evidence: Evidence, grid: _Grid, now_ns: int) -> tuple[ThreadLane, 
     )
 
 
-def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: Ints) -> Shares:
+def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Ints) -> Shares:
     """[thread, STATE_ROWS, column]."""
     slices, threads, count = evidence.slices, evidence.threads, len(chosen)
     rows = rows[place[slices["row"][rows]] >= 0]
     base = place[slices["row"][rows]] * STATE_ROWS
-    wait = evidence.waits[slices["syscall"][rows]].astype(np.int64)
+    wait = slices["wait"][rows].astype(np.int64)
     # of a stay that has not ended nobody knows yet what it waits for
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER
@@ -273,7 +318,7 @@ def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: In
     return _shares(ns)
 
 
-def _calls(evidence: Evidence, grid: _Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
+def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
     """[thread, call, column]; calls that have not returned count up to now."""
     calls, still = evidence.calls, evidence.open_calls
     kind = np.full(max(Group) + 1, len(CALL_WORDS) - 1, np.int64)

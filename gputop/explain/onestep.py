@@ -207,7 +207,7 @@ def _states(evidence: Evidence, thread: int, edges: Ints) -> Ints:
     slices, threads = evidence.slices, evidence.threads
     low, high = np.searchsorted(slices["row"], [thread, thread + 1])
     begin, queued, end = (slices[name][low:high] for name in ("begin", "queued", "end"))
-    wait = evidence.waits[slices["syscall"][low:high]].astype(np.int64)
+    wait = slices["wait"][low:high].astype(np.int64)
     states = np.zeros((STATE_ROWS, len(edges) - 1), np.int64)
     for kind in np.unique(wait).tolist():
         states[BLOCKED + kind] = time_of(begin[wait == kind], queued[wait == kind], edges)

@@ -296,7 +296,12 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
     return Explained(
-        verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes, steps=verdict.steps
+        verdict.report,
+        verdict.end_ns,
+        verdict.start_ns,
+        lanes=verdict.lanes,
+        detail_age_ns=verdict.detail_age_ns,
+        steps=verdict.steps,
     )
 
 

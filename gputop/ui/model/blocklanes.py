@@ -36,7 +36,8 @@ from gputop.ui.model.waterfall import LETTERS, call_token
 _FAMILY = {family.letter: family for family in FAMILIES}
 # waits that are about what a family is about; the others are told as blocked
 _WAITS = {
-    Wait.LOCK: "L", Wait.READ: "K", Wait.SOCKET: "K", Wait.DISK: "K", Wait.FAULT: "K", Wait.MEMORY: "K",
+    Wait.LOCK: "L", Wait.SOCKET: "K", Wait.DISK: "K", Wait.FAULT: "K", Wait.MEMORY: "K", Wait.DATA: "D",
+    Wait.REQUEST: "U",
 }  # fmt: skip
 
 

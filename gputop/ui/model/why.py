@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from gputop.engine.frame import Frame
 from gputop.explain.answer.figures import loss_ns
 from gputop.format import NS_PER_S, format_count, format_ns
-from gputop.playback.feed import Explained
-from gputop.ui.model.verdict import EARLY_NS, ENOUGH_NS, ENOUGH_STEPS, OLD_NS
+from gputop.playback.feed import OLD_NS, Explained
+from gputop.ui.model.verdict import EARLY_NS, ENOUGH_NS, ENOUGH_STEPS
 
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Finding, GpuSpan, Range, Report
@@ -83,13 +83,15 @@ class Cause:
 class Fix:
     """What to change, and what that saves at most: ns a step, or of the whole window without steps.
 
-    ``reason`` is what the advice rests on, "" where it says nothing of that.
+    ``reason`` is what the advice rests on, "" where it says nothing of that; ``older_ns`` how much older than
+    the figures all this is, 0 where that is little.
     """
 
     reason: str
     text: str
     saves_ns: int
     per_step: bool
+    older_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def why_of(explained: Explained, frame: Frame) -> Why:
         gpus=tuple(_gpu(gpu) for gpu in report.gpus),
         causes=tuple(_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
-        fix=_fix(shown[0], report) if shown else None,
+        fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
         said="" if shown else _without_causes(report),
         doubts=tuple(_doubts(report)),
         calm=not shown or (diagnosis is not None and bool(kind) and diagnosis.lead is None),
@@ -219,17 +221,17 @@ def _cause(finding: Finding, report: Report) -> Cause:
     )
 
 
-def _fix(finding: Finding, report: Report) -> Fix | None:
+def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
     """The first advice; what it rests on stands before its first colon."""
     if not finding.advice:
         return None
     reason, _colon, text = finding.advice[0].partition(": ")
     reason, text = (reason, text) if text else ("", reason)
-    steps = report.steps
+    steps, older_ns = report.steps, older_ns if older_ns >= OLD_NS else 0
     if steps is None or steps.pid != finding.pid or not steps.count:
-        return Fix(reason, text, finding.max_gain_ns, per_step=False)
+        return Fix(reason, text, finding.max_gain_ns, per_step=False, older_ns=older_ns)
     saves_ns = min(finding.max_gain_ns // steps.count, steps.usual_ns)
-    return Fix(reason, text, saves_ns, per_step=True)
+    return Fix(reason, text, saves_ns, per_step=True, older_ns=older_ns)
 
 
 def _without_causes(report: Report) -> str:

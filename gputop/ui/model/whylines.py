@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_percent, width_of
+from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_ns, format_percent, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 from gputop.ui.model.verdict import LEVEL_TOKENS
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
@@ -311,8 +311,16 @@ def _fix_line(fix: Fix, width: int, glyphs: Glyphs) -> Line:
     """What to change, and at its end what that saves at most."""
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    saves = f" saves up to {most} " if fix.saves_ns else ""
+    older = f", {format_ns(fix.older_ns)} older" if fix.older_ns else ""
+    saves = f" saves up to {most}{older} " if fix.saves_ns else ""
+    token = "unsure" if older else "value"
     room = max(width - 8 - len(saves), 8)
     text, whole = (_shown(told, glyphs) for told in (fix.text, f"{fix.reason}: {fix.text}"))
     told = whole if fix.reason and width_of(whole) <= room else clip(brief(text, room), room, glyphs.ellipsis)
-    return merged(spread([(" FIX 1 ", "head"), (told, "value")], [(saves, "busy")] if saves else [], width))
+    return merged(
+        spread(
+            [(" FIX 1 ", "head"), (told, token)],
+            [(saves, "unsure" if older else "busy")] if saves else [],
+            width,
+        )
+    )
