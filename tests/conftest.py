@@ -12,7 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,6 +45,15 @@ def skip_or_fail(reason: str) -> None:
     if os.environ.get("GPUTOP_REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def needed(module: str) -> ModuleType:
+    """A module of the extras ``exchange`` and ``exchange-test``; without it the test is skipped."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        skip_or_fail(f"{error}: pip install '.[exchange,exchange-test]'")
+        raise
 
 
 @cache

@@ -54,6 +54,8 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
         if data == b"error":
             raise ZeroDivisionError
         room = bytearray((2 * child.MEMORY_BYTES if data == b"memory" else 0) + 1)
+        if data == b"much":
+            room = bytearray(b"x") * (64 << 20)
         while data == b"time":
             room[0] ^= 1
 
@@ -61,7 +63,7 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
     monkeypatch.setattr(child, "CPU_S", 0.2)
     runner = child.Runner("any", tmp_path)
-    for data in (b"", b"error", b"memory", b"time", b"error", b""):
+    for data in (b"", b"error", b"memory", b"time", b"error", b"much", b""):
         runner(data)
     kept = {
         path.read_bytes(): path.with_suffix(".txt") for path in tmp_path.glob("input-*") if not path.suffix
@@ -69,7 +71,10 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     assert set(kept) == {b"error", b"memory", b"time"}
     assert kept[b"error"].read_text().startswith("ZeroDivisionError at ")
     assert kept[b"time"].read_text().startswith("TooSlowError at ")
-    assert child.input_at_work(tmp_path / "current") == (6, b"")
+    assert child.input_at_work(tmp_path / "current") == (7, b"")
+    slowest_s, memory = child.taken(tmp_path / "current")
+    assert slowest_s >= 0.1  # the limit, as finely as the kernel counts a process's time
+    assert 60 << 20 <= memory <= 2 * child.MEMORY_BYTES
 
 
 def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:
@@ -86,7 +91,7 @@ def test_a_reader_takes_whatever_comes_for_minutes(name: str) -> None:
     base = Path.home() if os.geteuid() == 0 else None
     kept = Path(mkdtemp(prefix="gputop-fuzz-", dir=base))
     outcome = run(name, kept, seconds=_SECONDS)
-    print(f"{name}: {outcome.inputs} inputs")
+    print(f"{name}: {outcome.figures}")
     assert not outcome.text, outcome.text  # and it stays where it is, to be looked at
     rmtree(kept)
     assert outcome.inputs > 10

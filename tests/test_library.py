@@ -16,7 +16,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 import gputop
-from gputop.commands.replay import mark_index
+from gputop.commands.moment import mark_index
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader
 from replay.writer import SessionWriter

@@ -13,6 +13,7 @@ from gputop.explain.answer.report import Finding, Level, Range, WhatIf
 from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.main import MainScreen
+from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
 from gputop.ui.panes import Why
@@ -187,6 +188,20 @@ def test_doubts_stand_in_the_line() -> None:
 
 def test_an_old_explanation_says_how_old_it_is() -> None:
     assert "10 s up to 7.00s ago" in told(why.explained(why.finding(), end_ns=NOW - 7 * why.S))
+
+
+def test_what_is_older_than_two_seconds_is_drawn_as_old() -> None:
+    fresh, old = (why.explained(why.finding(), end_ns=NOW - age) for age in (why.S, 3 * why.S))
+    assert "warn" not in tokens(fresh)
+    assert "warn" in tokens(old)
+
+
+def test_the_page_says_how_much_older_the_chains_are_than_the_figures() -> None:
+    page = ChainPage()
+    for age, said in ((0, False), (9 * why.S, True)):
+        page.take(replace(why.explained(why.finding()), detail_age_ns=age))
+        text = "\n".join(map(plain, page.lines(120, UNICODE, replay=False)))
+        assert ("are 9.00s older than the figures" in text) == said
 
 
 @settings(max_examples=100, deadline=None)

@@ -18,7 +18,7 @@ from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.build import explain as build
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.memory import keep_freed
 from gputop.library import answers
 from gputop.process.interrupts import end_at_once

@@ -91,6 +91,12 @@ class Progress:
             if self._bar is not None:
                 self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
 
+    def parts(self, done: int, of: int) -> None:
+        """So many of so many parts are done."""
+        with self._lock:
+            self._part = done / of
+            self._move()
+
     def _followed(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
         passed, began = 0, time.monotonic()
         for item in items:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
+from contextlib import closing
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_looks, add_once
 from gputop.commands.looks import draws_ascii, preferences
+from gputop.commands.moment import mark_index
 from gputop.commands.text import render_text
 from gputop.commands.verdict import verdict_json, verdict_text
 from gputop.commands.words import bounded
 from gputop.engine.frame_json import frame_to_json
-from gputop.errors import USAGE, CommandError
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict
 from gputop.library.reading import open_file, understood
-from gputop.playback.player import ReplayFeed, frame_at, mark_at
+from gputop.playback.player import ReplayFeed, frame_at
 from gputop.process.say import put, show
 from gputop.process.terminal import require_terminal, terminal_width
 from replay.reader import SessionReader
-
-_DAY_S = 86400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,19 +48,25 @@ def replay(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     if not options.once:
         require_terminal()
-    reader = open_file(options.file)
-    index = mark_index(reader, options.at or ("end" if options.once else "0"))
-    if options.once:
-        with understood(options.file):
-            frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
-        if options.json:
-            put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-        else:
-            width = terminal_width(sys.stdout)
-            plain = draws_ascii(options)
-            text = render_text(frame, width=width, ascii_only=plain)
-            show(verdict_text(verdict, width, ascii_only=plain) + text)
-        return 0
+    with closing(open_file(options.file)) as reader:
+        index = mark_index(reader, options.at or ("end" if options.once else "0"))
+        return _once(options, reader, index) if options.once else _screen(options, reader, index)
+
+
+def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    with understood(options.file):
+        frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
+    if options.json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+    else:
+        width = terminal_width(sys.stdout)
+        plain = draws_ascii(options)
+        text = render_text(frame, width=width, ascii_only=plain)
+        show(verdict_text(verdict, width, ascii_only=plain) + text)
+    return 0
+
+
+def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -79,52 +83,12 @@ def replay(options: argparse.Namespace) -> int:
         )
     finally:
         feed.close()
-        reader.close()
 
 
 def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
     if reader.header.get("calls_observed") is False:
         return None
     return ReplayExplainer(reader).verdict_at(index)
-
-
-def mark_index(reader: SessionReader, text: str) -> int:
-    """The newest mark that is not after T.
-
-    Args:
-        reader: The file.
-        text: Seconds from the start, ``HH:MM:SS`` in the recording machine's zone, or ``end``.
-
-    Raises:
-        CommandError: Not a time, or a time that the recording does not hold.
-    """
-    if text == "end":
-        return len(reader.marks) - 1
-    with understood(reader.path):
-        return _mark_index(reader, text)
-
-
-def _mark_index(reader: SessionReader, text: str) -> int:
-    start_ns, end_ns = int(reader.header.get("start_ns", reader.marks[0])), int(reader.marks[-1])
-    if match := re.fullmatch(r"(\d{1,2}):(\d\d):(\d\d(?:\.\d+)?)", text):
-        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
-        offset_s = (seconds - _start_of_day_s(reader, start_ns)) % _DAY_S
-    else:
-        try:
-            offset_s = float(text)
-        except ValueError:
-            raise CommandError(f"--at {text}: not seconds, HH:MM:SS or end", USAGE) from None
-    if not 0 <= offset_s <= (end_ns - start_ns) / 1e9 + 1:
-        length = (end_ns - start_ns) / 1e9
-        raise CommandError(f"--at {text} lies outside the recording, which is {length:.1f} s long", USAGE)
-    return mark_at(reader, start_ns + int(offset_s * 1e9))
-
-
-def _start_of_day_s(reader: SessionReader, start_ns: int) -> float:
-    """Local time of day at which the recording started, in seconds."""
-    clock = reader.header.get("clock", {})
-    wall_ns = int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns))
-    return (wall_ns / 1e9 + int(clock.get("utc_offset_s", 0))) % _DAY_S
 
 
 COMMAND = Command(

@@ -15,6 +15,7 @@ from typing import Any
 
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
+from gputop.engine.tally import Tally
 from gputop.errors import CommandError
 from gputop.process.child import (
     NOT_EXECUTABLE,
@@ -97,7 +98,7 @@ class Session:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """As ``interrupting``, but the source's end ends the block: an item that is written is written whole."""
+        """As ``interrupting``, but the source's end ends the block: what is written is written whole."""
         with finishing(self._end):
             yield
 
@@ -203,7 +204,11 @@ def open_session(
     owner = (user.uid, user.gid) if user else None
     try:
         private = options.private
-        writer = SessionWriter(record_to, header, owner=owner, private=private) if record_to else None
+        writer = (
+            SessionWriter(record_to, header, owner=owner, private=private, sums=Tally())
+            if record_to
+            else None
+        )
     except SessionError as error:
         source.abandon()
         if child is not None:

@@ -22,6 +22,7 @@ from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
 from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
 
@@ -155,7 +156,7 @@ class Engine:
     def frame(self) -> Frame:
         """The frame of the newest mark. Needs at least one mark."""
         assert self._mark is not None
-        mark, data = self._mark, self._mark.data
+        mark, data = self._mark, told(self._mark, MARK) or {}
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
         lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}

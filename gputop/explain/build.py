@@ -74,6 +74,7 @@ def examine(
         key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
     )
     findings = [findings[place] for place in order]
+    labels = [gpu.devices.labels[device.device] for device in gpu.spans]
     accounts = [account(analysis, device, shared=device.device in shared) for device in gpu.spans]
     idle = whole(accounts)
     outside = _outside(gpu, stretch)
@@ -82,15 +83,14 @@ def examine(
     report = Report(
         start_ns=start,
         duration_ns=stretch[1] - stretch[0],
-        verdict=verdict(gpu, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns)
+        verdict=verdict(labels, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns)
         if gpu.spans
         else _nothing(evidence),
         diagnosis=diagnosis,
         idle=idle,
         span_ns=span,
         gpus=tuple(
-            GpuSpan(gpu.devices.labels[device.device], device.span_ns, one.idle, one)
-            for device, one in zip(gpu.spans, accounts, strict=True)
+            GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
         ),
         steps=_steps(scene),
         outside_ns=outside,

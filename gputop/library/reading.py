@@ -33,6 +33,9 @@ class Progress(Protocol):
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
         """The same items, of which so many are marks, as they are taken."""
 
+    def parts(self, done: int, of: int) -> None:
+        """So many of so many parts are done."""
+
     def goes_on(self, doing: str) -> None:
         """Something else is done now."""
 

@@ -295,7 +295,14 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
     verdict = explainer.verdict
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
-    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+    return Explained(
+        verdict.report,
+        verdict.end_ns,
+        verdict.start_ns,
+        lanes=verdict.lanes,
+        detail_age_ns=verdict.detail_age_ns,
+        steps=verdict.steps,
+    )
 
 
 def mark_at(reader: ItemReader, time_ns: int) -> int:

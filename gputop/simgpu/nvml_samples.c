@@ -1,7 +1,6 @@
 /* Figures with the time they are of: one for each window that is over, of the device or of its processes. */
 #include "nvml_core.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define MOST_SAMPLES 120 /* kept of a device */
@@ -9,19 +8,18 @@
 
 enum sampling { POWER_SAMPLES = 0, GPU_SAMPLES = 1, MEMORY_SAMPLES = 2 };
 
-static uint64_t realtime_offset;
+#define CLOCK_SET_NS 50000000 /* so far apart are two readings only where the clock was set */
 
-static void find_offset(void) {
+/* Microseconds since 1970, as the real one's time stamps are. A window has the same one whenever it is asked for,
+   until the clock is set. */
+static uint64_t stamp(uint64_t monotonic_ns) {
+  static _Atomic uint64_t offset;
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
-  realtime_offset = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - sg_now();
-}
-
-/* Microseconds since 1970, as the real one's time stamps are. A window has the same one whenever it is asked for. */
-static uint64_t stamp(uint64_t monotonic_ns) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, find_offset);
-  return (monotonic_ns + realtime_offset) / NS_PER_US;
+  uint64_t now = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - sg_now(), used = offset;
+  uint64_t apart = now > used ? now - used : used - now;
+  if (apart > CLOCK_SET_NS) offset = used = now;
+  return (monotonic_ns + used) / NS_PER_US;
 }
 
 struct sample {

@@ -13,12 +13,12 @@ from probes.nvml import nvml_processes
 from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, RefusalError, is_loss, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
 from probes.nvml.nvml_mig import MigReader, text_of
+from probes.nvml.nvml_samples import UtilizationSamples
 
 _EACH_ROUND, _SOON, _SELDOM, _HARDLY_EVER = 0.0, 1.0, 5.0, 60.0  # seconds between two answers
 _BLOCKING_S = 2.0  # PCIe throughput: the driver counts for 20 ms, within the call
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
-_LOOK_BACK_US = 1_000_000  # of the samples that NVML has kept from before
 _ECC = ("ecc_corrected_errors", "ecc_uncorrected_errors", "ecc_corrected_total", "ecc_uncorrected_total")
 _PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 _OFF_WITH_MIG = (
@@ -58,7 +58,7 @@ class GpuReader:
         self.lost = ""  # why it answers nothing any more
         self.gpm = GpmMeter()
         self.mig = MigReader()
-        self.sampled_us = 0  # NVML's time of the newest utilisation sample that was told
+        self.samples = UtilizationSamples()
         self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
@@ -173,22 +173,7 @@ def _utilization(gpu: GpuReader) -> tuple[int, int]:
 
 
 def _utilization_samples(gpu: GpuReader) -> tuple[list[list[int]]]:
-    """[time, percent] of each sample since the last round, of the time since the one before it.
-
-    Times are ns of CLOCK_MONOTONIC; NVML keeps samples for some seconds, by the wall clock's microseconds.
-    """
-    wall = time.time_ns() - time.monotonic_ns()
-    since = gpu.sampled_us or time.time_ns() // 1000 - _LOOK_BACK_US
-    try:
-        _kind, samples = pynvml.nvmlDeviceGetSamples(gpu.handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
-    except pynvml.NVMLError_NotFound:  # none since then
-        return ([],)
-    fresh = sorted(
-        (int(one.timeStamp), int(one.sampleValue.uiVal)) for one in samples if one.timeStamp > since
-    )
-    if fresh:
-        gpu.sampled_us = fresh[-1][0]
-    return ([[at * 1000 - wall, percent] for at, percent in fresh],)
+    return (gpu.samples.read(gpu.handle),)
 
 
 def _memory(gpu: GpuReader) -> tuple[int, int]:

@@ -64,7 +64,10 @@ def used(gpu: Any) -> dict[int, dict[str, int | None]]:
             return {}
         raise
     newest: dict[int, Any] = {}
+    now_us = time.time_ns() // 1000
     for sample in samples:
+        if sample.timeStamp > now_us + _LOOK_BACK_US:
+            continue  # from before the clock was set back
         if sample.pid not in newest or sample.timeStamp >= newest[sample.pid].timeStamp:
             newest[sample.pid] = sample
     return {pid: _use(sample) for pid, sample in newest.items()}

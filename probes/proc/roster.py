@@ -13,7 +13,7 @@ from probes.proc import procfs
 from probes.proc.devices import DeviceCalls
 from probes.proc.late_attach import Latecomers
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
-from probes.source import NAMES, PROCESS, Sample
+from probes.source import NAMES, NOTE, PROCESS, Sample
 
 _FORK = np.uint8(Kind.FORK)  # an enum takes numpy's slow path
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
@@ -35,6 +35,7 @@ class Roster:
         self._turn = 0
         self._added: list[int] = []
         self._callers: set[int] = set()  # processes a thread of which called CUDA and ended
+        self._past_callers: dict[int, None] = {}  # ended processes that called CUDA, the oldest first
         self._late = Latecomers()
         self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._complete: set[int] = set()  # processes whose CUDA calls were all seen
@@ -72,10 +73,16 @@ class Roster:
             if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
                 if kind == Kind.JOIN:
                     self._late.add(pid)
+                if pid in self._past_callers and pid not in self._alive:
+                    del self._past_callers[pid]
+                    said = (
+                        f"process number {pid} went to a new process: totals by number hold the calls of both"
+                    )
+                    yield Sample(NOTE, now, {"text": said})
                 yield self._began(pid, name, now, kind, int(row["next_pid"]))
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
-        facts = self._forked(pid, name, now, maker) if kind == Kind.FORK else procfs.process_facts(pid)
+        facts = self._forked(pid, name, now, maker) if kind == Kind.FORK else _facts_at(pid, now)
         if facts is None:  # lived less than one poll: what the record says is all there is
             facts = {"pid": pid, "parent_pid": 0, "name": name, "start_ns": now}
         self._alive[pid] = facts
@@ -94,13 +101,15 @@ class Roster:
         """
         known = self._alive.get(maker)
         if known is None or "uid" not in known:
-            return procfs.process_facts(pid) or {
+            return _facts_at(pid, now) or {
                 "pid": pid,
                 "parent_pid": maker,
                 "name": name,
                 "start_ns": now,
             }
         start = procfs.start_of(pid)
+        if start is not None and start[1] > now:
+            start = None
         return {
             "pid": pid,
             "parent_pid": maker if start is None else start[0],
@@ -112,6 +121,10 @@ class Roster:
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
         called = pid in self._callers
         self._callers.discard(pid)
+        if called:
+            self._past_callers[pid] = None
+            if len(self._past_callers) > _MOST_NAMES:
+                del self._past_callers[next(iter(self._past_callers))]
         if self._alive.pop(pid, None) is not None:
             data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
             yield Sample(PROCESS, now, data)
@@ -163,3 +176,9 @@ class Roster:
         """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
         missing = {*self._alive, *self._added} - set(known)
         return [pid for pid in missing if not procfs.exists(pid)]
+
+
+def _facts_at(pid: int, now: int) -> dict[str, Any] | None:
+    """The facts of a process, as far as /proc tells of the one that had its number at a time."""
+    facts = procfs.process_facts(pid)
+    return None if facts is None or int(facts["start_ns"]) > now else facts

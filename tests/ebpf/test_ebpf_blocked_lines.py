@@ -47,7 +47,7 @@ def blocked(run: Recorded) -> Blocked:
     return found
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", [pytest.param(10, marks=pytest.mark.long), 13])
 def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: Path) -> None:
     python = interpreter(minor)
     if python is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz.child import input_at_work
+from tests.fuzz.child import input_at_work, taken
 from tests.fuzz.target import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,17 +35,32 @@ class Outcome:
         found: Inputs that broke something, each beside a text that says what.
         inputs: How many it was given.
         error: Why the target itself did not come to its end, or "".
+        slowest_s: CPU seconds of the slowest input.
+        memory_bytes: That an input made its process grow by, at most.
+        covered: Edges of the readers' code that were reached; None: nobody counted (no atheris).
     """
 
     found: tuple[Path, ...]
     inputs: int
     error: str
+    slowest_s: float = 0.0
+    memory_bytes: int = 0
+    covered: int | None = None
 
     @property
     def text(self) -> str:
         """What was found, for a person."""
         said = [f"{path}: {path.with_suffix('.txt').read_text()}" for path in self.found]
         return "\n".join([*said, self.error]).strip()
+
+    @property
+    def figures(self) -> str:
+        """How much was tried, and what it took."""
+        covered = "not guided" if self.covered is None else f"{self.covered} edges"
+        return (
+            f"{self.inputs} inputs, {len(self.found)} findings, {covered}, "
+            f"slowest {self.slowest_s:.2f} s, at most {self.memory_bytes >> 20} MB for one"
+        )
 
 
 def run(name: str, out: Path, *words: str, seconds: float) -> Outcome:
@@ -70,14 +86,17 @@ def run(name: str, out: Path, *words: str, seconds: float) -> Outcome:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    number, data = input_at_work(out / "current") if (out / "current").exists() else (0, b"")
+    current = out / "current"
+    number, data = input_at_work(current) if current.exists() else (0, b"")
+    slowest_s, memory = taken(current) if current.exists() else (0.0, 0)
     if not error and child.returncode:
         error = f"{name} ended with status {child.returncode}: {_end(log)}"
     if error:
         (out / "last").write_bytes(data)
         error = f"{error}; the last input: {out / 'last'}"
     found = tuple(sorted(path for path in out.glob("input-*") if path.suffix != ".txt"))
-    return Outcome(found, number, error)
+    counts = re.findall(r"^#\d+\t.* cov: (\d+)", log.read_text(errors="replace"), re.MULTILINE)
+    return Outcome(found, number, error, slowest_s, memory, int(counts[-1]) if counts else None)
 
 
 def _watched(child: subprocess.Popen[bytes], current: Path, seconds: float) -> str:
@@ -124,7 +143,7 @@ def main() -> int:
         outcome = run(name, folder / name, *words, seconds=options.seconds)
         broken |= bool(outcome.text)
         print(
-            f"{name}: {outcome.inputs} inputs, {len(outcome.found)} findings\n{outcome.text}".strip(),
+            f"{name}: {outcome.figures}\n{outcome.text}".strip(),
             flush=True,
         )
     if broken:

@@ -27,6 +27,7 @@ from tests.fuzz import mutation
 MEMORY_BYTES = 300 << 20  # of address space, beyond what is there before an input
 CPU_S = 5.0  # of an input
 CURRENT_BYTES = 4 << 20
+_HEAD = 32
 _BLIND = 0.15  # the share of changes that know nothing of the structure
 _LONGEST = 200_000  # bytes of an input
 _PAGE = resource.getpagesize()
@@ -39,7 +40,7 @@ class TooSlowError(BaseException):
 
 
 class Current:
-    """The input at work, in a file that is mapped: its number, its length, its bytes."""
+    """The input at work, in a file that is mapped: its number, its length, what came before it, its bytes."""
 
     def __init__(self, path: Path) -> None:
         with path.open("w+b") as file:
@@ -50,15 +51,27 @@ class Current:
     def put(self, data: bytes) -> None:
         """Another input begins."""
         self._number += 1
-        kept = data[: CURRENT_BYTES - 16]
-        self._map[16 : 16 + len(kept)] = kept
+        kept = data[: CURRENT_BYTES - _HEAD]
+        self._map[_HEAD : _HEAD + len(kept)] = kept
         self._map[:16] = self._number.to_bytes(8, "little") + len(kept).to_bytes(8, "little")
+
+    def took(self, cpu_s: float, memory: int) -> None:
+        """What the input took."""
+        slowest = max(int.from_bytes(self._map[16:24], "little"), int(cpu_s * 1e6))
+        most = max(int.from_bytes(self._map[24:_HEAD], "little"), memory)
+        self._map[16:_HEAD] = slowest.to_bytes(8, "little") + most.to_bytes(8, "little")
 
 
 def input_at_work(path: Path) -> tuple[int, bytes]:
     """(number, bytes) of what ``Current`` keeps in a file."""
     data = path.read_bytes()
-    return int.from_bytes(data[:8], "little"), data[16 : 16 + int.from_bytes(data[8:16], "little")]
+    return int.from_bytes(data[:8], "little"), data[_HEAD : _HEAD + int.from_bytes(data[8:16], "little")]
+
+
+def taken(path: Path) -> tuple[float, int]:
+    """(CPU seconds of the slowest input so far, bytes that one made the process grow by at most)."""
+    data = path.read_bytes()[16:_HEAD]
+    return int.from_bytes(data[:8], "little") / 1e6, int.from_bytes(data[8:], "little")
 
 
 class Runner:
@@ -78,6 +91,7 @@ class Runner:
         """One input."""
         self._current.put(data)
         self.runs += 1
+        begun, held = time.process_time(), _peak_bytes(anew=True)
         try:
             with _limits():
                 self.target.run(data, self._folder)
@@ -85,6 +99,8 @@ class Runner:
             raise
         except BaseException as error:
             self._keep(data, error)
+        finally:
+            self._current.took(time.process_time() - begun, _peak_bytes() - held)
 
     def _keep(self, data: bytes, error: BaseException) -> None:
         kind = _kind(error)
@@ -96,6 +112,14 @@ class Runner:
         said = "".join(traceback.format_exception(error, limit=-12))
         path.with_suffix(".txt").write_text(f"{kind}\n\n{said}", errors="replace")
         say(f"found: {kind}: {path}")
+
+
+def _peak_bytes(*, anew: bool = False) -> int:
+    """The most memory that this process has held, or, counted anew, what it holds: the fuzzer's own grows."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
 def _kind(error: BaseException) -> str:
@@ -165,7 +189,7 @@ def guided(runner: Runner, seconds: float, seed: int, atheris: Any) -> None:
         return _mutated(runner, bytes(data), rng)[:most]
 
     words = [f"-max_total_time={max(int(seconds), 1)}", f"-seed={seed or 1}", f"-max_len={_LONGEST}"]
-    words += ["-timeout=3600", "-rss_limit_mb=0", "-verbosity=0", f"-artifact_prefix={runner.out}/"]
+    words += ["-timeout=3600", "-rss_limit_mb=0", f"-artifact_prefix={runner.out}/"]
     atheris.Setup([sys.argv[0], *words, str(corpus)], runner, custom_mutator=mutated)
     atheris.Fuzz()
 

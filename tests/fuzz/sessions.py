@@ -130,13 +130,20 @@ def _run(data: bytes, folder: Path) -> None:
     path = folder / "session"
     path.write_bytes(data)
     words = _COMMANDS[zlib.crc32(data) % len(_COMMANDS)]
+    other, before = str(_other(folder)), _opened()
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
         contextlib.suppress(GputopError),
     ):
-        _command(words, str(path), str(_other(folder)))
+        _command(words, str(path), other)
+    if left := _opened() - before:
+        raise AssertionError(f"{' '.join(words)}: {left} descriptors stay open")
+
+
+def _opened() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def _command(words: tuple[str, ...], path: str, other: str) -> None:

@@ -1,4 +1,5 @@
-"""Runs the live path over hours of the machine's time, and prints what it took as JSON.
+"""Runs the live path over hours of the machine's time, and prints what it took as JSON: samples as they come
+on standard error, all of it at the end.
 
 ``python -m tests.soak HOURS``: the reader, the engine, the history, the live explanation, lines of Python and
 the frames as they are; only the kernel, NVML, the clock and the terminal are made (tests/soak/machine.py).
@@ -22,7 +23,7 @@ from gputop.explain import live as explain_live
 from gputop.explain.window import Verdict
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
-from probes import live
+from probes import known, live
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.ebpf.ring import Ring
@@ -38,7 +39,7 @@ SAMPLES = 100  # over the whole time
 _WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
-_FEW = {"_MOST_NAMES": 2048, "_MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
+_FEW = {"_MOST_NAMES": 2048, "MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -105,9 +106,9 @@ class Stop(threading.Event):
             self._look()
         gone = now - self._begun_ns
         if gone >= self._length_ns * (len(self.samples) + 1) // SAMPLES:
-            self.samples.append(
-                {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
-            )
+            sample = {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
+            print(json.dumps(sample), file=sys.stderr, flush=True)  # for who cannot wait for the end
+            self.samples.append(sample)
         if gone >= self._length_ns or self.feed._explainer.failure:
             self.set()
         return self.is_set()
@@ -143,7 +144,7 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (facts, factbook, lines, roster, resolver):
+    for module in (known, facts, factbook, lines, roster, resolver):
         for name, few in _FEW.items():
             if hasattr(module, name):
                 setattr(module, name, few)
