@@ -127,7 +127,7 @@ class ApisData(TypedDict, total=False):
 
 
 class ActivityData(TypedDict, total=False):
-    """``activity``: what others measured; lists of equal length but for ``texts``, -1 for what is not known."""
+    """``activity``: what others measured; lists of equal length but ``texts``; -1 is what is not known."""
 
     begin: list[int]
     end: list[int]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -144,3 +145,11 @@ def home() -> Iterator[Path]:
         os.chmod(name, 0o755)
         os.chown(name, rootless_support.NOBODY, rootless_support.NOBODY)
         yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def screens_end() -> Iterator[None]:
+    """Screens that a test has left open are closed."""
+    yield
+    if "tests.screen_support" in sys.modules:
+        sys.modules["tests.screen_support"].close_all()

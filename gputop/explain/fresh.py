@@ -3,7 +3,7 @@
 A whole explanation of ten seconds takes from 30 ms to one second of CPU, by how much happens in them, so it
 comes every few seconds. Between two of them only what is newer is looked at: when the GPUs were provably idle
 and had work, and which cause takes which piece. Its sums (tally.py) make the figures and the order of the
-causes; estimates, chains, advice and what a fix wins are those of the last whole explanation.
+causes; estimates, chains, advice, the step and what a fix wins are those of the last whole explanation.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Fresh:
         self._lanes = lanes if self._lanes is None else joined(self._lanes, lanes, first)
         self._pay(time.thread_time() - began)
         age = end - whole.verdict.end_ns
-        return Verdict(report, end, window.start_ns, self._lanes, age)
+        return Verdict(report, end, window.start_ns, self._lanes, age, whole.verdict.steps)
 
     def _low(self, end_ns: int, begin_ns: int) -> int:
         """From where to look: what is not settled, as far as there is time for it; where a column begins."""

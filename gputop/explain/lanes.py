@@ -17,7 +17,7 @@ from gputop.explain.causes.families import FAMILIES, family_table
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Ints, subtract, union
+from gputop.explain.evidence.ranges import Ints, Mask, subtract, union
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import causes_of_short
@@ -40,7 +40,7 @@ STATE_ROWS = BLOCKED + len(Wait)
 
 # rows of the calls that a thread is in; what is left of a column lies between calls
 CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
-_CALL_ROWS = {
+CALL_ROWS = {
     Group.SYNC: 0, Group.COPY: 1, Group.SET: 1, Group.LAUNCH: 2, Group.GRAPH: 2,
     Group.ALLOC: 3, Group.FREE: 3, Group.HOST: 3,
 }  # fmt: skip
@@ -50,7 +50,7 @@ LOST, FINDING = 0, 1  # rows of the marks
 Shares = npt.NDArray[np.uint8]
 
 
-class _Equal:
+class Equal:
     """Equality for data classes that hold arrays."""
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class _Equal:
 
 
 @dataclass(frozen=True, eq=False)
-class GpuLane(_Equal):
+class GpuLane(Equal):
     """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
 
     label: str
@@ -74,7 +74,7 @@ class GpuLane(_Equal):
 
 
 @dataclass(frozen=True, eq=False)
-class ThreadLane(_Equal):
+class ThreadLane(Equal):
     """One thread: ``states[STATE_ROWS, columns]`` and ``calls[len(CALL_WORDS), columns]``, as above."""
 
     pid: int
@@ -84,7 +84,7 @@ class ThreadLane(_Equal):
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes(_Equal):
+class Lanes(Equal):
     """All lanes of a window.
 
     Attributes:
@@ -202,25 +202,60 @@ def _shares(ns: Ints) -> Shares:
     return np.clip(ns * WHOLE // COLUMN_NS, 0, WHOLE).astype(np.uint8)
 
 
-def _gpus(scene: Scene, outcome: Outcome, grid: Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+@dataclass(frozen=True, slots=True)
+class GpuParts:
+    """What is known of one GPU's time, as disjoint intervals; what they leave is not known.
+
+    Attributes:
+        cause: Of each idle piece the catalogue's row, -1 for none.
+        sure: Whether it is proved.
+        begin, end: Of each idle piece.
+        presumed: At work as far as one can tell: what an estimate leaves of the unknown.
+        busy: Certainly at work.
+    """
+
+    cause: Ints
+    sure: Mask
+    begin: Ints
+    end: Ints
+    presumed: tuple[Ints, Ints]
+    busy: tuple[Ints, Ints]
+
+
+def gpu_parts(scene: Scene, outcome: Outcome, number: int, *, proved: bool) -> GpuParts:
+    """The parts of one GPU's time.
+
+    Args:
+        scene: What was explained.
+        outcome: Which cause took which piece.
+        number: The GPU, as ``Devices`` numbers them.
+        proved: Whether anything may be called proved.
+    """
     gpu, segments, gaps = scene.analysis.gpu, scene.segments, scene.gaps
-    families = family_table()
-    sure = gaps.proved[segments.gap] & proved
-    row = np.where(sure, PROVED, ASSUMED) + families[outcome.cause]
-    device = gaps.device[segments.gap]
+    mine = np.flatnonzero(gaps.device[segments.gap] == number)
+    own = np.flatnonzero(gaps.device == number)
+    gone, none = (gaps.begin[own], gaps.end[own]), np.zeros(0, np.int64)
+    sure: Mask = np.asarray(gaps.proved[segments.gap[mine]], np.bool_) & proved
+    parts = [(outcome.cause[mine], sure, segments.begin[mine], segments.end[mine])]
+    presumed = none, none
+    for estimate in (one for one in scene.analysis.estimates if one.device == number):
+        small = estimate.small
+        cause = causes_of_short(scene, outcome.cause, small)
+        parts.append((cause, np.zeros(len(cause), np.bool_), small.begin, small.end))
+        gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
+        presumed = subtract(gpu.unknown[number], gone)
+    busy = subtract(gpu.pending(number), union(*gone))
+    cause, sure, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return GpuParts(cause, sure, begin, end, presumed, busy)
+
+
+def _gpus(scene: Scene, outcome: Outcome, grid: Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+    gpu, families = scene.analysis.gpu, family_table()
     lanes = []
     for span in gpu.spans:
-        mine = np.flatnonzero(device == span.device)
-        own = np.flatnonzero(gaps.device == span.device)
-        gone = gaps.begin[own], gaps.end[own]
-        parts = [(row[mine], segments.begin[mine], segments.end[mine])]
-        for estimate in (one for one in scene.analysis.estimates if one.device == span.device):
-            small = estimate.small
-            cause = causes_of_short(scene, outcome.cause, small)
-            parts.append((ASSUMED + families[cause], small.begin, small.end))
-            gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
-            parts.append(_row(PRESUMED, subtract(gpu.unknown[span.device], gone)))
-        parts.append(_row(BUSY, subtract(gpu.pending(span.device), union(*gone))))
+        one = gpu_parts(scene, outcome, span.device, proved=proved)
+        idle = np.where(one.sure, PROVED, ASSUMED) + families[one.cause], one.begin, one.end
+        parts = [idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy)]
         rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
         lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
@@ -287,7 +322,7 @@ def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, 
     """[thread, call, column]; calls that have not returned count up to now."""
     calls, still = evidence.calls, evidence.open_calls
     kind = np.full(max(Group) + 1, len(CALL_WORDS) - 1, np.int64)
-    for group, number in _CALL_ROWS.items():
+    for group, number in CALL_ROWS.items():
         kind[group] = number
     rows = rows[place[calls["row"][rows]] >= 0]
     late = evidence.threads.row(still["tid"])

@@ -23,6 +23,7 @@ from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import Lanes, lanes_of
+from gputop.explain.onestep import OneStep, typical_steps
 from gputop.explain.proofs.retention import carried
 from probes.schema import Kind
 from probes.source import Item, Sample
@@ -47,6 +48,7 @@ class Verdict:
         lanes: The same time column by column.
         detail_age_ns: How much older than the figures the chains, advice, steps and what a fix wins are: they
             come less often where there are many events (fresh.py).
+        steps: One step of each process that repeats something.
     """
 
     report: Report
@@ -54,6 +56,7 @@ class Verdict:
     start_ns: int
     lanes: Lanes
     detail_age_ns: int = 0
+    steps: tuple[OneStep, ...] = ()
 
 
 class Window:
@@ -113,7 +116,8 @@ class Window:
         evidence = replace(self.evidence(), lost_events=self.lost_events)
         report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), effort)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
-        return Verdict(report, self.end_ns, self._start_ns, lanes), scene, outcome
+        steps = typical_steps(scene, outcome, proved=report.coverage)
+        return Verdict(report, self.end_ns, self._start_ns, lanes, steps=steps), scene, outcome
 
     def newest(self, since_ns: int) -> Evidence:
         """What the time since a moment of the last seconds rests on: little, however much the window holds.

@@ -302,6 +302,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
         verdict.start_ns,
         lanes=verdict.lanes,
         detail_age_ns=verdict.detail_age_ns,
+        steps=verdict.steps,
     )
 
 

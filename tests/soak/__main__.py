@@ -23,7 +23,6 @@ from gputop.explain import live as explain_live
 from gputop.explain.window import Verdict
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
-from gputop.ui.model.presenter import Presenter
 from probes import known, live
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
@@ -33,6 +32,7 @@ from probes.stacks import resolver
 from probes.stacks.lines import Lines
 from replay import factbook
 from replay.history import History
+from tests.screen_support import Shown
 from tests.soak.machine import RING_BYTES, SECOND, Machine
 
 SAMPLES = 100  # over the whole time
@@ -91,7 +91,7 @@ class Stop(threading.Event):
         self._machine = machine
         self._begun_ns = machine.clock.now_ns
         self._length_ns = int(hours * 3600 * SECOND)
-        self._screen = Presenter("live", ascii_only=False)
+        self._screen = Shown(size=(160, 50))
         self._shown_ns = self.frames = 0
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -120,7 +120,6 @@ class Stop(threading.Event):
             self.frames += 1
             self._screen.explain(self.feed.explained())
             self._screen.show(frame)
-            self._screen.paint(160, 50)
 
 
 def _use(feed: LiveFeed) -> dict[str, float]:
