@@ -33,4 +33,4 @@ if [ $# -gt 0 ]; then
 	run --durations=15 "$@"
 	exit
 fi
-run -m "not long" --numprocesses=2 --dist=loadgroup -q --durations=15
+run -m "not long" --numprocesses=2 -q --durations=15
