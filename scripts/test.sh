@@ -21,14 +21,16 @@ fi
 
 run() {
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
-	exec timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
+	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses=2 -q --durations=0 --durations-min=5
+	exit
 fi
 if [ $# -gt 0 ]; then
 	run --durations=15 "$@"
+	exit
 fi
-run -m "not long" --numprocesses=2 --dist=loadgroup -q --durations=15
+run -m "not long" --numprocesses=2 -q --durations=15

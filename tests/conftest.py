@@ -95,20 +95,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
     config.pluginmanager.register(sharing.Sharing())
+    config.addinivalue_line("markers", "xdist_group(name): runs behind the others of that name, never beside")
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Which test runs behind which other, and in which order.
+    """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last.
 
-    Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last. First among
-    them are those that wait for it, as long as there is little to wait for.
+    First among them are those that wait for it, as long as there is little to wait for.
     """
-    for item in items:
-        if group := sharing.group_of(item):
-            item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("quick"):
         config.hook.pytest_deselected(items=[item for item in items if not quick.selected(item)])
         items[:] = filter(quick.selected, items)

@@ -7,8 +7,12 @@ real-time processes do, and no other such test runs beside it. Elsewhere nothing
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +40,8 @@ def group_of(item: pytest.Item) -> str:
 
     Tests that share what a module's fixture made are one group as well: it is made once.
     """
-    if item.get_closest_marker("xdist_group") is not None:
-        return ""  # said by itself
+    if (said := item.get_closest_marker("xdist_group")) is not None:
+        return str(said.args[0])
     if item.get_closest_marker(TIMED) is not None:
         return TIMED
     fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
@@ -45,7 +49,15 @@ def group_of(item: pytest.Item) -> str:
 
 
 class Sharing:
-    """The plugin that gives timed tests, their fixtures included, the machine first."""
+    """The plugin that gives timed tests, fixtures included, the machine first, and each group one worker.
+
+    pytest-xdist's own ``loadgroup`` writes the group into a test's name, and pytest 9.2 does not listen. So a
+    worker leaves a file with the groups before it says what it has collected.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gputop-test-groups-")
+        self._file = Path(self._folder.name, "groups.json")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -54,3 +66,34 @@ class Sharing:
             return (yield)
         with before_all_others():
             return (yield)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tells a worker where the groups belong."""
+        node.workerinput["groups"] = str(self._file)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Writes them, in the first worker."""
+        told = getattr(session.config, "workerinput", {})
+        if told.get("workerid") == "gw0":
+            groups = {item.nodeid: group for item in session.items if (group := group_of(item))}
+            Path(told["groups"]).write_text(json.dumps(groups))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """Hands out groups, the largest first, then each other test by itself."""
+        if config.getoption("quick"):
+            return None  # nothing there is timed, and in large pieces they go faster
+        from xdist.scheduler import LoadScopeScheduling
+
+        file = self._file
+
+        class Groups(LoadScopeScheduling):
+            _groups: dict[str, str] | None = None
+
+            def _split_scope(self, nodeid: str) -> str:
+                if self._groups is None:
+                    self._groups = json.loads(file.read_text())
+                return self._groups.get(nodeid, nodeid)
+
+        return Groups(config, log)
