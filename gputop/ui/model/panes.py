@@ -12,6 +12,7 @@ from gputop.ui.model.gpu_pane import GpuPane
 from gputop.ui.model.layout import Placed, tabs_of
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
+from gputop.ui.model.subject import without_cuda
 from gputop.ui.model.table import Context, Table, title_line
 
 
@@ -75,6 +76,8 @@ class Panes:
             if scale and placed.width >= 72:
                 title.append((f"  {scale}", "faint"))
             none = details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
+            if row is not None and frame.calls_observed and without_cuda(row):
+                none = details.NO_CUDA
             empty: tuple[str, ...] = none if row else ("Select a process to see its calls.",)
             return self._listed(self.calls, placed, context, title, empty, lambda _: "", focused)
         context = details.call_context(frame, None, self.glyphs)

@@ -20,6 +20,7 @@ from gputop.ui.model.layout import (
     too_small,
 )
 from gputop.ui.model.look import Line, ascii_line, fit_line, line_width, merged, wrap
+from gputop.ui.model.subject import nothing_yet
 from gputop.ui.model.timebar import moment_at, transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 
@@ -145,6 +146,7 @@ class Presenter(LanePanes):
             self.glyphs,
             focused=self.focus == "verdict",
             traced=frame is None or frame.calls_observed,
+            nothing=nothing_yet(frame),
         )
 
     def _storms(self, placed: Placed, frame: Frame) -> list[Line]:

@@ -12,6 +12,7 @@ from gputop.ui.model.lines import SourcePage, line_uses
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.panes import Panes
 from gputop.ui.model.prompt import Prompting
+from gputop.ui.model.subject import subject_of
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeline import Timeline
 
@@ -38,7 +39,7 @@ class ViewState(Prompting):
         Args:
             mode: ``live`` or ``replay``.
             ascii_only: Whether to draw with ASCII only.
-            selected_pid: The process selected as soon as it appears.
+            selected_pid: The process that is watched: it, or who calls CUDA for it, is selected at first.
             title: What is watched, for the header.
         """
         super().__init__()
@@ -88,10 +89,7 @@ class ViewState(Prompting):
             frame: What is shown from now on.
         """
         self.frame = frame
-        table = self.panes.processes
-        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
-            table.select(self._wanted_pid)
-            self._wanted_pid = None
+        self.panes.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         self._list()
 
     def _list(self) -> None:

@@ -11,6 +11,7 @@ from gputop.explain.answer.figures import cost_text, idle_text, loss_ns
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+from gputop.ui.model.subject import NOTHING
 
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Diagnosis, Finding, Report
@@ -24,7 +25,14 @@ USUAL_WIDTH = 80  # columns, from which on the line of the program is told rathe
 
 
 def verdict_line(
-    explained: Explained, now_ns: int, width: int, glyphs: Glyphs, *, focused: bool, traced: bool = True
+    explained: Explained,
+    now_ns: int,
+    width: int,
+    glyphs: Glyphs,
+    *,
+    focused: bool,
+    traced: bool = True,
+    nothing: str = NOTHING,
 ) -> Line:
     """The line, cut where it is narrow, but never the number, the cause and the level.
 
@@ -35,12 +43,13 @@ def verdict_line(
         glyphs: The signs used.
         focused: Whether Enter opens the chain from here.
         traced: False without eBPF, when nothing can be known.
+        nothing: What is said where no GPU was given work, as far as the explanation goes.
     """
     lead: list[Span] = [
         (glyphs.cursor if focused else " ", "cursor"),
         ("WHY ", "title.focus" if focused else "head"),
     ]
-    body = _body(explained, traced, glyphs)
+    body = _body(explained, traced, glyphs, nothing)
     right: list[Span] = []
     if explained.report is not None:
         old = explained.age_ns(now_ns) >= OLD_NS
@@ -104,14 +113,15 @@ def _tellings(body: _Sentence, right: list[Span], width: int) -> Iterator[tuple[
     yield frozenset(), 0, []
 
 
-def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
+def _body(explained: Explained, traced: bool, glyphs: Glyphs, nothing: str) -> _Sentence:
     report = explained.report
     if not traced:
         return _Sentence(_QUESTION, "not known without eBPF", [], "unknown")
     if explained.problem:
         return _Sentence(_QUESTION, escape_text(explained.problem), [], "unknown")
     if report is None:
-        return _Sentence(_QUESTION, "not enough seen yet", [], "unknown")
+        seen = "not enough seen yet" if nothing is NOTHING else nothing
+        return _Sentence(_QUESTION, seen, [], "unknown")
     doubts = _doubts(report, glyphs)
     diagnosis = report.diagnosis
     kind = diagnosis.kind if diagnosis is not None else None
@@ -120,6 +130,8 @@ def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
     top = _first(report)
     if top is not None:
         return _of_finding(report, top, doubts, glyphs)
+    if not report.gpus:
+        return _Sentence(_QUESTION, nothing, doubts, "unknown")
     return _calm(report, doubts, glyphs, explained.lanes.busy_share if explained.lanes else 0.0)
 
 
@@ -218,8 +230,6 @@ def _busy_share(report: Report) -> float:
 
 
 def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _Sentence:
-    if not report.gpus:
-        return _Sentence(_QUESTION, "no call gave a GPU work yet", doubts, "unknown")
     steps = report.steps.count if report.steps is not None else 0
     if not report.span_ns and busy > 0.5:
         before: list[Piece] = [(None, (f"{glyphs.dot} busy {format_percent(100 * busy)}%: ", "dim"))]
