@@ -82,6 +82,14 @@ class WaitRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleRow:
+    """How often a thread that ran between two calls was seen at a line."""
+
+    line: Line
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One watched process within the window."""
 
@@ -113,6 +121,8 @@ class ProcessRow:
     unknown_lines: int = 0  # such calls whose line is not known
     waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
     unknown_waits: int = 0  # such times whose line is not known
+    samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
+    sampled: int = 0  # how many there are in all, of unknown lines as well
 
 
 @dataclass(frozen=True, slots=True)
