@@ -24,7 +24,7 @@ from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -100,6 +100,8 @@ class Engine:
             self._open = OpenThreads.from_sample(item.data)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
+        elif item.kind == PLACES:
+            self._lines.add_samples(item.data)
         else:
             self.facts.take(item)
         return False
@@ -176,6 +178,7 @@ class Engine:
             self._counted,
             self._lines.sums(),
             self._lines.waits(),
+            self._lines.samples(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})

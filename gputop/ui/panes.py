@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from gputop.format import clip, escape_text
 from gputop.ui.model import callpage, gpu_users, gpus, header
 from gputop.ui.model.look import Line, Span, fit_line, wrap
+from gputop.ui.model.subject import nothing_yet
 from gputop.ui.model.timebar import moment_at, transport_line
 from gputop.ui.model.verdict import storm_costs, verdict_line
 from gputop.ui.pane import Heading, Pane
@@ -66,7 +67,15 @@ class Why(Pane):
         view, frame = self.view, self.view.frame
         now_ns = frame.time_ns if frame else view.explained.end_ns
         traced = frame is None or frame.calls_observed
-        line = verdict_line(view.explained, now_ns, width, view.glyphs, focused=self.has_focus, traced=traced)
+        line = verdict_line(
+            view.explained,
+            now_ns,
+            width,
+            view.glyphs,
+            focused=self.has_focus,
+            traced=traced,
+            nothing=nothing_yet(frame),
+        )
         return [line]
 
     def clicked(self, x: int, y: int) -> None:

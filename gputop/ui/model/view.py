@@ -13,6 +13,7 @@ from gputop.ui.model.config import Preferences
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.subject import subject_of
 from gputop.ui.model.table import Table
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeline import Subject, Timeline
@@ -96,9 +97,7 @@ class View:
             A sentence when the followed process has left the frame, else "".
         """
         self.frame = frame
-        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
-            self.processes.select(self._wanted_pid)
-            self._wanted_pid = None
+        self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 
     def list(self) -> str:
