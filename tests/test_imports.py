@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.commands import cli
 from gputop.library.evidence import evidence_of
 from tests import made_traces
 from tests.conftest import needed, skip_or_fail
 from tests.trace_processor import loaded
+from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 INGERO = ROOT.parent / "shared" / "data" / "ingero"
@@ -35,7 +35,7 @@ def made(kind: str, folder: Path) -> Path:
 def imported(trace: Path, folder: Path) -> Path:
     """The session file of a trace."""
     path = folder / f"{trace.name}.msgpack"
-    assert cli.run(["import", str(trace), "-o", str(path)]) == 0
+    assert typed("import", str(trace), "-o", str(path)) == 0
     return path
 
 
@@ -134,7 +134,7 @@ def test_perfetto_and_parquet_get_the_kernels(tmp_path: Path) -> None:
     duckdb = needed("duckdb")
     path = imported(made("kineto", tmp_path), tmp_path)
     busy, _ = made_traces.busy_and_span(made_traces.loop()[0])
-    assert cli.run(["export", str(path), "--to", "perfetto", "-o", str(tmp_path / "out.pftrace")]) == 0
+    assert typed("export", str(path), "--to", "perfetto", "-o", str(tmp_path / "out.pftrace")) == 0
     with loaded(tmp_path / "out.pftrace", tmp_path) as query:
         assert query("select name, value from stats where severity != 'info' and value > 0") == []
         (row,) = query(
@@ -142,7 +142,7 @@ def test_perfetto_and_parquet_get_the_kernels(tmp_path: Path) -> None:
             " where t.name = 'GPU 0 stream 7'"
         )
         assert row == {"n": made_traces.STEPS * (made_traces.LAUNCHES + 1), "ns": busy}
-    assert cli.run(["export", str(path), "--to", "parquet", "-o", str(tmp_path / "out")]) == 0
+    assert typed("export", str(path), "--to", "parquet", "-o", str(tmp_path / "out")) == 0
     found = duckdb.sql(
         f"select what, count(*) from '{tmp_path}/out/activities.parquet' group by 1"
     ).fetchall()
@@ -163,10 +163,10 @@ def test_an_imported_file_is_a_recording_to_every_command(kind: str, tmp_path: P
         ["export", path, "--to", "speedscope", "-o", str(tmp_path / "scope.json")],
         ["diff", path, path],
     ):
-        assert cli.run(words) == 0, words
-    assert cli.run(["explain", path]) in (0, 3)
-    assert cli.run(["cut", path, str(tmp_path / "part.msgpack"), "--from", "0.02", "--to", "0.04"]) == 0
-    assert cli.run(["explain", str(tmp_path / "part.msgpack")]) in (0, 3)
+        assert typed(*words) == 0, words
+    assert typed("explain", path) in (0, 3)
+    assert typed("cut", path, str(tmp_path / "part.msgpack"), "--from", "0.02", "--to", "0.04") == 0
+    assert typed("explain", str(tmp_path / "part.msgpack")) in (0, 3)
 
 
 def test_a_real_trace_of_torch_profiler_is_taken_and_says_that_it_holds_no_kernels(tmp_path: Path) -> None:
@@ -276,12 +276,12 @@ def test_a_damaged_trace_is_a_sentence_or_what_is_intact_of_it(
                 broken[chance.randrange(len(broken))] ^= 1 << chance.randrange(8)
         trace.write_bytes(broken)
         path = tmp_path / f"{number}.msgpack"
-        status = cli.run(["import", str(trace), "-o", str(path)])
+        status = typed("import", str(trace), "-o", str(path))
         said = capfd.readouterr().err
         assert "should not have happened" not in said, said
         assert path.exists() == (status == 0)
         if status == 0:
-            assert cli.run(["explain", str(path)]) in (0, 1, 3)
+            assert typed("explain", str(path)) in (0, 1, 3)
             assert "should not have happened" not in capfd.readouterr().err
 
 
@@ -301,7 +301,7 @@ def test_what_is_no_trace_says_what_can_be_imported(
         path = tmp_path / name
         if isinstance(content, bytes):
             path.write_bytes(content)
-        assert cli.run(["import", str(path), "-o", str(tmp_path / "out")]) == 1
+        assert typed("import", str(path), "-o", str(tmp_path / "out")) == 1
         assert word in capfd.readouterr().err, name
     assert not (tmp_path / "out").exists()
 
@@ -321,7 +321,7 @@ def test_control_characters_and_numbers_of_any_kind_are_taken(tmp_path: Path) ->
     trace.write_text(json.dumps(document).replace("\\u001b", "\x1b"))
     path = imported(trace, tmp_path)
     assert "control characters" in "".join(gputop.stats(path).problems)
-    assert cli.run(["explain", str(path)]) in (0, 3)
+    assert typed("explain", str(path)) in (0, 3)
 
 
 def test_a_file_with_kernels_says_nothing_of_recordings_without_them() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
 from gputop.errors import CommandError
+from gputop.files.redaction import Redactor, redactor_of_here
 from gputop.process.child import (
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -50,6 +51,7 @@ class Session:
     writer: SessionWriter | None
     header: dict[str, Any]  # of files and of the history
     owner: tuple[int, int] | None  # of files, behind sudo
+    redactor: Redactor | None = None  # of what is written
 
     def release(self) -> None:
         """Lets the command start, or only returns, when the source is ready for it.
@@ -97,7 +99,7 @@ class Session:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """As ``interrupting``, but the source's end ends the block: an item that is written is written whole."""
+        """As ``interrupting``, but the source's end ends the block: an item is written whole or not."""
         with finishing(self._end):
             yield
 
@@ -202,14 +204,16 @@ def open_session(
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
     try:
+        redactor = redactor_of_here() if getattr(options, "redact", False) else None
+        written = header if redactor is None else redactor.header(header)
         private = options.private
-        writer = SessionWriter(record_to, header, owner=owner, private=private) if record_to else None
+        writer = SessionWriter(record_to, written, owner=owner, private=private) if record_to else None
     except SessionError as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer, header, owner)
+    return Session(source, reason, child, writer, header, owner, redactor)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:
