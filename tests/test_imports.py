@@ -85,6 +85,37 @@ def test_a_gpu_is_busy_while_its_kernels_and_copies_run_and_only_then(kind: str,
 
 
 @pytest.mark.parametrize("kind", ["kineto", "nsys"])
+def test_a_loader_in_the_process_itself_is_the_cause_where_the_profiler_has_recorded_it(
+    kind: str, tmp_path: Path
+) -> None:
+    report = gputop.explain(imported(made(kind, tmp_path), tmp_path))
+    (finding,) = report.findings
+    assert (finding.cause, finding.level) == ("C12", "proved")
+    assert finding.loss.lower > 0.9 * report.idle.lower
+    assert finding.ruled_out == ()  # what threads waited for is not in the trace
+    assert "whether it ran there is not recorded" in finding.chain[-1].text
+
+
+def test_of_a_loader_with_workers_the_same_gaps_are_blamed_on_nobody(tmp_path: Path) -> None:
+    """The negative control: whom the thread waited for is not in the trace."""
+    trace = made_traces.kineto(tmp_path / "workers.json", of=made_traces.loop(made_traces.WORKERS))
+    path = imported(trace, tmp_path)
+    report = gputop.explain(path)
+    assert report.findings == ()
+    assert report.unexplained_ns > 0.9 * report.idle.lower
+    assert "_MultiProcessingDataLoaderIter.__next__" in notes(path)
+
+
+def test_kernels_that_end_long_before_the_next_launch_are_launched_too_slowly(tmp_path: Path) -> None:
+    ops = made_traces.launching()
+    report = gputop.explain(imported(made_traces.kineto(tmp_path / "small.json", of=(ops, [])), tmp_path))
+    busy, span = made_traces.busy_and_span(ops)
+    (finding,) = [one for one in report.findings if one.kind == "idle"]
+    assert (finding.cause, finding.level) == ("C06", "strong")
+    assert finding.loss.lower == pytest.approx(span - busy, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["kineto", "nsys"])
 def test_calls_keep_their_times_threads_sizes_streams_and_what_they_gave(kind: str, tmp_path: Path) -> None:
     ops, _ = made_traces.loop()
     with gputop.open_session(imported(made(kind, tmp_path), tmp_path)) as session:
