@@ -27,15 +27,26 @@ class Op:
     size: int = 0
 
 
-def loop() -> tuple[list[Op], list[tuple[str, int, int]]]:
+ALONE, WORKERS = (
+    f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("SingleProcess", "MultiProcessing")
+)
+
+
+def launching() -> list[Op]:
+    """Small kernels, each launched long after the one before has ended; nobody waits for any."""
+    begins = [1000 * US + number * 100 * US for number in range(400)]
+    return [
+        Op("cudaLaunchKernel", begin, begin + 6 * US, (begin + 8 * US, begin + 28 * US)) for begin in begins
+    ]
+
+
+def loop(loader: str = ALONE) -> tuple[list[Op], list[tuple[str, int, int]]]:
     """(calls with their kernels, operators): 2 ms in a loader, a copy, launches, a wait, and so on."""
     ops: list[Op] = []
     operators: list[tuple[str, int, int]] = []
     now = 1000 * US
     for _ in range(STEPS):
-        operators.append(
-            ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", now, now + 2000 * US)
-        )
+        operators.append((loader, now, now + 2000 * US))
         now += 2010 * US
         free = now + 20 * US
         ops.append(Op("cudaMemcpyAsync", now, now + 10 * US, (free, free + 50 * US), "copy", 1 << 20))
@@ -60,9 +71,20 @@ def busy_and_span(ops: list[Op]) -> tuple[int, int]:
     return busy, reach - times[0][0]
 
 
-def kineto(path: Path, *, relative: bool = True) -> Path:
-    """A torch.profiler trace, compressed where its name ends so; ``relative`` times have a base."""
-    ops, operators = loop()
+def kineto(
+    path: Path,
+    *,
+    relative: bool = True,
+    of: tuple[list[Op], list[tuple[str, int, int]]] | None = None,
+) -> Path:
+    """A torch.profiler trace, compressed where its name ends so.
+
+    Args:
+        path: Of the file.
+        relative: Its times have a base.
+        of: Calls and operators; None: those of ``loop``.
+    """
+    ops, operators = loop() if of is None else of
     shift = 0 if relative else START
 
     def event(cat: str, name: str, begin: int, end: int, pid: int, tid: int, **args: Any) -> dict[str, Any]:

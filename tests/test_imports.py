@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.commands import cli
 from gputop.library.evidence import evidence_of
 from tests import made_traces
 from tests.conftest import needed, skip_or_fail
 from tests.trace_processor import loaded
+from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 INGERO = ROOT.parent / "shared" / "data" / "ingero"
@@ -35,7 +35,7 @@ def made(kind: str, folder: Path) -> Path:
 def imported(trace: Path, folder: Path) -> Path:
     """The session file of a trace."""
     path = folder / f"{trace.name}.msgpack"
-    assert cli.run(["import", str(trace), "-o", str(path)]) == 0
+    assert typed("import", str(trace), "-o", str(path)) == 0
     return path
 
 
@@ -82,6 +82,37 @@ def test_a_gpu_is_busy_while_its_kernels_and_copies_run_and_only_then(kind: str,
         )
     assert f"_SingleProcessDataLoaderIter.__next__ {100 * inside / (span - busy):.0f} %" in told
     assert "whether a thread ran, waited for a CPU or slept is not known" in told
+
+
+@pytest.mark.parametrize("kind", ["kineto", "nsys"])
+def test_a_loader_in_the_process_itself_is_the_cause_where_the_profiler_has_recorded_it(
+    kind: str, tmp_path: Path
+) -> None:
+    report = gputop.explain(imported(made(kind, tmp_path), tmp_path))
+    (finding,) = report.findings
+    assert (finding.cause, finding.level) == ("C12", "proved")
+    assert finding.loss.lower > 0.9 * report.idle.lower
+    assert finding.ruled_out == ()  # what threads waited for is not in the trace
+    assert "whether it ran there is not recorded" in finding.chain[-1].text
+
+
+def test_of_a_loader_with_workers_the_same_gaps_are_blamed_on_nobody(tmp_path: Path) -> None:
+    """The negative control: whom the thread waited for is not in the trace."""
+    trace = made_traces.kineto(tmp_path / "workers.json", of=made_traces.loop(made_traces.WORKERS))
+    path = imported(trace, tmp_path)
+    report = gputop.explain(path)
+    assert report.findings == ()
+    assert report.unexplained_ns > 0.9 * report.idle.lower
+    assert "_MultiProcessingDataLoaderIter.__next__" in notes(path)
+
+
+def test_kernels_that_end_long_before_the_next_launch_are_launched_too_slowly(tmp_path: Path) -> None:
+    ops = made_traces.launching()
+    report = gputop.explain(imported(made_traces.kineto(tmp_path / "small.json", of=(ops, [])), tmp_path))
+    busy, span = made_traces.busy_and_span(ops)
+    (finding,) = [one for one in report.findings if one.kind == "idle"]
+    assert (finding.cause, finding.level) == ("C06", "strong")
+    assert finding.loss.lower == pytest.approx(span - busy, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["kineto", "nsys"])
@@ -134,7 +165,7 @@ def test_perfetto_and_parquet_get_the_kernels(tmp_path: Path) -> None:
     duckdb = needed("duckdb")
     path = imported(made("kineto", tmp_path), tmp_path)
     busy, _ = made_traces.busy_and_span(made_traces.loop()[0])
-    assert cli.run(["export", str(path), "--to", "perfetto", "-o", str(tmp_path / "out.pftrace")]) == 0
+    assert typed("export", str(path), "--to", "perfetto", "-o", str(tmp_path / "out.pftrace")) == 0
     with loaded(tmp_path / "out.pftrace", tmp_path) as query:
         assert query("select name, value from stats where severity != 'info' and value > 0") == []
         (row,) = query(
@@ -142,7 +173,7 @@ def test_perfetto_and_parquet_get_the_kernels(tmp_path: Path) -> None:
             " where t.name = 'GPU 0 stream 7'"
         )
         assert row == {"n": made_traces.STEPS * (made_traces.LAUNCHES + 1), "ns": busy}
-    assert cli.run(["export", str(path), "--to", "parquet", "-o", str(tmp_path / "out")]) == 0
+    assert typed("export", str(path), "--to", "parquet", "-o", str(tmp_path / "out")) == 0
     found = duckdb.sql(
         f"select what, count(*) from '{tmp_path}/out/activities.parquet' group by 1"
     ).fetchall()
@@ -163,10 +194,10 @@ def test_an_imported_file_is_a_recording_to_every_command(kind: str, tmp_path: P
         ["export", path, "--to", "speedscope", "-o", str(tmp_path / "scope.json")],
         ["diff", path, path],
     ):
-        assert cli.run(words) == 0, words
-    assert cli.run(["explain", path]) in (0, 3)
-    assert cli.run(["cut", path, str(tmp_path / "part.msgpack"), "--from", "0.02", "--to", "0.04"]) == 0
-    assert cli.run(["explain", str(tmp_path / "part.msgpack")]) in (0, 3)
+        assert typed(*words) == 0, words
+    assert typed("explain", path) in (0, 3)
+    assert typed("cut", path, str(tmp_path / "part.msgpack"), "--from", "0.02", "--to", "0.04") == 0
+    assert typed("explain", str(tmp_path / "part.msgpack")) in (0, 3)
 
 
 def test_a_real_trace_of_torch_profiler_is_taken_and_says_that_it_holds_no_kernels(tmp_path: Path) -> None:
@@ -276,12 +307,12 @@ def test_a_damaged_trace_is_a_sentence_or_what_is_intact_of_it(
                 broken[chance.randrange(len(broken))] ^= 1 << chance.randrange(8)
         trace.write_bytes(broken)
         path = tmp_path / f"{number}.msgpack"
-        status = cli.run(["import", str(trace), "-o", str(path)])
+        status = typed("import", str(trace), "-o", str(path))
         said = capfd.readouterr().err
         assert "should not have happened" not in said, said
         assert path.exists() == (status == 0)
         if status == 0:
-            assert cli.run(["explain", str(path)]) in (0, 1, 3)
+            assert typed("explain", str(path)) in (0, 1, 3)
             assert "should not have happened" not in capfd.readouterr().err
 
 
@@ -301,7 +332,7 @@ def test_what_is_no_trace_says_what_can_be_imported(
         path = tmp_path / name
         if isinstance(content, bytes):
             path.write_bytes(content)
-        assert cli.run(["import", str(path), "-o", str(tmp_path / "out")]) == 1
+        assert typed("import", str(path), "-o", str(tmp_path / "out")) == 1
         assert word in capfd.readouterr().err, name
     assert not (tmp_path / "out").exists()
 
@@ -321,7 +352,7 @@ def test_control_characters_and_numbers_of_any_kind_are_taken(tmp_path: Path) ->
     trace.write_text(json.dumps(document).replace("\\u001b", "\x1b"))
     path = imported(trace, tmp_path)
     assert "control characters" in "".join(gputop.stats(path).problems)
-    assert cli.run(["explain", str(path)]) in (0, 3)
+    assert typed("explain", str(path)) in (0, 3)
 
 
 def test_a_file_with_kernels_says_nothing_of_recordings_without_them() -> None:

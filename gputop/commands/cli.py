@@ -60,6 +60,7 @@ TABLE: dict[str, Row] = {
     "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
     "repair": Row("repair FILE OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
     "cut": Row("cut FILE OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
+    "redact": Row("redact FILE OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"),
     "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
     "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),

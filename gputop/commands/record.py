@@ -60,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
     add_target(parser)
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="write pseudonyms for host, users, paths, command lines and processes of others",
+    )
     add_duration(parser, 1e9, "end the recording (not CMD) after S seconds")
     parser.add_argument(
         "--max-size",
@@ -121,7 +126,7 @@ def _write_all(session: Session, *, watched: bool) -> SessionError | CommandErro
     assert writer is not None
     try:
         for item in session.items():
-            writer.write(item)
+            writer.write(session.redactor.item(item) if session.redactor is not None else item)
             if not isinstance(item, Sample):
                 progress.count(item)
             elif item.kind == MARK:

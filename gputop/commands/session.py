@@ -17,6 +17,7 @@ from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
 from gputop.engine.tally import Tally
 from gputop.errors import CommandError
+from gputop.files.redaction import Redactor, redactor_of_here
 from gputop.process.child import (
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -53,6 +54,7 @@ class Session:
     header: dict[str, Any]  # of files and of the history
     owner: tuple[int, int] | None  # of files, behind sudo
     segments: SegmentWriter | None = None  # in place of one file
+    redactor: Redactor | None = None  # of what is written
 
     @property
     def output(self) -> SessionWriter | SegmentWriter | None:
@@ -212,18 +214,20 @@ def open_session(
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
     try:
+        redactor = redactor_of_here() if getattr(options, "redact", False) else None
+        written = header if redactor is None else redactor.header(header)
         private = options.private
         writer, segments = None, None
         if record_to and limits is not None:
-            segments = SegmentWriter(record_to, header, limits, owner=owner, private=private, sums=Tally)
+            segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=Tally)
         elif record_to:
-            writer = SessionWriter(record_to, header, owner=owner, private=private, sums=Tally())
+            writer = SessionWriter(record_to, written, owner=owner, private=private, sums=Tally())
     except SessionError as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer, header, owner, segments)
+    return Session(source, reason, child, writer, header, owner, segments, redactor)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:

@@ -113,7 +113,7 @@ def _session(session: Session, totals: Stats, report: Report | None) -> Rows:
         "start_wall_ns": totals.start_wall_ns,
         "start_mono_ns": session.start_ns,
         "duration_ns": totals.duration_ns,
-        "host": machine.get("hostname") or header.get("hostname"),
+        "host": machine.get("host"),
         "kernel": machine.get("kernel"),
         "driver": header.get("driver"),
         "private": bool(header.get("private")),

@@ -239,6 +239,7 @@ def _about(trace: Trace, document: Mapping[str, Any]) -> None:
         }
     if not any(row["what"] in _ON_GPU.values() for row in trace.activities):
         trace.unproved = "the trace holds no kernels"
+    trace.header["states"] = False
     trace.notes.append(
         "torch.profiler records no switches: whether a thread ran, waited for a CPU or slept is not known; "
         "its own cost is in the times"

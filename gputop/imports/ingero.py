@@ -104,7 +104,7 @@ def _sessions(tables: Tables, trace: Trace) -> None:
             trace.gpus = [gpu_facts(0, name)]
         trace.header["driver"] = str(row["gpu_driver"] or "")
         machine = {"kernel": str(row["kernel"] or ""), "cpus": whole(row["cpu_cores"])}
-        trace.header["machine"] = {**machine, **({"hostname": str(row["node"])} if row["node"] else {})}
+        trace.header["machine"] = {**machine, **({"host": str(row["node"])} if row["node"] else {})}
 
 
 def _totals(tables: Tables, trace: Trace, ops: dict[tuple[int, int], str], names: dict[int, str]) -> None:

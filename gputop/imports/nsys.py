@@ -127,6 +127,7 @@ def _about(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
         trace.threads[number & 0xFFFFFF] = (_process(number), texts.get(whole(row["nameId"], -1), ""))
     if not any(row["what"] in _ON_GPU.values() for row in trace.activities):
         trace.unproved = "the file holds no kernels"
+    trace.header["states"] = False
     trace.notes.append(
         "of switches between threads nothing is taken from this file: whether a thread ran, waited for a CPU "
         "or slept is not known"
