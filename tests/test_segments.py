@@ -117,6 +117,27 @@ def test_a_segment_that_is_missing_or_damaged_is_told(tmp_path: Path) -> None:
     reader.close()
 
 
+def test_only_the_newest_segments_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    header, items = loaded("dataloader")
+    now = [0]
+    limits = Limits(span_ns=2, keep=3)
+    writer = SegmentWriter(str(tmp_path / "cut"), header, limits, clock=lambda: now[0])
+    for item in items:
+        now[0] += isinstance(item, Sample) and item.kind == MARK
+        writer.write(item)
+    writer.close()
+    left = segment_names(str(tmp_path / "cut"))
+    assert len(left) == 3
+    assert left[0] > "00003"
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "cut").iterdir())
+    assert writer.size_bytes == pytest.approx(on_disk, rel=0.05)
+    with Session(tmp_path / "cut") as session:
+        assert not session.problems
+        assert session.duration_ns < stats(FOLDER / "dataloader.msgpack").duration_ns
+        assert {one.name for one in session.processes if one.calls} == {"python"}
+    assert explain(tmp_path / "cut").findings[0].cause == "C12"
+
+
 def test_private_names_are_the_same_in_all_segments(tmp_path: Path) -> None:
     cut("dataloader-workers", tmp_path / "cut", private=True)
     called: dict[int, set[str]] = {}
