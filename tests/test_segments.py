@@ -11,7 +11,7 @@ import pytest
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally
 from gputop.explain.answer.output import report_to_json
-from gputop.library import totals
+from gputop.library import stretches, totals
 from gputop.library.answers import explain, stats
 from gputop.library.session import Session
 from probes.source import MARK, Item, Sample
@@ -79,6 +79,20 @@ def test_a_long_recording_in_segments_is_added_up_in_processes(
     found = stats(tmp_path / "cut")
     assert found.processes == stats(FOLDER / "dataloader.msgpack").processes
     assert any(f"{last.name}: " in problem for problem in found.problems)
+
+
+@pytest.mark.slow
+def test_a_long_recording_in_segments_is_explained_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut("dataloader-workers", tmp_path / "cut")
+    whole = explain(FOLDER / "dataloader-workers.msgpack")
+    monkeypatch.setattr(stretches, "NEED", 1 << 14)
+    monkeypatch.setattr(stretches, "LEAST_PART", 40_000)
+    report = explain(tmp_path / "cut", memory_bytes=1 << 30)
+    assert "parts of it were, and joined" in report.notes[0]
+    assert report.idle.lower == whole.idle.lower
+    assert (report.span_ns, report.outside_ns) == (whole.span_ns, whole.outside_ns)
 
 
 def test_each_segment_stands_alone(tmp_path: Path) -> None:
