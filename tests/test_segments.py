@@ -57,6 +57,7 @@ def test_segments_are_read_as_the_recording_that_was_not_cut(name: str, tmp_path
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_totals_and_answer_of_segments_are_those_of_one_file(name: str, tmp_path: Path) -> None:
     cut(name, tmp_path / "cut")
