@@ -113,6 +113,26 @@ def make_folder(path: str, owner: tuple[int, int] | None) -> None:
     made.close()
 
 
+def remove_session(path: str, owner: tuple[int, int] | None) -> None:
+    """Take a session file away that was recorded for whoever is behind sudo; anything else stays.
+
+    Args:
+        path: where it lies.
+        owner: user and group id behind sudo; None: whoever runs this.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+
+    def open_it(folder: int, name: str, _owner: tuple[int, int] | None) -> int:
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+
+    found = _made(path, owner, open_it)
+    if is_session(os.pread(found.descriptor, _HEAD_BYTES, 0)):
+        found.remove()
+    found.close()
+
+
 def create(path: str, owner: tuple[int, int] | None) -> Output:
     """Create a file that is not there yet, for whoever is behind sudo.
 

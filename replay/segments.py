@@ -16,7 +16,7 @@ from replay.factbook import FactBook
 from replay.format import DamagedError, SessionError
 from replay.history import cut_header
 from replay.items import ItemReader, Table, mark_rows_of
-from replay.ownership import make_folder
+from replay.ownership import make_folder, remove_session
 from replay.private import Disguise
 from replay.reader import SessionReader
 from replay.scan import File
@@ -28,10 +28,15 @@ MOST: Final = 512  # segments of one recording that are read together: each is a
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a segment ends, at the next mark: at so many bytes, or after so many ns; None: never for that."""
+    """When a segment ends, at the next mark: at so many bytes, or after so many ns; None: never for that.
+
+    Attributes:
+        keep: Only so many segments stay, at least two: the oldest is removed; None: all.
+    """
 
     size: int | None = None
     span_ns: int | None = None
+    keep: int | None = None
 
     def reached(self, size: int, span_ns: int) -> bool:
         """Whether one of them is."""
@@ -78,6 +83,7 @@ class SegmentWriter:
         self._disguise = Disguise() if private else None  # one for all: names stay the same
         self._book = FactBook()
         self._number, self._before_bytes, self._before_events = 0, 0, 0
+        self._sizes: list[int] = []  # of the segments that have ended
         self._ending: threading.Thread | None = None
         self._failure: SessionError | None = None
         make_folder(path, owner)
@@ -86,7 +92,7 @@ class SegmentWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in all segments so far."""
+        """Bytes in all segments that are there."""
         return self._before_bytes + self._writer.size_bytes
 
     @property
@@ -139,6 +145,25 @@ class SegmentWriter:
         self._ending.start()
         for sample in facts:
             self._writer.write(sample)
+        self._sizes.append(before.size_bytes)
+        keep = self._limits.keep
+        if keep is not None and self._number > keep:
+            self._remove(self._number - keep)
+
+    def _remove(self, number: int) -> None:
+        try:
+            remove_session(self._path_of(number), self._owner)
+        except FileNotFoundError:
+            pass  # somebody has taken it away already
+        except OSError as error:
+            raise SessionError(
+                f"recording to {self.path} stopped: {self._path_of(number)} cannot be removed "
+                f"({error.strerror}), so it would take more room than it may; what is there can be replayed"
+            ) from error
+        self._before_bytes -= self._sizes[number - 1]
+
+    def _path_of(self, number: int) -> str:
+        return os.path.join(self.path, f"{number:05d}{SUFFIX}")
 
     def _end(self, writer: SessionWriter) -> None:
         try:
@@ -150,7 +175,7 @@ class SegmentWriter:
         self._number += 1
         segment = {"number": self._number, "of": int(self._header.get("start_ns", 0)), "facts": facts}
         return SessionWriter(
-            os.path.join(self.path, f"{self._number:05d}{SUFFIX}"),
+            self._path_of(self._number),
             {**header, "segment": segment},
             owner=self._owner,
             private=self._private,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from gputop.explain.merged import Partial, finish, merge
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library import stretches
 from gputop.library.answers import explain
+from gputop.library.session import Session
 from gputop.parts.work import segments_by_size
 from replay.reader import SessionReader
 from tests import long_session
@@ -124,9 +127,9 @@ def test_the_answer_in_parts_is_that_of_the_whole(name: str, tmp_path: Path) -> 
     assert "3 parts of it were, and joined" in parts.notes[0]
 
 
-def test_one_part_is_the_whole(wholes: dict[str, Report]) -> None:
-    one = joined(partials(FOLDER / "dataloader.msgpack", []))
-    assert report_to_json(one) == report_to_json(wholes["dataloader"])
+def test_one_part_is_the_whole() -> None:
+    path = FOLDER / "dataloader.msgpack"
+    assert report_to_json(joined(partials(path, []))) == report_to_json(explain(path))
 
 
 @pytest.mark.slow
@@ -146,6 +149,40 @@ def test_a_file_that_does_not_fit_is_explained_in_processes(
     assert middle.idle.lower == explain(path, start_s=3, end_s=6).idle.lower
     with pytest.raises(OutsideSessionError):
         explain(path, memory_bytes=1 << 30, start_s=3, end_s=2)
+
+
+def test_it_does_not_matter_which_neighbours_are_joined_first() -> None:
+    one, two, three = partials(FOLDER / "dataloader-workers.msgpack", [7, 14])
+    left, right = finish(merge(merge(one, two), three)), finish(merge(one, merge(two, three)))
+    assert sums(left) == sums(right)
+    assert [(row.cause, row.pid, row.loss, row.gaps, row.level) for row in left.findings] == [
+        (row.cause, row.pid, row.loss, row.gaps, row.level) for row in right.findings
+    ]
+    assert (left.steps, left.cpu_waits, left.notes) == (right.steps, right.cpu_waits, right.notes)
+
+
+MEASURED = """
+import resource, sys
+from gputop.library.answers import explain
+from gputop.library.session import Session
+from gputop.parts.work import processors
+report = explain(sys.argv[1], memory_bytes=int(sys.argv[2]))
+own, one = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+print(1024 * (own + processors() * one), report.notes[0])
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path) -> None:
+    path, memory = tmp_path / "long", 400 << 20
+    long_session.write(FOLDER / "redundant-to-device.msgpack", path, 1_500_000)
+    assert not stretches.fits(Session(path), memory)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path), str(memory)], capture_output=True, text=True, check=True
+    )
+    took, note = done.stdout.split(maxsplit=1)
+    assert int(took) <= memory
+    assert "parts of it were, and joined" in note
 
 
 def test_parts_are_as_long_as_they_may_be_and_hold_each_mark_once() -> None:

@@ -155,6 +155,7 @@ def chunks(data: bytes) -> Iterator[fmt.Chunk]:
         place = data.find(fmt.MARKER, chunk.end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_flipped_bit_costs_its_chunk_at_most(ended: bool, dense: Path, tmp_path: Path) -> None:
     data = dense.read_bytes() if ended else unfinished(dense.read_bytes())
@@ -189,6 +190,7 @@ def test_a_file_into_which_bytes_were_put_is_read_from_the_front(dense: Path, tm
     assert problems[0] == f"77 bytes at offset {middle} are damaged and skipped"
 
 
+@pytest.mark.slow
 def test_a_seek_in_a_file_with_many_facts_reads_few_of_them(tmp_path: Path) -> None:
     read_for_seek = []
     for length in (4_000, 40_000):

@@ -11,7 +11,7 @@ import pytest
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally
 from gputop.explain.answer.output import report_to_json
-from gputop.library import totals
+from gputop.library import stretches, totals
 from gputop.library.answers import explain, stats
 from gputop.library.session import Session
 from probes.source import MARK, Item, Sample
@@ -57,6 +57,7 @@ def test_segments_are_read_as_the_recording_that_was_not_cut(name: str, tmp_path
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_totals_and_answer_of_segments_are_those_of_one_file(name: str, tmp_path: Path) -> None:
     cut(name, tmp_path / "cut")
@@ -79,6 +80,20 @@ def test_a_long_recording_in_segments_is_added_up_in_processes(
     found = stats(tmp_path / "cut")
     assert found.processes == stats(FOLDER / "dataloader.msgpack").processes
     assert any(f"{last.name}: " in problem for problem in found.problems)
+
+
+@pytest.mark.slow
+def test_a_long_recording_in_segments_is_explained_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut("dataloader-workers", tmp_path / "cut")
+    whole = explain(FOLDER / "dataloader-workers.msgpack")
+    monkeypatch.setattr(stretches, "NEED", 1 << 14)
+    monkeypatch.setattr(stretches, "LEAST_PART", 40_000)
+    report = explain(tmp_path / "cut", memory_bytes=1 << 30)
+    assert "parts of it were, and joined" in report.notes[0]
+    assert report.idle.lower == whole.idle.lower
+    assert (report.span_ns, report.outside_ns) == (whole.span_ns, whole.outside_ns)
 
 
 def test_each_segment_stands_alone(tmp_path: Path) -> None:
@@ -115,6 +130,27 @@ def test_a_segment_that_is_missing_or_damaged_is_told(tmp_path: Path) -> None:
     facts = [item.kind for item in reader.items() if isinstance(item, Sample) and item.kind in FACTS]
     assert facts.count("apis") == 3, "who comes behind a gap tells again what is known"
     reader.close()
+
+
+def test_only_the_newest_segments_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    header, items = loaded("dataloader")
+    now = [0]
+    limits = Limits(span_ns=2, keep=3)
+    writer = SegmentWriter(str(tmp_path / "cut"), header, limits, clock=lambda: now[0])
+    for item in items:
+        now[0] += isinstance(item, Sample) and item.kind == MARK
+        writer.write(item)
+    writer.close()
+    left = segment_names(str(tmp_path / "cut"))
+    assert len(left) == 3
+    assert left[0] > "00003"
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "cut").iterdir())
+    assert writer.size_bytes == pytest.approx(on_disk, rel=0.05)
+    with Session(tmp_path / "cut") as session:
+        assert not session.problems
+        assert session.duration_ns < stats(FOLDER / "dataloader.msgpack").duration_ns
+        assert {one.name for one in session.processes if one.calls} == {"python"}
+    assert explain(tmp_path / "cut").findings[0].cause == "C12"
 
 
 def test_private_names_are_the_same_in_all_segments(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_target
 from gputop.commands.session import Session, open_session
 from gputop.commands.words import bounded, size
-from gputop.errors import CommandError
+from gputop.errors import USAGE, CommandError
 from gputop.format import format_bytes, format_count
 from gputop.process.child import Child
 from gputop.process.failures import refused
@@ -75,6 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="the same, in segments of S seconds"
     )
+    parser.add_argument(
+        "--keep", type=bounded(2, 512, "segments"), metavar="N", help="keep the newest N segments only"
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """What goes together."""
+    if options.keep is not None and options.max_size is None and options.max_time is None:
+        raise CommandError("--keep goes with --max-size or --max-time", USAGE)
 
 
 def record(options: argparse.Namespace) -> int:
@@ -115,7 +124,8 @@ def _limits(options: argparse.Namespace) -> Limits | None:
     """When a segment ends; None: it is one file."""
     if options.max_size is None and options.max_time is None:
         return None
-    return Limits(options.max_size, int(options.max_time * 1e9) if options.max_time else None)
+    span_ns = int(options.max_time * 1e9) if options.max_time else None
+    return Limits(options.max_size, span_ns, int(options.keep) if options.keep else None)
 
 
 def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
@@ -188,5 +198,6 @@ COMMAND = Command(
     description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
     add_arguments=add_arguments,
     run=record,
+    check=check,
     starts=True,
 )

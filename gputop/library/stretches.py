@@ -18,9 +18,9 @@ from gputop.parts.work import EndedEarlyError, Segment, processors, reduced, seg
 from replay.reader import SessionReader
 
 MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
-NEED = 48  # bytes for each byte of a file; a launch takes four there
+NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
 BASE = 96 << 20  # bytes that a process takes before it has read anything
-LEAST_PART = 1 << 20
+LEAST_PART = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
