@@ -14,6 +14,7 @@ from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.session import Session, open_session
 from gputop.commands.words import bounded
 from gputop.errors import USAGE, CommandError
+from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.build import explain as build
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
     add_target(parser)
     add_json(parser)
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, to paste into an issue")
     add_duration(parser, 86400, "without FILE: seconds to observe (10)")
     for name, where in (("from", "since"), ("to", "until")):
         parser.add_argument(
@@ -64,6 +66,8 @@ def check(options: argparse.Namespace) -> None:
     file_or_now("explain", options)
     if not options.file and (options.since, options.until) != (None, None):
         raise CommandError("--from and --to go with a FILE", USAGE)
+    if options.json and options.markdown:
+        raise CommandError("--json and --markdown exclude each other", USAGE)
     if options.memory and not options.file:
         raise CommandError("--memory goes with a FILE", USAGE)
 
@@ -73,6 +77,8 @@ def explain(options: argparse.Namespace) -> int:
     report, stopped = from_file(options) if options.file else (from_now(options), False)
     if options.json:
         put(json.dumps(answers.to_json(report)) + "\n")
+    elif options.markdown:
+        show(report_to_markdown(report))
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     if stopped:
