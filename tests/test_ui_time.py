@@ -11,6 +11,7 @@ from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
 from gputop.ui.canvas import Canvas
 from tests import fake_frames as fake
+from tests import fake_reports as why
 from tests.screen_support import feed_frame, running, text_of
 
 S = fake.S
@@ -135,7 +136,7 @@ async def test_m_marks_the_moment_shown() -> None:
     async with running(fake.frame(4), (80, 24)) as (app, feed, pilot):
         feed.recorder = Recorder()
         await pilot.press("m", *"slow here", "enter")
-        assert last_line(app) == "marked"
+        assert last_line(app).startswith("marked: kept for the last minutes")
         assert [(mark.kind, mark.time_ns, mark.data) for mark in feed.marked] == [
             ("marker", fake.frame(4).time_ns, {"text": "slow here"})
         ]
@@ -203,3 +204,55 @@ async def test_keys_that_come_fast_are_all_taken() -> None:
         for _press in range(50):
             app.action_act("step_back")
         assert feed.transport.position_ns == 432 * S - 50 * S // 4
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("right_square_bracket", "nothing later than the present"),
+        ("equals_sign", "the present has one speed"),
+        ("minus", "the present has one speed"),
+        ("L", "this is the present"),
+    ],
+)
+async def test_a_key_that_does_nothing_live_says_why(key: str, said: str) -> None:
+    async with running(fake.frame()) as (app, _, pilot):
+        await pilot.press(key)
+        assert said in last_line(app)
+
+
+@pytest.mark.parametrize("key", ["R", "K"])
+async def test_a_key_that_is_for_a_live_screen_says_so_in_a_replay(key: str) -> None:
+    async with running(fake.frame(), replay=True) as (app, _, pilot):
+        await pilot.press(key)
+        assert f"{key} is for a live screen" in last_line(app)
+
+
+@pytest.mark.parametrize(
+    ("span_s", "under_way", "said"),
+    [
+        (192, True, "kept in the recording"),
+        (192, False, "in a recording that includes them"),
+        (0, False, "until gputop ends"),
+    ],
+)
+async def test_m_promises_what_it_keeps(span_s: int, *, under_way: bool, said: str) -> None:
+    async with running(fake.frame(), (140, 40)) as (app, feed, pilot):
+        feed.recorder = Recorder(span_s)
+        feed.state = RecordingState("a.msgpack", 1, 1.0) if under_way else None
+        await pilot.press("m")
+        assert said in last_line(app)
+        await pilot.press("a", "enter")
+        assert "marked" in last_line(app)
+        assert said in last_line(app)
+        assert [sample.data["text"] for sample in feed.marked] == ["a"]
+
+
+async def test_the_live_page_of_the_verdict_offers_moments_and_says_when_one_is_gone() -> None:
+    async with running(fake.frame()) as (app, feed, pilot):
+        feed.why = why.explained(why.finding(), end_ns=fake.frame().time_ns)
+        app.poll()
+        await pilot.press("w")
+        assert "[Enter] go there" in text_of(app)
+        await pilot.press("enter")
+        assert "not kept any more" in last_line(app), "nothing of the past is held here"

@@ -16,13 +16,13 @@ from textual.binding import Binding, BindingType
 from gputop.playback.feed import Feed
 from gputop.ui.canvas import Canvas
 from gputop.ui.driver import QuickDriver
-from gputop.ui.model.actions import ACTIONS, actions_of
+from gputop.ui.model.actions import ACTIONS, actions_of, why_not
 from gputop.ui.model.config import Preferences
 from gputop.ui.model.presenter import Presenter
 from gputop.ui.native_log import NativeLog
 from gputop.ui.outlets import Outlets, OwnSender
 from gputop.ui.palette import color_system_of, palette_for
-from gputop.ui.time_keys import AFTER_NS, TimeKeys
+from gputop.ui.time_keys import TimeKeys
 
 FIRST_POLL_S = 0.03
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -235,6 +235,8 @@ class GputopApp(TimeKeys, Outlets):
             name: The action's name.
         """
         if name not in self._allowed:
+            self.presenter.notice = why_not(name, self.presenter.mode)
+            self.paint()
             return
         self.presenter.notice = ""
         own = getattr(self, f"do_{name}", None)
@@ -266,10 +268,10 @@ class GputopApp(TimeKeys, Outlets):
 
     def do_open(self) -> None:
         """In the chain: to the moment that its cursor is on. Else open what is selected."""
-        moment, transport = self.presenter.moment_ns(), self.feed.transport
+        moment = self.presenter.moment_ns()
         self.presenter.act("open")
-        if moment is not None and not transport.live:
-            self.go_to(moment + AFTER_NS)
+        if moment is not None:
+            self.go_to_moment(moment)
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

@@ -50,13 +50,17 @@ class TimeKeys:
     def do_newest(self) -> None:
         """To the newest frame."""
         self._visited = None
+        if self.feed.transport.live:
+            self.presenter.notice = "this is the present"
         self.feed.transport.go_live()
 
     def do_step(self) -> None:
         """One mark forward."""
-        if not self.feed.transport.live:
-            self._visited = None
-            self.feed.transport.step(1)
+        if self.feed.transport.live:
+            self.presenter.notice = "there is nothing later than the present: [ goes back, space holds it"
+            return
+        self._visited = None
+        self.feed.transport.step(1)
 
     def do_step_back(self) -> None:
         """One mark back."""
@@ -73,6 +77,9 @@ class TimeKeys:
 
     def _scale_speed(self, factor: float) -> None:
         transport = self.feed.transport
+        if transport.live:
+            self.presenter.notice = "the present has one speed: space and [ go back to play it again"
+            return
         transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
 
     def do_home(self) -> None:
@@ -144,15 +151,32 @@ class TimeKeys:
     def do_mark(self) -> None:
         """Ask for a note, and mark the moment shown."""
         if self.presenter.frame is not None:
-            self.presenter.ask(
-                Prompt("mark this moment, with a note", "", "kept in the recording"), self._mark
-            )
+            self.presenter.ask(Prompt("mark this moment, with a note", "", self._kept()), self._mark)
+
+    def _kept(self) -> str:
+        """What becomes of a mark: no more is promised than holds."""
+        recorder = self.feed.recorder
+        if recorder is None:
+            return "until gputop ends: a recording is only read"
+        if self.feed.recording() is not None:
+            return "kept in the recording"
+        if recorder.held()[0] > 0:
+            return "kept for the last minutes, and in a recording that includes them [R]"
+        return "until gputop ends: nothing is recorded [R]"
 
     def _mark(self, text: str) -> str:
         self.feed.transport.mark(text)
-        recorded = self.feed.recorder is not None
-        self.presenter.notice = "marked" if recorded else "marked until gputop ends: a recording is only read"
+        self.presenter.notice = f"marked: {self._kept()}"
         return ""
+
+    def go_to_moment(self, moment_ns: int) -> None:
+        """To one of the worst moments of a finding, from the present too, as far back as it is kept."""
+        transport = self.feed.transport
+        nothing = transport.live and transport.start_ns >= transport.end_ns
+        if nothing or moment_ns + AFTER_NS < transport.start_ns:
+            self.presenter.notice = "that moment is not kept any more"
+            return
+        self.go_to(moment_ns + AFTER_NS)
 
     # -- recording --------------------------------------------------------------------------------
 
@@ -160,6 +184,7 @@ class TimeKeys:
         """End the recording, or ask what to record and where."""
         recorder = self.feed.recorder
         if recorder is None:
+            self.presenter.notice = "this is a recording already: it is only read"
             return
         if self.feed.recording() is not None:
             self.presenter.notice = "ending the recording ..."

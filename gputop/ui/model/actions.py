@@ -126,3 +126,13 @@ def actions_of(mode: str, *, readonly: bool = False) -> tuple[Action, ...]:
         readonly: Whether other processes are to be left alone.
     """
     return tuple(action for action in ACTIONS if mode in action.contexts and not (readonly and action.harms))
+
+
+def why_not(name: str, mode: str) -> str:
+    """Why an action of the table does nothing here, for the last line of the screen."""
+    action = next((one for one in ACTIONS if one.name == name), None)
+    if action is None:
+        return ""
+    if mode not in action.contexts:
+        return f"{action.shown} is for a live screen: this is a recording, which is only read"
+    return f"{action.shown} is off: gputop was started with --readonly"

@@ -168,6 +168,8 @@ class Controls(SourceControls, SignalControls):
             self._table.shift_sort(-1)
         elif self.focus == "timeline":
             self.timeline.zoom(-1)
+        else:
+            self.notice = "there is no table here to sort"
 
     def do_sort_right(self) -> None:
         """Sort by the column to the right."""
@@ -175,11 +177,15 @@ class Controls(SourceControls, SignalControls):
             self._table.shift_sort(1)
         elif self.focus == "timeline":
             self.timeline.zoom(1)
+        else:
+            self.notice = "there is no table here to sort"
 
     def do_reverse(self) -> None:
         """Turn the order around."""
         if self._table:
             self._table.reverse()
+        else:
+            self.notice = "there is no table here to reverse"
 
     def do_freeze(self) -> None:
         """Keep the order of all tables, or let it go."""

@@ -182,8 +182,7 @@ class Presenter(LanePanes):
 
     def _overlay(self, placed: Placed) -> list[Line]:
         if self.overlay == "why":
-            past = self.mode == "replay" or self.paused
-            lines = self.chain.lines(placed.width, self.glyphs, replay=past)
+            lines = self.chain.lines(placed.width, self.glyphs, replay=True)
             return self._scrolled("Why the GPU waits", lines, placed)
         if self.overlay == "source":
             head = self.source.head(self.frame, placed.width, self.glyphs)
