@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # a shell's background job: children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
     config.pluginmanager.register(sharing.Sharing())

@@ -20,13 +20,12 @@ from probes.source import GPUS, MARK, Item, Sample
 from replay.reader import SessionReader
 from tests import items
 from tests.items import MS, SECOND, START
+from tests.observed_demo import observed
+from tests.proved_gaps import Gap, gaps_of
 from tests.random_recording import recording, ticked
-from tests.test_explain_live import observed
-from tests.test_explain_window import gaps_of
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 STREAM, STEP_MS = 0x5000, 10
-Gap = tuple[int, int, str, int, int, bool]
 
 
 def busy_then_idle(change_s: float, seconds: float, idle_ms: int = 8) -> list[Records]:

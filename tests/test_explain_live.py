@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,42 +16,18 @@ from gputop.explain.live import LiveExplainer, Looks, Pace, ReplayExplainer
 from gputop.explain.tally import Counted
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
-from gputop.simgpu import build
 from probes import api
 from probes.live import LiveSource
-from probes.plan import LivePlan
 from probes.schema import CallFlag, Kind
 from probes.source import Item, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import fake_reports
+from tests.observed_demo import observed
 from tests.random_recording import recording
 from tests.session_data import write
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
-
-
-@contextmanager
-def observed(story: str) -> Iterator[LiveSource]:
-    """A demo that is watched from its first call."""
-    build.ensure_built()
-    gate_in, gate_out = os.pipe()
-    workload = subprocess.Popen(
-        ["sh", "-c", f"read go; exec {sys.executable} -m gputop.demo {story} 60"],
-        env=build.environment(os.environ),
-        stdin=gate_in,
-        stdout=subprocess.DEVNULL,
-    )
-    source = LiveSource(LivePlan(pids=(workload.pid,), environment=build.environment(os.environ)))
-    try:
-        source.start()
-        os.write(gate_out, b"go\n")
-        yield source
-    finally:
-        workload.kill()
-        workload.wait()
-        os.close(gate_in)
-        os.close(gate_out)
 
 
 def explained(source: LiveSource, file: Path, enough: Callable[[list[Verdict]], bool]) -> list[Verdict]:

@@ -9,7 +9,7 @@ import pytest
 
 from gputop.explain import window as windows
 from gputop.explain.build import explain
-from gputop.explain.chains.analysis import Analysis, analyse
+from gputop.explain.chains.analysis import analyse
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.window import WINDOW_NS, Window
@@ -18,28 +18,10 @@ from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
 from tests import items
 from tests.items import MS, SECOND, START
+from tests.proved_gaps import gaps_of
 from tests.random_recording import Program, recording, ticked
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
-
-
-def gaps_of(analysis: Analysis) -> list[tuple[int, int, str, int, int, bool]]:
-    """Each gap with the calls at its ends, by their times; who opened one before the window may be lost."""
-    calls, gaps = analysis.evidence.calls, analysis.gpu.gaps
-    labels, low = analysis.gpu.devices.labels, analysis.gpu.stretch[0]
-    return [
-        (
-            int(begin),
-            int(end),
-            labels[device],
-            int(calls["end"][drained_by]) if drained_by >= 0 and begin > low else -1,
-            int(calls["begin"][refilled_by]) if refilled_by >= 0 else -1,
-            bool(proved),
-        )
-        for begin, end, device, drained_by, refilled_by, proved in zip(
-            gaps.begin, gaps.end, gaps.device, gaps.drained_by, gaps.refilled_by, gaps.proved, strict=True
-        )
-    ]
 
 
 # some have many events

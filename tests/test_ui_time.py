@@ -11,6 +11,7 @@ from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from tests import fake_frames as fake
+from tests import fake_reports as why
 from tests.screen_support import feed_frame, running, said, text_of
 
 S = fake.S
@@ -135,7 +136,7 @@ async def test_m_marks_the_moment_shown() -> None:
     async with running(fake.frame(4), (80, 24)) as (app, feed, pilot):
         feed.recorder = Recorder()
         await pilot.press("m", *"slow here", "enter")
-        assert said(app) == "marked"
+        assert said(app).startswith("marked: kept for the last minutes")
         assert [(mark.kind, mark.time_ns, mark.data) for mark in feed.marked] == [
             ("marker", fake.frame(4).time_ns, {"text": "slow here"})
         ]
@@ -203,3 +204,55 @@ async def test_keys_that_come_fast_are_all_taken() -> None:
     async with running(fake.frame(), replay=True) as (_, feed, pilot):
         await pilot.press(*["left_square_bracket"] * 50)
         assert feed.transport.position_ns == 432 * S - 50 * S // 4
+
+
+@pytest.mark.parametrize(
+    ("key", "why_not"),
+    [
+        ("right_square_bracket", "this is the present"),
+        ("equals_sign", "as soon as time is held"),
+        ("minus", "as soon as time is held"),
+        ("L", "this is the present"),
+    ],
+)
+async def test_a_key_that_does_nothing_live_says_why(key: str, why_not: str) -> None:
+    async with running(fake.frame()) as (app, _, pilot):
+        await pilot.press(key)
+        assert why_not in said(app)
+
+
+@pytest.mark.parametrize(("key", "why_not"), [("R", "only read"), ("K", "K is for a live screen")])
+async def test_a_key_that_is_for_a_live_screen_says_so_in_a_replay(key: str, why_not: str) -> None:
+    async with running(fake.frame(), replay=True) as (app, _, pilot):
+        await pilot.press(key)
+        assert why_not in said(app)
+
+
+@pytest.mark.parametrize(
+    ("span_s", "under_way", "promise"),
+    [
+        (192, True, "kept in the recording"),
+        (192, False, "in a recording that includes them"),
+        (0, False, "until gputop ends"),
+    ],
+)
+async def test_m_promises_what_it_keeps(span_s: int, *, under_way: bool, promise: str) -> None:
+    async with running(fake.frame(), (140, 40)) as (app, feed, pilot):
+        feed.recorder = Recorder(span_s)
+        feed.state = RecordingState("a.msgpack", 1, 1.0) if under_way else None
+        await pilot.press("m")
+        assert promise in text_of(app)
+        await pilot.press("a", "enter")
+        assert said(app).startswith("marked")
+        assert promise in said(app)
+        assert [sample.data["text"] for sample in feed.marked] == ["a"]
+
+
+async def test_the_live_page_of_the_verdict_offers_moments_and_says_when_one_is_gone() -> None:
+    async with running(fake.frame()) as (app, feed, pilot):
+        feed.why = why.explained(why.finding(), end_ns=fake.frame().time_ns)
+        app.poll()
+        await pilot.press("w")
+        assert "[Enter] go there" in text_of(app)
+        await pilot.press("enter")
+        assert "not kept any more" in said(app), "nothing of the past is held here"

@@ -81,7 +81,7 @@ def test_figures_are_times() -> None:
     assert lines[3].endswith(" calls 7.50s")
 
 
-def test_windows_join_to_a_minute_and_what_was_not_explained_stays_empty() -> None:
+def test_windows_join_to_a_minute_and_what_was_not_explained_is_said_to_be_unknown() -> None:
     made = timeline(why.lanes(60 * why.S))
     for end in (70, 75, 100):
         made.take(Explained(why.report(), end * why.S, why.S, lanes=why.lanes(end * why.S)))
@@ -91,7 +91,9 @@ def test_windows_join_to_a_minute_and_what_was_not_explained_stays_empty() -> No
     # 50 to 75 s and 90 to 100 s were explained; a cell is 0.6 s
     assert not lane[:16].strip()
     assert " " not in lane[17:58]
-    assert not lane[59:83].strip(), "15 s of which nothing is known are not filled in"
+    assert set(lane[59:83]) == {UNICODE.dot}, "15 s of which nothing is known are no hole without a word"
+    legend = plain(made.lines(130, 10, None, 100 * why.S)[0][-1])
+    assert f"{UNICODE.dot} unknown" in legend
     assert " " not in lane[84:]
     made.zoom(1)
     assert made.title(130) == "last 300 s"

@@ -143,6 +143,16 @@ class MainScreen(TimeScreen):
             return self.app.sender is not None
         return super().check_action(action, parameters)
 
+    def key_upper_k(self) -> None:
+        """Say why no signal is sent."""
+        if self.app.sender is None:
+            recorded = self.app.view.mode != "live"
+            self.app.say(
+                "K is for a live screen: this is a recording, which is only read"
+                if recorded
+                else "K is off: gputop was started with --readonly"
+            )
+
     # -- pages --------------------------------------------------------------------------------
 
     def action_why(self) -> None:

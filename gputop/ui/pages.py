@@ -18,7 +18,7 @@ from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Heading, Pane
 from gputop.ui.panes import Banner, Header, TimeBar, TooSmall, Why
-from gputop.ui.time_keys import AFTER_NS, TimeScreen
+from gputop.ui.time_keys import TimeScreen
 
 if TYPE_CHECKING:
     from gputop.engine.lines import Line as SourceLine
@@ -147,7 +147,7 @@ class WhyPage(Page):
 
     def lines(self, width: int) -> Sequence[Line]:
         """All of it."""
-        return self.view.chain.lines(width, self.view.glyphs, replay=not self.view.live)
+        return self.view.chain.lines(width, self.view.glyphs, replay=True)
 
     def action_finding(self, by: int) -> None:
         """Another finding."""
@@ -161,11 +161,11 @@ class WhyPage(Page):
         self.show()
 
     def action_go(self) -> None:
-        """Close the page, and go to the chosen moment where there is a bar of time."""
+        """Close the page, and go to the chosen moment."""
         moment = self.view.chain.moment_ns
         self.dismiss()
-        if moment is not None and not self.view.live:
-            self.go_to(moment + AFTER_NS)
+        if moment is not None:
+            self.go_to_moment(moment)
 
     def action_source(self) -> None:
         """The line of the finding."""

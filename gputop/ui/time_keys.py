@@ -55,6 +55,11 @@ class TimeScreen(PaneScreen):
         """A replay records nothing."""
         return self.app.view.mode == "live" if action == "record" else True
 
+    def key_upper_r(self) -> None:
+        """Say why nothing is recorded."""
+        if self.app.view.mode != "live":
+            self.action_record()
+
     def _moved(self) -> None:
         self._visited = None
         self.app.poll()
@@ -66,6 +71,8 @@ class TimeScreen(PaneScreen):
 
     def action_newest(self) -> None:
         """To the newest frame."""
+        if self.app.feed.transport.live:
+            self.app.say("this is the present")
         self.app.feed.transport.go_live()
         self._moved()
 
@@ -128,15 +135,33 @@ class TimeScreen(PaneScreen):
     def action_mark(self) -> None:
         """Ask for a note, and mark the moment shown."""
         if self.app.view.frame is not None:
-            kept = "kept in the recording" if self.app.feed.recorder is not None else "kept until gputop ends"
-            self.app.ask(Question("mark this moment, with a note", self._mark, hint=kept))
+            self.app.ask(Question("mark this moment, with a note", self._mark, hint=self._kept()))
+
+    def _kept(self) -> str:
+        """What becomes of a mark: no more is promised than holds."""
+        recorder = self.app.feed.recorder
+        if recorder is None:
+            return "until gputop ends: a recording is only read"
+        if self.app.feed.recording() is not None:
+            return "kept in the recording"
+        if recorder.held()[0] > 0:
+            return "kept for the last minutes, and in a recording that includes them [R]"
+        return "until gputop ends: nothing is recorded [R]"
 
     def _mark(self, text: str) -> str:
         self.app.feed.transport.mark(text)
-        recorded = self.app.feed.recorder is not None
-        self.app.say("marked" if recorded else "marked until gputop ends: a recording is only read")
+        self.app.say(f"marked: {self._kept()}")
         self.app.poll()
         return ""
+
+    def go_to_moment(self, moment_ns: int) -> None:
+        """To one of the worst moments of a finding, from the present too, as far back as it is kept."""
+        transport = self.app.feed.transport
+        nothing = transport.live and transport.start_ns >= transport.end_ns
+        if nothing or moment_ns + AFTER_NS < transport.start_ns:
+            self.app.say("that moment is not kept any more")
+            return
+        self.go_to(moment_ns + AFTER_NS)
 
     # -- recording --------------------------------------------------------------------------------
 
@@ -144,6 +169,7 @@ class TimeScreen(PaneScreen):
         """End the recording, or ask what to record and where."""
         recorder = self.app.feed.recorder
         if recorder is None:
+            self.app.say("this is a recording already: it is only read")
             return
         if self.app.feed.recording() is not None:
             self.app.say("ending the recording ...")

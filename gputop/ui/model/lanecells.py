@@ -98,6 +98,13 @@ def _unknown(glyphs: Glyphs) -> Sign:
     return Sign(glyphs.dot, "unknown", "unknown")
 
 
+def _absent(known: Cells, glyphs: Glyphs) -> list[Sign]:
+    """What stands in each cell of which nothing is there: between others it is unknown, and says so."""
+    there = np.flatnonzero(known)
+    low, high = (there[0], there[-1]) if len(there) else (0, -1)
+    return [_unknown(glyphs) if low < cell < high else _blank() for cell in range(len(known))]
+
+
 def _full(glyphs: Glyphs, word: str) -> Sign:
     return Sign(glyphs.full, word, "busy")
 
@@ -120,10 +127,10 @@ def gpu_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     family = np.argmax(proved + assumed, axis=0).tolist()
     sure = (proved.sum(axis=0) >= assumed.sum(axis=0)).tolist()
     certain = (shares[BUSY] >= shares[PRESUMED]).tolist()
-    signs = []
+    signs, absent = [], _absent(known, glyphs)
     for cell, there in enumerate(known.tolist()):
         if not there:
-            signs.append(_blank())
+            signs.append(absent[cell])
         elif most[cell] == 1:
             one = FAMILIES[family[cell]]
             estimate = Sign(one.letter.lower(), f"{one.word} (estimated)", "warn")
@@ -155,10 +162,10 @@ def state_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     unknown = known * WHOLE - asleep - others.sum(axis=0)
     most = np.argmax(np.stack([unknown, asleep, *others]), axis=0).tolist()
     wait = np.argmax(blocked, axis=0).tolist()
-    signs = []
+    signs, absent = [], _absent(known, glyphs)
     for cell, there in enumerate(known.tolist()):
         if not there or most[cell] == 4:
-            signs.append(_blank())
+            signs.append(_blank() if there else absent[cell])
         elif most[cell] == 1:
             letter, word = _WAITS[Wait(wait[cell])]
             signs.append(Sign(letter, word, "dim"))
@@ -173,10 +180,10 @@ def call_line(shares: Cells, known: Cells, glyphs: Glyphs) -> CellLine:
     """The CUDA calls that a thread is in, where they take most of a cell."""
     inside = shares.sum(axis=0)
     kind = np.argmax(shares, axis=0).tolist()
-    signs = []
+    signs, absent = [], _absent(known, glyphs)
     for cell, (there, part) in enumerate(zip(known.tolist(), inside.tolist(), strict=True)):
         if not there:
-            signs.append(_blank())
+            signs.append(absent[cell])
         elif 2 * part >= there * WHOLE:
             word = CALL_WORDS[kind[cell]]
             signs.append(Sign(word[0].upper(), word, "pending"))

@@ -1,0 +1,36 @@
+"""A demo on the simulated GPU that is watched by real probes from its first call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gputop.simgpu import build
+from probes.live import LiveSource
+from probes.plan import LivePlan
+
+
+@contextmanager
+def observed(story: str) -> Iterator[LiveSource]:
+    """A demo that is watched from its first call."""
+    build.ensure_built()
+    gate_in, gate_out = os.pipe()
+    workload = subprocess.Popen(
+        ["sh", "-c", f"read go; exec {sys.executable} -m gputop.demo {story} 60"],
+        env=build.environment(os.environ),
+        stdin=gate_in,
+        stdout=subprocess.DEVNULL,
+    )
+    source = LiveSource(LivePlan(pids=(workload.pid,), environment=build.environment(os.environ)))
+    try:
+        source.start()
+        os.write(gate_out, b"go\n")
+        yield source
+    finally:
+        workload.kill()
+        workload.wait()
+        os.close(gate_in)
+        os.close(gate_out)
