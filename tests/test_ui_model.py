@@ -41,6 +41,7 @@ NAMES = st.text(max_size=30) | st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     width=st.integers(40, 300),
