@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import build
+from tests import inside
 from tests.cli_support import GPUTOP, run
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import wait_until
 from tests.simgpu_programs.harness import HERE
 
 NOBODY = 65534
@@ -35,6 +38,18 @@ print("ready", os.getpid(), flush=True)
 time.sleep(float(sys.argv[1]))
 for _ in range(1234):
     c.Memset(p, 0, 64)
+time.sleep(60)
+"""
+# waits until it is told to call, and says when it has
+TOLD_CALLER = """
+import os, sys, time
+from cuda import Cuda
+c = Cuda(); p = c.malloc(1 << 20)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.005)
+for _ in range(1234):
+    c.Memset(p, 0, 64)
+open(sys.argv[1] + ".done", "w")
 time.sleep(60)
 """
 
@@ -84,6 +99,25 @@ def frame(
     done = run("--once", "--json", *words, program=started_by, env=env or environment(home))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def recorded(home: Path, program: Sequence[str], env: dict[str, str] | None = None) -> dict[str, Any]:
+    """The statistics of a recording of a program of nobody's that calls once it is observed."""
+    file, go = home / "run.gputop", home / "go"
+    with started(home, TOLD_CALLER, str(go)) as pid:
+        words = ("record", "--lines", "off", "-o", str(file), "--pid", str(pid))
+        recorder = subprocess.Popen([*program, *words], env=env or environment(home))
+        try:
+            wait_until(lambda: marks(file) > 0, "the recording", 60)
+            go.touch()
+            wait_until(Path(f"{go}.done").exists, "the calls", 60)
+            told = marks(file)
+            wait_until(lambda: marks(file) > told + 1, "what is told of them", 60)
+        finally:
+            recorder.send_signal(signal.SIGINT)
+            assert recorder.wait(timeout=60) == 0
+    found: dict[str, Any] = json.loads(inside.run("stats", "--json", str(file)).stdout)
     return found
 
 

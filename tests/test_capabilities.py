@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from probes.ebpf import attach_perf
+from tests.cli_support import GPUTOP
 from tests.conftest import skip_or_fail
-from tests.rootless_support import CALLER, NOBODY, as_nobody, environment, frame, is_rootless, started
+from tests.rootless_support import NOBODY, as_nobody, environment, frame, is_rootless, recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all")
@@ -39,9 +40,7 @@ def counted(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.ebpf
 def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
-    with started(home, CALLER, "4") as pid:
-        within = as_nobody("bpf", "perfmon")
-        found = frame(home, "--pid", str(pid), "--duration", "8", within=within)
+    found = recorded(home, (*as_nobody("bpf", "perfmon"), *GPUTOP))
     assert (found["calls_observed"], found["problems"][:1]) == (True, []), found["problems"]
     assert counted(found) == {"cudaMemset": 1234}
 
@@ -83,8 +82,7 @@ def interpreter(home: Path, *rights: str) -> tuple[str, ...]:
 def test_rights_of_the_file_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
     """Such a process is started in the loader's secure mode, and may not read all of its own /proc."""
     python = interpreter(home, "bpf", "perfmon")
-    with started(home, CALLER, "4") as pid:
-        found = frame(home, "--pid", str(pid), "--duration", "8", program=(*python, "-m", "gputop"))
+    found = recorded(home, (*python, "-m", "gputop"))
     assert found["calls_observed"] is True, found["problems"]
     assert not any("CAP_" in problem for problem in found["problems"])
     assert counted(found) == {"cudaMemset": 1234}
@@ -103,9 +101,7 @@ def test_one_right_of_the_file_names_the_other(home: Path, right: str, other: st
 def test_perf_s_uprobes_work_with_two_capabilities_or_name_the_one_they_take(home: Path) -> None:
     """Kernels differ in that: what must not be is a view without calls that does not say why."""
     env = environment(home) | {"GPUTOP_ATTACH": "perf"}
-    with started(home, CALLER, "4") as pid:
-        words = ("--pid", str(pid), "--duration", "8")
-        found = frame(home, *words, within=as_nobody("bpf", "perfmon"), env=env)
+    found = recorded(home, (*as_nobody("bpf", "perfmon"), *GPUTOP), env)
     if found["calls_observed"]:
         assert counted(found) == {"cudaMemset": 1234}
     else:

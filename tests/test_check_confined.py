@@ -148,6 +148,7 @@ def test_a_library_can_not_reach_outside(tmp_path: Path, attempt: str) -> None:
     assert not Path("/tmp/made-by-a-library").exists()
 
 
+@pytest.mark.timed
 def test_a_library_that_prints_without_end_fills_no_memory(tmp_path: Path) -> None:
     path = build(tmp_path, 'for (;;) write(1, "x\\n", 2);')
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -253,7 +253,7 @@ _CAUSES = {
 SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the shorter one
 
 
-@pytest.mark.parametrize("length", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
 @pytest.mark.parametrize("cause", _CAUSES)
 def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
     """What is won when the program is really run without the cause is at most what was told."""

@@ -179,6 +179,7 @@ class _Noting(SessionReader):
         return super().items_between(begin, end)
 
 
+@pytest.mark.slow
 def test_jumps_in_a_long_recording_use_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(live, "CHECKPOINT_NS", 500_000_000)
     reader = _Noting(write(tmp_path / "session.msgpack", list(recording(seed=1))))

@@ -54,6 +54,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.timed
 @as_root
 def test_whoever_locks_what_all_may_read_in_sysfs_keeps_nobody_waiting(tmp_path: Path) -> None:
     told = attach_perf.PMU / "type"
@@ -109,6 +110,7 @@ def test_who_attaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
         pass  # else it would stand here
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("alarm")
 def test_who_detaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detacher, "_PATIENCE_S", 1)

@@ -47,6 +47,7 @@ def ready() -> None:
         skip_or_fail(f"make setup fails: {done.stderr[-500:]}")
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("ready")
 def test_a_second_setup_changes_nothing_and_is_quick() -> None:
     began = time.monotonic()

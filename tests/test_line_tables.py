@@ -186,6 +186,7 @@ def test_stacks_whose_code_never_comes_are_let_go(subject: Resolver, monkeypatch
     assert [stack.id for stack in found] == list(range(20, 30))
 
 
+@pytest.mark.timed
 def test_the_end_of_the_longest_table_is_found_in_no_time(subject: Resolver) -> None:
     """Each entry as short as it can be, and each frame of a stack asks for the last of them."""
     room = TABLE_BYTES * TABLE_PARTS

@@ -18,6 +18,7 @@ def lines(told: list[Sample]) -> Lines:
     return Lines(nothing, nothing, lambda pid: True, told.append, ())
 
 
+@pytest.mark.timed
 def test_a_kernel_that_refuses_them_is_told_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_programs: object) -> None:
         raise ProbeError("the kernel did not take the probes: too long")
@@ -42,6 +43,7 @@ def test_until_they_are_there_nothing_is_claimed() -> None:
     assert list(subject.drain(0)) == []
 
 
+@pytest.mark.timed
 def test_who_stops_need_not_wait_for_them() -> None:
     subject = lines([])
     subject.stop()

@@ -86,6 +86,7 @@ def test_a_refusal_says_so(tmp_path: Path) -> None:
     assert row["unavailable"]["utilization_percent"] == "not permitted for this user"
 
 
+@pytest.mark.timed
 def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path) -> None:
     fault = tmp_path / "fault"
     fault.write_text("")
@@ -108,6 +109,7 @@ def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path
 @pytest.mark.parametrize(
     "function", ["nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"]
 )
+@pytest.mark.timed
 def test_a_first_call_that_hangs_delays_nothing_and_is_not_taken_for_no_gpu(
     tmp_path: Path, function: str
 ) -> None:

@@ -173,6 +173,7 @@ def test_counting_carries_over_every_digit(tmp_path: Path) -> None:
     assert log.calls["cudaPeekAtLastError"] == 100_123
 
 
+@pytest.mark.timed
 def test_a_launch_is_fast_enough_for_high_rates(tmp_path: Path, program: Path) -> None:
     env = Bench(tmp_path).env | {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0"}
     # a copy: a tracer of another test or user may have probes on the libraries themselves
@@ -194,14 +195,19 @@ def test_a_launch_is_fast_enough_for_high_rates(tmp_path: Path, program: Path) -
 
 @pytest.mark.timed
 def test_a_launch_costs_what_it_does_in_reality_by_default(tmp_path: Path, program: Path) -> None:
-    out = subprocess.run(
-        [str(program), "libcudart.so.12", "1", "500", "exit"],
-        env=Bench(tmp_path).env | {"SIMGPU_KERNEL_NS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert 3000 < float(out.split()[1]) < 8000
+    """Beside what this machine needs for one that costs nothing."""
+    command = [str(program), "libcudart.so.12", "1", "500", "exit"]
+
+    def cost(**setting: str) -> float:
+        env = Bench(tmp_path).env | {"SIMGPU_KERNEL_NS": "1"} | setting
+        runs = [
+            subprocess.run(command, env=env, capture_output=True, text=True, check=True) for _ in range(3)
+        ]
+        return min(float(run.stdout.split()[1]) for run in runs)
+
+    by_default, bare = cost(), cost(SIMGPU_LAUNCH_NS="0")
+    print(f"{by_default:.0f} ns, {bare:.0f} of them its own")
+    assert 3000 < by_default - bare < 7000
 
 
 def test_an_unwritable_log_does_not_stop_the_program(tmp_path: Path) -> None:

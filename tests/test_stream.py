@@ -62,6 +62,7 @@ def test_a_reader_that_goes_away_is_no_error(recording: Path) -> None:
     assert (done.stderr, done.returncode) == (b"", 141)
 
 
+@pytest.mark.timed
 def test_a_reader_that_is_slow_misses_frames_and_holds_nobody_up() -> None:
     end, start = os.pipe()
     writer = LineWriter(start)

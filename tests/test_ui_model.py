@@ -50,6 +50,7 @@ KEYS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

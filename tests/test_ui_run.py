@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.screen_program import PROGRAM, ROOT
 
 
@@ -67,6 +69,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
     return Ended(process.wait(5), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
 
 
+@pytest.mark.timed
 def test_q_ends_quickly_and_gives_the_terminal_back() -> None:
     ended = run_on_terminal()
     assert ended.status == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
+import subprocess
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -32,6 +32,7 @@ COMPARED = {
 }
 CHEAP = {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0", "SIMGPU_KERNEL_NS": "1"}
 WANTED_PER_S = 200_000
+MORE_THAN_FIT = 100_000  # calls, into a ring of 1 MiB
 PACE_NS = 210_000  # a launch with its part of the rest is 2.3 calls, by 24 threads: 260,000 a second
 
 
@@ -113,10 +114,30 @@ def test_nothing_is_lost_at_200_000_calls_a_second(tmp_path: Path, program: str)
     assert reached >= WANTED_PER_S
 
 
+def launches_so_far(workshop: Workshop) -> int:
+    """About how many the simulated GPU has counted, of both layers, while it counts."""
+    if not workshop.simgpu_log.exists():
+        return 0
+    text = workshop.simgpu_log.read_text(errors="replace")
+    return sum(map(int, re.findall(r'"cu(?:da)?LaunchKernel": *(\d+)', text)))
+
+
+def stop_for_a_while(recorder: subprocess.Popen[str], workshop: Workshop) -> None:
+    """Stops it at the program's first call, until more calls were made than its ring holds."""
+    wait_until(lambda: launches_so_far(workshop) > 0, "the first call")
+    os.kill(recorder.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: launches_so_far(workshop) > MORE_THAN_FIT, "so many calls")
+    finally:
+        os.kill(recorder.pid, signal.SIGCONT)
+
+
 def test_what_a_small_ring_loses_is_counted_as_lost(tmp_path: Path, program: str) -> None:
     workshop = Workshop(tmp_path)
     arguments = ("libcudart.so.12", str(THREADS), str(PROCESSES), "4000")
-    run = workshop.record(program, *arguments, flags=("--simgpu", "--ring", "1"), env=CHEAP)
+    recorder = workshop.start(["--", program, *arguments], ("--simgpu", "--ring", "1"), CHEAP)
+    stop_for_a_while(recorder, workshop)
+    run = workshop.finish(recorder)
     made = sum(traced(workshop.simgpu_counts(line["pid"])).total() for line in run.said)
     counted = sum(run.counts(line["pid"]).total() for line in run.said)
     assert run.stats["lost"]["by_kind"]["calls"] > 1000
@@ -128,12 +149,7 @@ def test_what_a_stopped_gputop_loses_is_counted_as_lost(tmp_path: Path, program:
     recorder = workshop.start(
         ["--", program, "libcudart.so.12", "2", "1", "50000"], ("--simgpu", "--ring", "1"), CHEAP
     )
-    wait_until(lambda: workshop.simgpu_log.exists(), "the first call")
-    os.kill(recorder.pid, signal.SIGSTOP)
-    try:
-        time.sleep(1)
-    finally:
-        os.kill(recorder.pid, signal.SIGCONT)
+    stop_for_a_while(recorder, workshop)
     run = workshop.finish(recorder)
     (line,) = run.said
     made = traced(workshop.simgpu_counts(line["pid"])).total()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,9 +18,8 @@ from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
-from tests.ebpf.growing import marks
 from tests.ebpf.recording import PROGRAMS, Workshop, wait_until
-from tests.ebpf.told_lines import READY_S, Line, assert_all_right, counted, python, seen
+from tests.ebpf.told_lines import Line, assert_all_right, counted, known, python, reads_its_input, seen
 
 pytestmark = pytest.mark.ebpf
 
@@ -63,10 +61,9 @@ def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
     program = subprocess.Popen(
         [python(minor), PROGRAM, "10", "late"], env=workshop.environment(), stdin=subprocess.PIPE
     )
-    time.sleep(0.3)
+    wait_until(lambda: reads_its_input(program.pid), "the program to be ready")
     recorder = workshop.start(["--pid", str(program.pid)])
-    wait_until(lambda: marks(workshop.file) > 0, "the recording")
-    time.sleep(READY_S)
+    wait_until(lambda: known(workshop), "the recording")
     program.communicate(b"go\n", timeout=60)
     assert_all_right(workshop.finish(recorder), 1)
 
@@ -78,7 +75,7 @@ def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
         [python(12), PROGRAM, "1", "endless"], env=workshop.environment(), stdin=subprocess.PIPE
     )
     recorder = workshop.start(["--pid", str(program.pid)])
-    wait_until(lambda: marks(workshop.file) > 3, "the recording")
+    wait_until(lambda: known(workshop), "the recording")
     program.communicate(b"go\n", timeout=60)
     run = workshop.finish(recorder)
     (line,) = run.said
@@ -167,19 +164,24 @@ def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
     try:
         wait_until(lambda: frames(workshop.file, str(source)), "the stack")
         (ours,) = frames(workshop.file, str(source)).items()
-        time.sleep(0.5)  # from the entry of the call to its sleep
-        command = [spy, "dump", "--json", "--pid", str(ours[0])]
-        dump = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        wait_until(lambda: dumped(spy, ours[0])[0][2].endswith("inner"), "the call")
+        theirs = dumped(spy, ours[0])
     finally:
         for child in Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
         workshop.finish(recorder, status=137)
-    theirs = [(frame["filename"], frame["line"], frame["name"]) for frame in dump[0]["frames"]]
     # which of the two has qualified names differs by version
     plain = [
         [(file, line, name.rpartition(".")[2]) for file, line, name in stack] for stack in (ours[1], theirs)
     ]
     assert plain[0] == plain[1]
+
+
+def dumped(spy: str, pid: int) -> list[Line]:
+    """The stack of a program's main thread, as py-spy sees it."""
+    command = [spy, "dump", "--json", "--pid", str(pid)]
+    dump = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return [(frame["filename"], frame["line"], frame["name"]) for frame in dump[0]["frames"]]
 
 
 def frames(path: Path, source: str) -> dict[int, list[Line]]:

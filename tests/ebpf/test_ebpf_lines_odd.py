@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import skip_or_fail
-from tests.ebpf.growing import marks
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
-from tests.ebpf.told_lines import READY_S, Line, assert_all_right, counted, python, seen
+from tests.ebpf.told_lines import (
+    Line,
+    assert_all_right,
+    counted,
+    known,
+    python,
+    reads_its_input,
+    seen,
+)
 
 pytestmark = pytest.mark.ebpf
 
@@ -78,10 +84,6 @@ def test_a_stripped_program_with_python_in_its_own_file(tmp_path: Path) -> None:
     assert process["unknown_lines"] == 0
 
 
-def reads_its_input(pid: int) -> bool:
-    return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"]
-
-
 def test_such_a_program_that_runs_already_and_whose_file_is_gone(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     app, home = embedder(11, tmp_path)
@@ -90,8 +92,7 @@ def test_such_a_program_that_runs_already_and_whose_file_is_gone(tmp_path: Path)
     wait_until(lambda: reads_its_input(program.pid), "the interpreter's start")
     Path(app).unlink()
     recorder = workshop.start(["--pid", str(program.pid)])
-    wait_until(lambda: marks(workshop.file) > 0, "the recording")
-    time.sleep(READY_S)
+    wait_until(lambda: known(workshop), "the recording")
     program.communicate(timeout=60)
     run = workshop.finish(recorder)
     process = run.process(program.pid)

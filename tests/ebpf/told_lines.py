@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from tests.conftest import skip_or_fail
+from tests.ebpf.growing import marks
 from tests.ebpf.interpreters import interpreter
-from tests.ebpf.recording import Recorded
+from tests.ebpf.recording import Recorded, Workshop
 
-READY_S = 0.3  # after gputop has started, the interpreter of a program that runs is known
+READY_MARKS = 3  # by then gputop has looked at every program that ran before it
 
 
 Line = tuple[str, int, str]
@@ -19,6 +21,16 @@ def python(minor: int) -> str:
     if found is None:
         skip_or_fail(f"no Python 3.{minor} on this machine")
     return found
+
+
+def known(workshop: Workshop) -> bool:
+    """Whether the interpreter of a program that runs already is known to its recorder."""
+    return marks(workshop.file) >= READY_MARKS
+
+
+def reads_its_input(pid: int) -> bool:
+    """Whether a program has come so far that it waits for a line."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"]
 
 
 def counted(lines: list[list[object]]) -> Counter[Line]:
