@@ -1,4 +1,4 @@
-"""Opening a session file: a refusal is a sentence, the header has two copies, closing gives it back."""
+"""Opening a session file: a refusal is a sentence, the header has two copies, closing ends it."""
 
 from __future__ import annotations
 
