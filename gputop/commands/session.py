@@ -97,7 +97,7 @@ class Session:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """As ``interrupting``, but the source's end ends the block: an item being written is written whole."""
+        """As ``interrupting``, but the source's end ends the block: an item that is written is written whole."""
         with finishing(self._end):
             yield
 
