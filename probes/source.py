@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from probes.schema import Records
 
@@ -29,20 +29,22 @@ class Sample:
 Item = Records | Sample
 
 # kinds of samples
-MARK = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
-GPUS = "gpus"  # what NVML said of each GPU
-PROCESS = "process"  # facts of a process: name, command, user, start
-CLIENT = "client"  # facts of a process that uses a GPU and is not watched
-NAMES = "names"  # thread names by tid
-OPEN = "open"  # threads that are off-CPU and calls that are under way at the mark
-COUNTERS = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
-FRAMES = "frames"  # Python stacks that CALL records name
-PLACES = "places"  # where threads were between two calls: looks at them, some times a second
-FILES = "files"  # what the file descriptors are on which threads block
-APIS = "apis"  # rows of the API table: number -> name, layer
-PROBLEM = "problem"  # something that could not be observed, in one sentence
-MARKER = "marker"  # a moment that the user has marked, with a note
-NOTE = "note"  # something that happened to the tracing itself (library attached, NVML hung)
+MARK: Final = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
+GPUS: Final = "gpus"  # what NVML said of each GPU
+PROCESS: Final = "process"  # facts of a process: name, command, user, start
+CLIENT: Final = "client"  # facts of a process that uses a GPU and is not watched
+NAMES: Final = "names"  # thread names by tid
+OPEN: Final = "open"  # threads that are off-CPU and calls that are under way at the mark
+COUNTERS: Final = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
+FRAMES: Final = "frames"  # Python stacks that CALL records name
+PLACES: Final = "places"  # where threads were between two calls: looks at them, some times a second
+FILES: Final = "files"  # what the file descriptors are on which threads block
+APIS: Final = "apis"  # rows of the API table: number -> name, layer
+PROBLEM: Final = "problem"  # something that could not be observed, in one sentence
+MARKER: Final = "marker"  # a moment that the user has marked, with a note
+ACTIVITY: Final = "activity"  # what others measured: kernels, block I/O; only in files that were imported
+CARRIED: Final = "carried"  # calls from before a recording's start, on which what is known of streams rests
+NOTE: Final = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 
 STALE_NS = 2_000_000_000  # a sample of GPUs older than this says nothing about now
 

@@ -16,12 +16,14 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 FORMAT_NAME: Final = "gputop.session"
 MAJOR: Final = 1
-MINOR: Final = 0
+MINOR: Final = 1
 
 RECORDS: Final = "records"
 INDEX: Final = "index"
 HEADER: Final = "header"
-RESERVED: Final = frozenset({RECORDS, INDEX, HEADER})  # no kinds of samples
+SNAPSHOT: Final = "snapshot"
+TOTALS: Final = "totals"
+RESERVED: Final = frozenset({RECORDS, INDEX, HEADER, SNAPSHOT, TOTALS})  # no kinds of samples
 
 SYNC: Final = b"gtop\xf5\x9cCK"
 MARKER: Final = b"\x98\xc4\x08" + SYNC  # array of 8 whose first element is bin(8)

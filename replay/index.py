@@ -5,14 +5,15 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from replay.format import inflate, pack, unpack
+from replay.format import SMALLEST_CHUNK, inflate, pack, unpack
 
 _ROW_BYTES: Final = 2 + 8 + 8 + 8
+_NAMES_BYTES: Final = 1 << 16  # of a piece: beside its rows
 
 
 class Entries:
@@ -48,16 +49,42 @@ class Entries:
         """Earliest and latest time of all chunks; zeros when there is none."""
         return min(self.t_first, default=0), max(self.t_last, default=0)
 
-    def pack(self) -> bytes:
-        """Body of the index chunk: offsets and times as differences, which compress well."""
+    def extend(self, later: Entries) -> None:
+        """Take in the rows of another index, whose chunks come later."""
+        for kind, *row in zip(later.kind, later.t_first, later.t_last, later.offset, strict=True):
+            self.add(later.kinds[kind], *row)
+
+    def pack(self, since: int = 0, **more: int) -> bytes:
+        """Body of an index chunk: offsets and times as differences, which compress well.
+
+        Args:
+            since: The first row that goes into it.
+            more: What else it says.
+        """
         columns = {
+            **more,
             "kinds": self.kinds,
-            "kind": np.array(self.kind, "<u2").tobytes(),
-            "t_first": _steps(self.t_first),
-            "t_last": _steps(self.t_last),
-            "offset": _steps(self.offset),
+            "kind": np.array(self.kind[since:], "<u2").tobytes(),
+            "t_first": _steps(self.t_first[since:]),
+            "t_last": _steps(self.t_last[since:]),
+            "offset": _steps(self.offset[since:]),
         }
         return zlib.compress(pack(columns), 1)
+
+
+def unpack_piece(body: bytes, count: int, index_offset: int) -> tuple[Entries, int]:
+    """A piece of the index, as ``unpack_entries``, and where the piece before it lies; 0 for the first one.
+
+    Raises:
+        ValueError: it is damaged, no piece, or lies elsewhere than where it was written.
+    """
+    columns = _columns(body, count, _NAMES_BYTES)
+    at, before = columns.get("at"), columns.get("before")
+    if type(before) is not int or at != index_offset or not 0 <= before < index_offset:
+        raise ValueError("no piece of the index, or one that was moved")
+    if count * SMALLEST_CHUNK > index_offset - before:
+        raise ValueError("more chunks than there is room for")
+    return _entries(columns, count, index_offset), before
 
 
 def unpack_entries(body: bytes, count: int, index_offset: int) -> Entries:
@@ -69,11 +96,22 @@ def unpack_entries(body: bytes, count: int, index_offset: int) -> Entries:
         index_offset: where the index chunk lies; all chunks lie before it.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or a piece of it only.
     """
-    columns = unpack(inflate(body, count * _ROW_BYTES + (1 << 20)))
+    columns = _columns(body, count)
+    if "before" in columns:
+        raise ValueError("a piece of the index")
+    return _entries(columns, count, index_offset)
+
+
+def _columns(body: bytes, count: int, more: int = 1 << 20) -> dict[str, Any]:
+    columns = unpack(inflate(body, count * _ROW_BYTES + more))
     if not isinstance(columns, dict):
         raise ValueError("the index is no map")
+    return columns
+
+
+def _entries(columns: dict[str, Any], count: int, index_offset: int) -> Entries:
     kinds, kind = columns.get("kinds"), columns.get("kind")
     if not isinstance(kinds, list) or not all(isinstance(name, str) for name in kinds):
         raise ValueError("the index has no kinds")
@@ -81,6 +119,7 @@ def unpack_entries(body: bytes, count: int, index_offset: int) -> Entries:
         raise ValueError("the index has another length")
     entries = Entries()
     entries.kinds = kinds
+    entries._number = {name: number for number, name in enumerate(kinds)}
     entries.kind = array("q", np.frombuffer(kind, "<u2").astype(np.int64).tobytes())
     entries.t_first = _sums(columns.get("t_first"), count)
     entries.t_last = _sums(columns.get("t_last"), count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -10,15 +10,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from probes.source import APIS, CLIENT, FILES, FRAMES, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
+from probes.source import APIS, CLIENT, FILES, FRAMES, GPUS, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
 from replay import format as fmt
 from replay.allowance import Allowance
 from replay.decoding import decode_records
-from replay.format import RECORDS
+from replay.format import RECORDS, SNAPSHOT, TOTALS
 from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
 FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, APIS, PROBLEM, NOTE})
+HISTORY: Final = frozenset({GPUS, MARK})  # of which graphs of the last minute are made
 _MOST_PROBLEMS: Final = 50
 
 Ints = npt.NDArray[np.int64]
@@ -77,6 +78,16 @@ class ItemReader:
         self.marks = table.marks
 
     @property
+    def size_bytes(self) -> int:
+        """Of the file, when it was opened."""
+        return self._file.size
+
+    @property
+    def mark_places(self) -> list[int]:
+        """Where in the file each mark lies."""
+        return [int(self._table.offset[row]) for row in self._table.mark_rows.tolist()]
+
+    @property
     def first(self) -> int:
         """The oldest mark that can be shown."""
         return 0
@@ -89,13 +100,13 @@ class ItemReader:
         """Everything that is intact, in order."""
         return chain(self._before(), self._rows(range(len(self._table.kind))))
 
-    def items_until(self, mark_index: int, records_since_ns: int, samples_since_ns: int) -> Iterator[Item]:
+    def items_until(self, mark_index: int, since_ns: int, samples_since_ns: int) -> Iterator[Item]:
         """What is needed to show the frame of one mark.
 
         Args:
             mark_index: into ``marks``; its sample is the last item.
-            records_since_ns: chunks of records that end before this time are left out.
-            samples_since_ns: samples before this time are left out, unless they are facts.
+            since_ns: what ends before this time is left out, unless it is a fact.
+            samples_since_ns: the same of samples of which graphs are made.
 
         Raises:
             IndexError: there is no such mark.
@@ -103,11 +114,14 @@ class ItemReader:
         table = self._table
         end = self._mark_row(mark_index) + 1
         facts = np.array([kind in FACTS for kind in table.kinds], bool)
-        records = np.array([kind == RECORDS for kind in table.kinds], bool)
+        history = np.array([kind in HISTORY for kind in table.kinds], bool)
         kind, last = table.kind[:end], table.last[:end]
-        wanted = facts[kind] | (last >= np.where(records[kind], records_since_ns, samples_since_ns))
+        known, since = self._known(end)
+        wanted = facts[kind]
+        wanted[:since] = False
+        wanted |= ~facts[kind] & (last >= np.where(history[kind], samples_since_ns, since_ns))
         wanted[end - 1] = True
-        return chain(self._before(), self._rows(np.flatnonzero(wanted).tolist()))
+        return chain(self._before(), known, self._rows(np.flatnonzero(wanted).tolist()))
 
     def items_between(self, after_mark: int, until_mark: int) -> Iterator[Item]:
         """The items after one mark up to and including another.
@@ -126,9 +140,47 @@ class ItemReader:
 
     def samples(self, kind: str) -> list[Sample]:
         """All samples of a kind; not meant for kinds that come with every mark."""
-        numbers = [number for number, name in enumerate(self._table.kinds) if name == kind]
-        rows = np.flatnonzero(np.isin(self._table.kind, numbers)).tolist()
+        return self._samples([kind])
+
+    def facts(self) -> list[Sample]:
+        """All samples that are facts, in order."""
+        return [
+            sample for sample in chain(self._before(), self._samples(FACTS)) if isinstance(sample, Sample)
+        ]
+
+    def newest(self, kind: str) -> Sample | None:
+        """The last sample of a kind, None where there is none or it is damaged."""
+        rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, kind)))
+        found = [item for item in self._rows(rows[-1:].tolist()) if isinstance(item, Sample)]
+        return found[0] if found else None
+
+    def totals(self) -> list[dict[str, Any]] | None:
+        """What the recorder added up; None where it did not end in order, or the file is damaged."""
+        table = self._table
+        last = len(table.kind) - 1
+        if self.problems or last < 0 or table.kinds[table.kind[last]] != TOTALS:
+            return None
+        found = self._item(last, Allowance(self._file.size))
+        return [found.data] if isinstance(found, Sample) else None
+
+    def _samples(self, kinds: Collection[str]) -> list[Sample]:
+        rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, *kinds))).tolist()
         return [item for item in self._rows(rows) if isinstance(item, Sample)]
+
+    def _known(self, end: int) -> tuple[list[Sample], int]:
+        """What the newest snapshot before a row says, and the row from which on facts are to be read."""
+        table = self._table
+        rows = np.flatnonzero(np.isin(table.kind[:end], _numbers(table.kinds, SNAPSHOT)))
+        if not len(rows):
+            return [], 0
+        # the parts of one lie side by side
+        first = rows[np.flatnonzero(np.diff(rows, prepend=-2) != 1)[-1]]
+        allowance = Allowance(self._file.size)
+        parts = [self._item(row, allowance) for row in range(int(first), int(rows[-1]) + 1)]
+        try:
+            return samples_of(parts), int(rows[-1]) + 1
+        except ValueError:  # it is told already; all facts are in the file as well
+            return [], 0
 
     def mark(self, index: int) -> Sample | None:
         """The sample of one mark; None where it is damaged.
@@ -155,9 +207,12 @@ class ItemReader:
 
     def _rows(self, rows: Iterable[int]) -> Iterator[Item]:
         allowance = Allowance(self._file.size)
+        hidden = _numbers(self._table.kinds, SNAPSHOT, TOTALS)
         for row in rows:
             if self._closed:
                 return
+            if self._table.kind[row] in hidden:
+                continue
             item = self._item(row, allowance)
             if item is not None:
                 yield item
@@ -212,6 +267,33 @@ def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: All
 
 def mark_rows_of(kinds: Sequence[str], kind: Ints) -> Ints:
     """The rows of a table that are marks."""
-    numbers = [number for number, name in enumerate(kinds) if name == MARK]
-    rows: Ints = np.flatnonzero(np.isin(kind, numbers))
+    rows: Ints = np.flatnonzero(np.isin(kind, _numbers(kinds, MARK)))
     return rows
+
+
+def _numbers(kinds: Sequence[str], *wanted: str) -> list[int]:
+    return [number for number, name in enumerate(kinds) if name in wanted]
+
+
+def samples_of(parts: Sequence[Item | None]) -> list[Sample]:
+    """What a snapshot says.
+
+    Args:
+        parts: Its chunks, in order.
+
+    Raises:
+        ValueError: One is missing or damaged, or they are no snapshot.
+    """
+    samples: list[Sample] = []
+    for number, part in enumerate(parts):
+        data = part.data if isinstance(part, Sample) else {}
+        rows = data.get("samples")
+        if (data.get("part"), data.get("of")) != (number, len(parts)) or not isinstance(rows, list):
+            raise ValueError("a part of a snapshot is missing")
+        for row in rows:
+            match row:
+                case [str(kind), int(time_ns), dict(told)] if kind in FACTS:
+                    samples.append(Sample(kind, time_ns, told))
+                case _:
+                    raise ValueError("no fact")
+    return samples

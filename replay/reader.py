@@ -15,7 +15,7 @@ from replay.allowance import Allowance
 from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import is_session
-from replay.scan import File, Scan, index_of
+from replay.scan import File, Scan, index_of, pieces_of
 
 
 class SessionReader(ItemReader):
@@ -51,7 +51,8 @@ class SessionReader(ItemReader):
     def _load(self, start: int) -> None:
         entries = index_of(self._file, start)
         if entries is None:
-            scan = Scan(self._file, start)
+            known, start = pieces_of(self._file, start)
+            scan = Scan(self._file, start, known)
             entries = scan.entries
             self._report(scan)
         kind, last = np.array(entries.kind, np.int64), np.array(entries.t_last, np.int64)

@@ -16,12 +16,14 @@ from replay.format import (
     parse_prefix,
     parse_trailer,
 )
-from replay.index import Entries, unpack_entries
+from replay.index import Entries, unpack_entries, unpack_piece
 
 _WINDOW_BYTES: Final = 1 << 20
 # A hostile file can name the same bytes as the body of very many chunks: no more than this share of the
 # file's size is read in vain.
 _WASTE: Final = 4
+_MOST_TRIES: Final = 1 << 14  # chunks that are looked at for one
+_PIECE_WITHIN: Final = 64 << 20  # of the end: writers add a piece of the index far more often
 
 
 class File:
@@ -71,8 +73,65 @@ def index_of(file: File, start: int) -> Entries | None:
     return entries
 
 
+def pieces_of(file: File, start: int) -> tuple[Entries, int]:
+    """What the newest intact piece of the index and those before it tell of a file without an end.
+
+    Args:
+        file: the session file.
+        start: offset of the first byte after the header.
+
+    Returns:
+        The chunks up to that piece, and the offset of the first byte after it; none and ``start`` where
+        there is no piece to rely on.
+    """
+    newest = _newest_piece(file, start)
+    found: list[Entries] = []
+    piece = newest
+    while piece is not None:
+        body = file.body(piece)
+        try:
+            entries, before = unpack_piece(body or b"", piece.count, piece.offset)
+        except ValueError:
+            break
+        if len(entries) and entries.offset[0] < max(start, before):
+            break
+        found.append(entries)
+        if before == 0:
+            whole = Entries()
+            for one in reversed(found):
+                whole.extend(one)
+            return whole, newest.end if newest is not None else start
+        piece = _piece_at(file, before)
+    return Entries(), start
+
+
+def _newest_piece(file: File, start: int) -> Chunk | None:
+    """The last piece of the index: there is one within the last so many bytes, or there is none."""
+    high, least = file.size, max(start, file.size - _PIECE_WITHIN)
+    tries = _MOST_TRIES
+    while high > least:
+        low = max(least, high - _WINDOW_BYTES)
+        window = file.read(low, high - low + len(MARKER) - 1)
+        place = window.rfind(MARKER)
+        while place >= 0:
+            piece = _piece_at(file, low + place)
+            tries -= 1
+            if piece is not None or not tries:
+                return piece
+            place = window.rfind(MARKER, 0, place)
+        high = low
+    return None
+
+
+def _piece_at(file: File, offset: int) -> Chunk | None:
+    chunk = file.chunk_at(offset)
+    if chunk is None or chunk.kind != INDEX or chunk.count * SMALLEST_CHUNK > offset:
+        return None
+    return chunk
+
+
 class Scan:
-    """One pass over a file without an index.
+    """One pass over a file, or the end of one, without an index.
 
     Attributes:
         entries: the intact chunks.
@@ -80,8 +139,8 @@ class Scan:
         closed: the file ends with a trailer.
     """
 
-    def __init__(self, file: File, start: int) -> None:
-        self.entries = Entries()
+    def __init__(self, file: File, start: int, known: Entries | None = None) -> None:
+        self.entries = known if known is not None else Entries()
         self.gaps: list[tuple[int, int]] = []
         self.closed = False
         self._file = file

@@ -8,7 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from probes.source import MARK, Item
 from replay import format as fmt
@@ -17,9 +17,20 @@ from replay.format import SessionError
 from replay.index import Entries
 from replay.ownership import open_for_writing
 from replay.private import Disguise, private_header
+from replay.waypoints import USUAL, Facts, Spacing
 
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
+
+
+class Sums(Protocol):
+    """Adds up what is recorded."""
+
+    def take(self, item: Item) -> None:
+        """Take one item in."""
+
+    def told(self) -> dict[str, Any]:
+        """The sums, as plain data."""
 
 
 class SessionWriter:
@@ -37,8 +48,11 @@ class SessionWriter:
         *,
         owner: tuple[int, int] | None = None,
         private: bool = False,
+        disguise: Disguise | None = None,
         overwrite: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
+        spacing: Spacing = USUAL,
+        sums: Sums | None = None,
     ) -> None:
         """Create the file and write its header.
 
@@ -47,21 +61,28 @@ class SessionWriter:
             header: plain facts of the session; ``format``, ``major`` and ``minor`` are added.
             owner: user and group id behind sudo.
             private: give processes that are not watched other names, and leave out who recorded where.
+            disguise: gives these names, where several files are to have the same; one of its own without it.
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
+            spacing: how often it is written what makes a long file as quick to open as a short one.
+            sums: is given each item of ``write``; what it has added up goes to the end of a file that nothing
+                else was appended to.
 
         Raises:
             SessionError: the file cannot be written there, or the header is no plain data.
         """
         self.path = os.fspath(path)
         self._clock = clock
-        self._chunker = Chunker(self._append_chunk, Disguise() if private else None)
+        self._chunker = Chunker(self._append_chunk, (disguise or Disguise()) if private else None)
         start = {"format": fmt.FORMAT_NAME, "major": fmt.MAJOR, "minor": fmt.MINOR}
         facts = private_header(header) if private else header
         data = packed({**start, **{key: value for key, value in facts.items() if key not in start}})
         if len(data) > fmt.MAX_HEADER_BYTES:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
         self._entries = Entries()
+        self._facts = Facts(spacing.facts)
+        self._sums = sums
+        self._spacing, self._piece, self._indexed, self._indexed_size = spacing, 0, 0, 0
         self._size = 0
         self._failure: str | None = None
         self._closed = False
@@ -98,6 +119,8 @@ class SessionWriter:
         """
         self._check()
         self._chunker.write(item)
+        if self._sums is not None:
+            self._sums.take(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self.flush()
 
@@ -108,6 +131,7 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
+        self._sums = None
         self._append_chunk(kind, first_ns, last_ns, count, chunk)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
@@ -121,10 +145,16 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
+        self._sums = None
         base = self._size
         self._append(block)
+        at_mark = False
         for kind, first_ns, last_ns, place in rows:
             self._entries.add(kind, first_ns, last_ns, base + place)
+            self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
+            at_mark = kind == MARK
+        if at_mark:  # facts that follow in the block belong to what comes later
+            self._set_waypoints(last_ns)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.
@@ -158,6 +188,7 @@ class SessionWriter:
         try:
             if self._failure is None:
                 self._chunker.flush()
+                self._write_totals()
                 self._write_footer()
         finally:
             # Closing waits for a sync under way: its descriptor must not be reused meanwhile.
@@ -182,8 +213,23 @@ class SessionWriter:
         offset = self._size
         self._append(chunk)
         self._entries.add(kind, first, last, offset)
+        self._facts.take(kind, first, count, chunk)
         if kind == MARK:
+            self._set_waypoints(last)
             self.flush()
+
+    def _set_waypoints(self, mark_ns: int) -> None:
+        """At a mark: a snapshot and a piece of the index, where they are due."""
+        for body in self._facts.snapshot(mark_ns):
+            chunk = fmt.pack_chunk(fmt.SNAPSHOT, mark_ns, mark_ns, 1, zlib.compress(body, 1))
+            self._entries.add(fmt.SNAPSHOT, mark_ns, mark_ns, self._size)
+            self._append(chunk)
+        count = len(self._entries) - self._indexed
+        if count >= self._spacing.chunks or self._size - self._indexed_size >= self._spacing.bytes:
+            body = self._entries.pack(self._indexed, at=self._size, before=self._piece)
+            self._piece = self._size
+            self._append(fmt.pack_chunk(fmt.INDEX, mark_ns, mark_ns, count, body))
+            self._indexed, self._indexed_size = len(self._entries), self._size
 
     def _append(self, data: bytes) -> None:
         """All of ``data`` or nothing of it: a torn end is taken back."""
@@ -194,6 +240,14 @@ class SessionWriter:
         except OSError as error:
             self._fail(error)
         self._size += len(data)
+
+    def _write_totals(self) -> None:
+        body = packed(self._sums.told()) if self._sums is not None else b""
+        if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else who asks adds up what is in the file
+            at = self._entries.span()[1]
+            self._append_chunk(
+                fmt.TOTALS, at, at, 1, fmt.pack_chunk(fmt.TOTALS, at, at, 1, zlib.compress(body, 1))
+            )
 
     def _write_footer(self) -> None:
         body = self._entries.pack()

@@ -36,7 +36,7 @@ ALL = (
     Picture("screen", "dataloader-workers", (120, 40)),
     Picture("wide", "dataloader-workers", (200, 50)),
     Picture("chain", "dataloader-workers", (120, 30), ("enter",)),
-    Picture("call", "storm", (120, 30), ("tab", "enter", "enter")),
+    Picture("call", "storm", (120, 30), ("down", "enter", "enter")),
 )
 
 

@@ -13,6 +13,7 @@ from gputop.documents.check import CheckDocument
 from gputop.documents.diff import DiffDocument
 from gputop.documents.explain import ExplainDocument
 from gputop.documents.frame import FrameDocument
+from gputop.documents.inspect import InspectDocument
 from gputop.documents.parts import OneOf
 from gputop.documents.stats import StatsDocument
 
@@ -23,6 +24,7 @@ DOCUMENTS = {
     "stats-1": StatsDocument,
     "diff-1": DiffDocument,
     "check-1": CheckDocument,
+    "inspect-1": InspectDocument,
 }
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 

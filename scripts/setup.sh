@@ -20,7 +20,7 @@ fail() {
 # -- Debian packages -------------------------------------------------------------------------------
 
 packages=(python3-bpfcc gcc libc6-dev)
-[ "$level" = dev ] && packages+=(binutils bpftool bpftrace g++ libcap2-bin make mount procps shellcheck stress-ng tmux util-linux)
+[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium g++ libcap2-bin make mount nodejs procps shellcheck stress-ng tmux util-linux)
 
 missing_packages() {
 	command -v dpkg-query >/dev/null || return 0
@@ -92,7 +92,7 @@ same_python() {
 
 install_project() {
 	local what=.
-	[ "$level" = dev ] && what='.[test,lint,cuda-test]'
+	[ "$level" = dev ] && what='.[test,lint,cuda-test,exchange,exchange-test]'
 	if ! same_python; then
 		say "making the virtual environment $venv with $("$python" --version)"
 		"$python" -m venv --clear $venv >&2 || fail "$python cannot make a virtual environment in $PWD"

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from probes import api
 from probes.ebpf import minimal
-from tests import quick, rootless_support
+from tests import quick, rootless_support, sharing
 
 # the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
 settings.register_profile(
@@ -31,7 +34,7 @@ _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
-    "alone": "measures times or looks at the whole machine: no other test may run beside it",
+    "timed": "measures times: it and what it starts go before all others, one such test at a time",
     "slow": "takes more than a second of CPU in this process: make check leaves it out",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
@@ -42,6 +45,15 @@ def skip_or_fail(reason: str) -> None:
     if os.environ.get("GPUTOP_REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def needed(module: str) -> ModuleType:
+    """A module of the extras ``exchange`` and ``exchange-test``; without it the test is skipped."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        skip_or_fail(f"{error}: pip install '.[exchange,exchange-test]'")
+        raise
 
 
 @cache
@@ -82,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
+    config.pluginmanager.register(sharing.Sharing())
+    config.addinivalue_line("markers", "xdist_group(name): runs behind the others of that name, never beside")
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
@@ -127,3 +141,11 @@ def home() -> Iterator[Path]:
         os.chmod(name, 0o755)
         os.chown(name, rootless_support.NOBODY, rootless_support.NOBODY)
         yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def screens_end() -> Iterator[None]:
+    """Screens that a test has left open are closed."""
+    yield
+    if "tests.screen_support" in sys.modules:
+        sys.modules["tests.screen_support"].close_all()

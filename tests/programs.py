@@ -12,7 +12,8 @@ from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis, analyse
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records
 from probes.source import Sample
 from tests import items

@@ -2,39 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any
 
 from textual.pilot import Pilot
+from textual.screen import ModalScreen
 
 from gputop.engine.frame import Frame
+from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.canvas import Canvas
-from gputop.ui.model.look import plain
+from gputop.ui.model.config import Preferences
+from gputop.ui.model.view import View
+from gputop.ui.pane import Pane
 from tests import fake_frames as fake
 
 Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
+Work = Callable[[], Awaitable[Any]]
 
 
 @asynccontextmanager
 async def running(
-    frame: Frame | None, size: tuple[int, int] = (120, 40), *, replay: bool = False, ascii: bool = False
+    frame: Frame | None,
+    size: tuple[int, int] = (120, 40),
+    *,
+    replay: bool = False,
+    ascii: bool = False,
+    preferences: Preferences | None = None,
+    **options: Any,
 ) -> AsyncIterator[Screen]:
     """The program on fake frames; it polls only when a test says so."""
     feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
-    app = GputopApp(feed, rate_hz=0.001, mode="replay" if replay else "live", ascii=ascii)
-    async with app.run_test(size=size) as pilot:
+    mode = "replay" if replay else "live"
+    app = GputopApp(feed, rate_hz=0.001, mode=mode, ascii=ascii, preferences=preferences, **options)
+    async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
         yield app, feed, pilot
 
 
 def text_of(app: GputopApp) -> str:
-    """What the screen says."""
-    return "\n".join(plain(line) for line in app.query_one(Canvas).lines)
+    """What the terminal shows."""
+    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    return "\n".join("".join(segment.text for segment in strip) for strip in update.strips)  # type: ignore[union-attr]
 
 
-def feed_frame(screen: Screen, frame: Frame) -> None:
+def said(app: GputopApp) -> str:
+    """What the newest message on the screen says; "" without one."""
+    return next((note.message for note in reversed(list(app._notifications))), "")
+
+
+def tokens_of(pane: Pane) -> list[tuple[str, str]]:
+    """What a pane shows: texts with the names of their meanings."""
+    return [span for line in pane._shown for span in line]
+
+
+async def feed_frame(screen: Screen, frame: Frame) -> None:
     """A new frame arrives."""
-    app, feed, _ = screen
+    app, feed, pilot = screen
     feed.newest = frame
     app.poll()
+    await pilot.pause()
+
+
+_OPEN: list[Shown] = []
+
+
+def close_all() -> None:
+    """Ends the programs that tests have left running."""
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+class Shown:
+    """The same for tests that do not wait: each step is done when the call returns."""
+
+    def __init__(
+        self, frame: Frame | None = None, *keys: str, size: tuple[int, int] = (120, 40), **options: Any
+    ) -> None:
+        """Start the program.
+
+        Args:
+            frame: What is shown.
+            keys: What is pressed then.
+            size: Columns and lines.
+            options: Of ``running``.
+        """
+        self._loop = asyncio.new_event_loop()
+        self._orders: asyncio.Queue[tuple[Work, asyncio.Future[Any]] | None] = asyncio.Queue()
+        started: asyncio.Future[Screen] = self._loop.create_future()
+        self._life = self._loop.create_task(self._live(started, frame, size, options))
+        self._loop.run_until_complete(asyncio.wait([started, self._life], return_when="FIRST_COMPLETED"))
+        if self._life.done():
+            self._life.result()
+        self.app, self.feed, self._pilot = started.result()
+        self._size = size
+        _OPEN.append(self)
+        if keys:
+            self.press(*keys)
+
+    async def _live(
+        self,
+        started: asyncio.Future[Screen],
+        frame: Frame | None,
+        size: tuple[int, int],
+        options: dict[str, Any],
+    ) -> None:
+        """All of its life is one task: what Textual knows of the running program belongs to a task."""
+        async with running(frame, size, **options) as made:
+            started.set_result(made)
+            while (order := await self._orders.get()) is not None:
+                work, done = order
+                done.set_result(await work())
+
+    def _do(self, work: Work) -> Any:
+        done = self._loop.create_future()
+        self._orders.put_nowait((work, done))
+        self._loop.run_until_complete(asyncio.wait([done, self._life], return_when="FIRST_COMPLETED"))
+        if self._life.done():
+            self._life.result()
+        return done.result()
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program."""
+        if not self._loop.is_closed():
+            self._orders.put_nowait(None)
+            try:
+                self._loop.run_until_complete(self._life)
+            finally:
+                self._loop.close()
+
+    @property
+    def view(self) -> View:
+        """What is shown and chosen."""
+        return self.app.view
+
+    def press(self, *keys: str) -> None:
+        """Keys, one after another."""
+        self._do(lambda: self._pilot.press(*keys))
+        self._do(self._pilot.pause)
+
+    def type(self, text: str) -> None:
+        """Characters, into the question that is open."""
+        self.press(*text)
+
+    def show(self, frame: Frame) -> None:
+        """A new frame arrives."""
+        self.feed.newest = frame
+        self.poll()
+
+    def explain(self, explained: Explained) -> None:
+        """A new explanation arrives."""
+        self.feed.why = explained
+        self.poll()
+
+    def poll(self) -> None:
+        """The program looks for something new."""
+
+        async def look() -> None:
+            self.app.poll()
+            await self._pilot.pause()
+
+        self._do(look)
+
+    def ask(self, question: ModalScreen[None]) -> None:
+        """A question opens."""
+        self._do(lambda: self.app.push_screen(question))
+        self._do(self._pilot.pause)
+
+    def click(self, x: int, y: int) -> None:
+        """A click on a cell."""
+        self._do(lambda: self._pilot.click(offset=(x, y)))
+        self._do(self._pilot.pause)
+
+    def text(self, width: int = 0, height: int = 0) -> str:
+        """What the terminal shows, in this size from now on.
+
+        Args:
+            width: Columns; 0: as before.
+            height: Lines.
+        """
+        size = (width or self._size[0], height or self._size[1])
+        if size != self._size:
+            self._size = size
+            self._do(lambda: self._pilot.resize_terminal(*size))
+            self._do(self._pilot.pause)
+        self._do(self._pilot.pause)
+        return text_of(self.app)
+
+    @property
+    def said(self) -> str:
+        """What the newest message says."""
+        return said(self.app)

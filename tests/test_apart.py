@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.engine.apart import apart
-from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.window import Window
 from probes.source import GPUS, NAMES, Sample
 from tests import items

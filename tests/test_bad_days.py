@@ -32,7 +32,8 @@ def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], t
         assert stats.stdout
         assert not stats.stderr
     kept = tmp_path / "kept.gputop"
-    run_after("record", "-o", str(kept), "--duration", "0.5", before=partial(close, *closed))
+    words = ("record", "--lines", "off", "-o", str(kept), "--duration", "0.5")
+    run_after(*words, before=partial(close, *closed))
     reader = SessionReader(kept)
     assert len(reader.marks), "nothing that was said stands in the recording"
     reader.close()

@@ -17,6 +17,7 @@ import pytest
 
 from gputop.commands.version import program_version
 from replay.reader import SessionReader
+from tests import inside
 from tests.cli_support import (
     GPUTOP,
     assert_one_sentence,
@@ -83,7 +84,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_usage_is_explained_in_a_sentence_with_status_2(words: list[str], said: str) -> None:
-    assert_one_sentence(run(*words), 2, said)
+    assert_one_sentence(inside.run(*words), 2, said)
 
 
 def test_a_python_that_was_not_set_up_for_gputop_is_named() -> None:
@@ -95,15 +96,16 @@ def test_a_python_that_was_not_set_up_for_gputop_is_named() -> None:
 
 
 def test_a_time_outside_the_recording_is_usage(recording: Path) -> None:
-    assert_one_sentence(run("replay", "--once", "--at", "soon", str(recording)), 2, "--at soon")
-    assert_one_sentence(run("replay", "--once", "--at", "1e9", str(recording)), 2, "outside the recording")
+    assert_one_sentence(inside.run("replay", "--once", "--at", "soon", str(recording)), 2, "--at soon")
+    done = inside.run("replay", "--once", "--at", "1e9", str(recording))
+    assert_one_sentence(done, 2, "outside the recording")
 
 
 @pytest.mark.parametrize(
     "command", [(), ("record",), ("replay",), ("stats",), ("stream",), ("demo",), ("simgpu",)]
 )
 def test_every_command_has_help(command: tuple[str, ...]) -> None:
-    done = run(*command, "--help")
+    done = inside.run(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: gputop")
 
@@ -136,7 +138,7 @@ def test_files_that_cannot_be_read_are_named(
         tmp_path / "none": "there is no file",
     }
     for path, said in cases.items():
-        assert_one_sentence(run(*command, str(path)), 1, str(path), said)
+        assert_one_sentence(inside.run(*command, str(path)), 1, str(path), said)
 
 
 def test_a_truncated_file_is_shown_as_far_as_it_goes(tmp_path: Path, recording: Path) -> None:
@@ -144,7 +146,7 @@ def test_a_truncated_file_is_shown_as_far_as_it_goes(tmp_path: Path, recording: 
     data = recording.read_bytes()
     cut.write_bytes(data[: len(data) * 2 // 3])
     for command in (["stats"], ["stats", "--json"], ["replay", "--once"], ["replay", "--once", "--json"]):
-        done = run(*command, str(cut))
+        done = inside.run(*command, str(cut))
         assert done.returncode == 0
         assert not done.stderr
         said = " ".join(json.loads(done.stdout)["problems"]) if "--json" in command else done.stdout
@@ -161,7 +163,7 @@ def keys_of(value: object) -> set[str]:
 
 
 def test_every_key_of_the_statistics_is_documented(recording: Path) -> None:
-    done = run("stats", "--json", str(recording))
+    done = inside.run("stats", "--json", str(recording))
     found = json.loads(done.stdout)
     assert found["schema"] == "gputop.stats/1"
     assert {"p99_ns", "runnable_ns"} <= keys_of(found), "the recording has calls and threads"

@@ -12,13 +12,15 @@ import pytest
 from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.findings.persteps import Unit
 from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter
 from tests import items
-from tests.cli_support import assert_one_sentence, run
+from tests.cli_support import assert_one_sentence
+from tests.inside import run
 from tests.items import MS, START
 from tests.json_page import assert_documented
 

@@ -1,4 +1,4 @@
-"""``gputop explain FILE`` from outside: status, flags, what is said when something is wrong."""
+"""``gputop explain FILE``: status, flags, what is said when something is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from replay.writer import SessionWriter
 from tests import items
-from tests.cli_support import assert_one_sentence, run, write_recording
+from tests.cli_support import assert_one_sentence, write_recording
+from tests.inside import run
 from tests.programs import LAUNCH, SYNC, Program, started
 
 

@@ -8,7 +8,7 @@ import pytest
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.build import explain
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.gatherer import Gatherer
 from probes.schema import Records
 from tests import items
 from tests.items import HEADER, SECOND, START

@@ -29,11 +29,13 @@ from gputop.explain.lanes import (
     QUEUED,
     RUNNING,
     WHOLE,
+    Grid,
     Lanes,
-    _Grid,
     lanes_of,
 )
 from gputop.playback.player import ReplayFeed
+from gputop.ui.model.lanecells import state_line
+from gputop.ui.model.look import UNICODE
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader
@@ -187,6 +189,15 @@ def test_lost_records_and_the_worst_moments_of_findings_are_marked() -> None:
     assert not torn.gpus[0].shares[PROVED:ASSUMED, 1].any(), "a gap with a loss in it is not told"
 
 
+def test_every_kind_of_wait_has_a_sign() -> None:
+    size = BLOCKED + len(Wait)
+    for wait in Wait:
+        shares = np.zeros((size, 1), np.int64)
+        shares[BLOCKED + wait] = WHOLE
+        line = state_line(shares, np.ones(1, np.int64), UNICODE)
+        assert line.signs[0].word, wait
+
+
 def test_every_cause_has_a_family_and_every_group_of_calls_a_row() -> None:
     table = family_table()
     assert len(table) == len(CATALOGUE) + 1
@@ -207,7 +218,7 @@ INTERVALS = st.lists(
 def test_the_time_of_columns_is_that_of_counting_each_millisecond(
     intervals: list[tuple[int, int, int]], first: int, columns: int
 ) -> None:
-    grid = _Grid(first, columns)
+    grid = Grid(first, columns)
     row, begin, end = (np.array(part, np.int64) for part in zip(*intervals, strict=True)) if intervals else (
         np.zeros(0, np.int64) for _ in range(3)
     )  # fmt: skip

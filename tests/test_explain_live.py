@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from gputop.explain import live
-from gputop.explain.live import LiveExplainer, Pace, ReplayExplainer
+from gputop.explain.fresh import Fresh, Whole
+from gputop.explain.live import LiveExplainer, Looks, Pace, ReplayExplainer
+from gputop.explain.tally import Counted
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
 from gputop.simgpu import build
@@ -92,7 +94,7 @@ def waits_ended(reader: SessionReader) -> list[int]:
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
@@ -103,7 +105,7 @@ def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
@@ -120,39 +122,63 @@ def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Pat
         assert explainer.verdict_at(marks.index(verdict.end_ns)) == verdict
 
 
-def test_cheap_explanations_come_more_often_than_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = {"wall": 100.0}
+def costing(clock: dict[str, float], cpu_s: float) -> Callable[[], Whole]:
+    """An explanation that takes so much CPU."""
+
+    def explain() -> Whole:
+        clock["cpu"] += cpu_s
+        return Whole(Verdict(fake_reports.report(), 2, 1, fake_reports.lanes()), Counted(0, 0, {}))
+
+    return explain
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The time, and the CPU that was taken: they go on as a test says."""
+    clock = {"wall": 100.0, "cpu": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: clock["wall"])
-    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(time, "thread_time", lambda: clock["cpu"])
+    return clock
 
-    class Cheap:
-        def verdict(self) -> Verdict:
-            return Verdict(fake_reports.report(), 2, 1, fake_reports.lanes())
 
+def test_cheap_explanations_come_more_often_than_once_a_second(clock: dict[str, float]) -> None:
     pace = Pace()
-    pace.explain(Cheap())  # type: ignore[arg-type]
+    pace.explain(costing(clock, 0.0))
     assert not pace.due
     clock["wall"] = 100.99
     assert pace.due
 
 
-def test_a_costly_explanation_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = {"wall": 100.0, "cpu": 0.0}
-    monkeypatch.setattr(time, "monotonic", lambda: clock["wall"])
-    monkeypatch.setattr(time, "thread_time", lambda: clock["cpu"])
-
-    class Costly:
-        def verdict(self) -> Verdict:
-            clock["cpu"] += 0.05
-            return Verdict(fake_reports.report(), 2, 1, fake_reports.lanes())
-
+def test_a_costly_explanation_comes_less_often(clock: dict[str, float]) -> None:
     pace = Pace()
     assert pace.due
-    pace.explain(Costly())  # type: ignore[arg-type]
+    pace.explain(costing(clock, 0.05))
     clock["wall"] = 102.4
     assert not pace.due, "50 ms are 2 % of 2.5 s"
     clock["wall"] = 102.6
     assert pace.due
+
+
+def test_it_comes_sooner_while_what_is_seen_contradicts_it(clock: dict[str, float]) -> None:
+    pace = Pace()
+    pace.explain(costing(clock, 0.4))
+    clock["wall"] = 104.9
+    assert not pace.due_at_once
+    clock["wall"] = 105.1
+    assert pace.due_at_once
+    assert not pace.due, "400 ms are 2 % of 20 s, and 8 % of 5 s"
+
+
+def test_a_look_comes_every_second_whatever_it_costs(clock: dict[str, float]) -> None:
+    class Dear(Fresh):
+        def look(self, window: Window) -> Verdict | None:
+            clock["cpu"] += 10.0
+            return None
+
+    looks = Looks()
+    looks.look(Dear(), Window({}))
+    clock["wall"] += 0.75
+    assert looks.due
 
 
 def test_an_explanation_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from gputop.explain import window as windows
 from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis, analyse
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.window import WINDOW_NS, Window
 from probes.schema import Kind, Records
 from probes.source import MARK, Item, Sample

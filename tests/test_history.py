@@ -13,7 +13,7 @@ import pytest
 from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame
-from gputop.explain.evidence.evidence import Gatherer
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.factbook import FactBook

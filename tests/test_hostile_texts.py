@@ -20,6 +20,7 @@ from gputop.process.say import say, say_where
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests import inside
 from tests.cli_support import GPUTOP, run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +78,7 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     "words", [("replay", "--once"), ("replay", "--once", "--at", "1"), ("stats",), ("explain",)]
 )
 def test_what_is_said_of_a_recording_is_harmless(recording: Path, words: tuple[str, ...]) -> None:
-    done = run(*words, str(recording))
+    done = inside.run(*words, str(recording))
     assert done.returncode in (0, 3), done.stderr
     assert_harmless(done.stdout)
     assert_harmless(done.stderr)
@@ -85,14 +86,14 @@ def test_what_is_said_of_a_recording_is_harmless(recording: Path, words: tuple[s
 
 
 def test_what_is_said_of_two_recordings_is_harmless(recording: Path) -> None:
-    done = run("diff", str(recording), str(recording))
+    done = inside.run("diff", str(recording), str(recording))
     assert done.returncode == 0, done.stderr
     assert_harmless(done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize("words", [("replay", "--json"), ("stats", "--json"), ("explain", "--json")])
 def test_json_has_the_texts_as_they_are(recording: Path, words: tuple[str, ...]) -> None:
-    done = run(*words, str(recording))
+    done = inside.run(*words, str(recording))
     assert_harmless(done.stdout, lines=1)
     assert any(POISON in text for text in texts(json.loads(done.stdout)))
 
@@ -125,11 +126,20 @@ def texts(value: Any) -> list[str]:
         ("check", NAME),
         ("--lines", NAME),
         ("replay", "--at", NAME, "--once", str(ROOT / "recordings/numpy-sync.msgpack")),
-        ("--once", "--", NAME),
-        ("record", "-o", f"/nowhere/{NAME}", "--duration", "0.1"),
     ],
 )
 def test_an_error_is_one_harmless_line(words: tuple[str, ...]) -> None:
+    done = inside.run(*words)
+    assert done.returncode not in (0, 3)
+    assert_harmless(done.stderr, lines=1)
+    assert done.stderr.startswith("gputop: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--once", "--", NAME), ("record", "-o", f"/nowhere/{NAME}", "--duration", "0.1"), ("stats", NAME)],
+)
+def test_an_error_of_a_gputop_of_its_own_is_one_harmless_line(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode not in (0, 3)
     errors = [line for line in done.stderr.split("\n") if not line.startswith("gputop: no eBPF")]
@@ -140,7 +150,7 @@ def test_an_error_is_one_harmless_line(words: tuple[str, ...]) -> None:
 def test_a_file_that_is_no_recording_is_named_harmlessly(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(b"no recording")
-    done = run("stats", str(path))
+    done = inside.run("stats", str(path))
     assert_harmless(done.stderr, lines=1)
     assert "\\x1b]0;t" in done.stderr
 

@@ -18,12 +18,12 @@ from gputop.engine.stats import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.explain.answer.output import report_to_text
 from gputop.ui.model.lines import line_uses
-from gputop.ui.model.look import plain
-from gputop.ui.model.presenter import Presenter
+from gputop.ui.pages import WhyPage
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
 from tests import fake_frames as fake
 from tests.fake_reports import explained, finding, report
+from tests.screen_support import Shown
 
 S = 1_000_000_000
 READ = Line("/app/train.py", 3, "mask")
@@ -157,17 +157,9 @@ def frame(*rows: LineRow, **changes: object) -> Frame:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def presenter(shown: Frame, *keys: str, mode: str = "live") -> Presenter:
-    made = Presenter(mode, ascii_only=False)
-    made.show(shown)
-    made.paint(120, 40)
-    for key in keys:
-        made.act(key)
-    return made
-
-
-def text(made: Presenter, width: int = 120, height: int = 40) -> str:
-    return "\n".join(plain(line) for line in made.paint(width, height))
+def to_lines(shown: Frame, *, mode: str = "live", size: tuple[int, int] = (120, 40)) -> Shown:
+    """The screen with the tab of lines."""
+    return Shown(shown, "up", "enter", "tab", size=size, replay=mode == "replay")
 
 
 def test_a_line_that_calls_several_functions_is_one_row() -> None:
@@ -193,18 +185,15 @@ def test_the_tab_shows_place_function_rate_time_and_share() -> None:
     shown = frame(
         LineRow(READ, "cudaMemcpyAsync", 800, S), LineRow(STEP, "cudaFree", 2, S // 9), window_ns=2 * S
     )
-    made = presenter(shown)
-    made.set_focus("lines")
-    (row,) = [line for line in text(made).splitlines() if "train.py:3" in line]
+    made = to_lines(shown)
+    (row,) = [line for line in made.text().splitlines() if "train.py:3" in line]
     assert row.split()[-6:] == ["›train.py:3", "mask", "400", "500ms", "90", "cudaMemcpyAsync"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 def test_lines_can_be_seen_at_every_size(width: int, height: int) -> None:
-    made = presenter(frame(LineRow(READ, "cudaMemcpyAsync", 800, S)))
-    made.paint(width, height)
-    made.set_focus("lines")
-    assert "train.py:3" in text(made, width, height)
+    made = to_lines(frame(LineRow(READ, "cudaMemcpyAsync", 800, S)), size=(width, height))
+    assert "train.py:3" in made.text()
 
 
 @pytest.mark.parametrize(
@@ -217,23 +206,20 @@ def test_lines_can_be_seen_at_every_size(width: int, height: int) -> None:
     ],
 )
 def test_an_empty_tab_says_why(changes: dict[str, object], mode: str, said: str) -> None:
-    made = presenter(frame(**changes), mode=mode)
-    made.set_focus("lines")
-    assert said in text(made)
+    made = to_lines(frame(**changes), mode=mode)
+    assert said in made.text()
 
 
 def test_calls_of_unknown_lines_are_told() -> None:
-    made = presenter(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
-    made.set_focus("lines")
-    assert "31 calls, and the line of none is known" in text(made)
+    made = to_lines(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
+    assert "31 calls, and the line of none is known" in made.text()
 
 
 def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:
     rows = (LineRow(READ, "cudaMemcpyAsync", 800, S),)
     process = fake.process(0, lines=rows, unknown_lines=31)
-    made = presenter(replace(frame(), processes=(process,)))
-    made.set_focus("lines")
-    assert "and 31 calls of unknown lines" in text(made)
+    made = to_lines(replace(frame(), processes=(process,)))
+    assert "and 31 calls of unknown lines" in made.text()
     totals = ProcessTotals(5, "train", "", False, (), (), rows, 31)
     said = stats_to_text(Stats(0, S, Lost(0), 0, (totals,), ()), None)
     assert [line.split()[:4] for line in said.splitlines() if "unknown" in line] == [
@@ -243,9 +229,8 @@ def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:
 
 def test_a_line_without_a_number_says_so() -> None:
     unnumbered = replace(READ, line=0)
-    made = presenter(frame(LineRow(unnumbered, "cudaFree", 1, 1)))
-    made.set_focus("lines")
-    assert "train.py:?" in text(made)
+    made = to_lines(frame(LineRow(unnumbered, "cudaFree", 1, 1)))
+    assert "train.py:?" in made.text()
     assert unnumbered.text() == "train.py:? in mask()"
 
 
@@ -258,14 +243,13 @@ def test_no_report_sends_control_characters_to_the_terminal() -> None:
 
 
 def test_a_hostile_name_is_shown_escaped() -> None:
-    made = presenter(frame(LineRow(Line("/x/\x1b[2J.py", 1, "f\x07"), "cudaFree", 1, 1)))
-    made.set_focus("lines")
-    assert "\x1b" not in text(made)
-    assert "\x07" not in text(made)
-    made.act("open")
-    assert "Source of" in text(made)
-    assert "\x1b" not in text(made)
-    assert "\x07" not in text(made)
+    made = to_lines(frame(LineRow(Line("/x/\x1b[2J.py", 1, "f\x07"), "cudaFree", 1, 1)))
+    assert "\x1b" not in made.text()
+    assert "\x07" not in made.text()
+    made.press("enter")
+    assert "Source of" in made.text()
+    assert "\x1b" not in made.text()
+    assert "\x07" not in made.text()
 
 
 # -- the source ----------------------------------------------------------------------------------
@@ -285,42 +269,40 @@ def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(trai
         LineRow(train, "cudaMemcpy", 800, S, stack),
         LineRow(replace(train, line=202), "cudaFree", 20, S // 10),
     )
-    made = presenter(frame(*rows, window_ns=2 * S), "source", mode="replay")
-    made.act("source")
-    made.set_focus("lines")
-    made.act("open")
-    shown = text(made).splitlines()
+    made = to_lines(frame(*rows, window_ns=2 * S), mode="replay")
+    made.press("enter")
+    shown = made.text().splitlines()
     assert any("stack  synchronize+0x41 in libcudart.so < train.py:200 in mask()" in line for line in shown)
     (here,) = [line for line in shown if "line_200()" in line]
     (neighbour,) = [line for line in shown if "line_202()" in line]
     assert here.split() == ["400", "500ms", "200", "›", "line_200()"]
     assert neighbour.split() == ["10", "50.0ms", "202", "line_202()"]
     assert any(str(train.file) in line for line in shown)
-    made.act("back")
-    assert "line_200()" not in text(made)
+    made.press("escape")
+    assert "line_200()" not in made.text()
 
 
 def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None:
-    made = presenter(frame(), mode="replay")
+    made = Shown(frame(), replay=True)
     made.explain(explained(finding(line=train)))
-    made.act("why")
-    assert f"{train.file}:200 in mask()" in text(made, width=400)
-    made.act("source")
-    assert "line_200()" in text(made)
-    made.act("back")
-    assert made.overlay == "why"
+    made.press("w")
+    assert f"{train.file}:200 in mask()" in made.text(400, 40)
+    made.press("s")
+    assert "line_200()" in made.text()
+    made.press("escape")
+    assert isinstance(made.app.screen, WhyPage)
 
 
 def test_the_verdict_names_the_line(train: Line) -> None:
-    made = presenter(frame())
+    made = Shown(frame())
     made.explain(explained(finding(line=train)))
-    assert "at train.py:200" in text(made).splitlines()[1]
+    assert "at train.py:200" in made.text().splitlines()[1]
 
 
 def test_a_file_that_is_newer_than_the_program_is_doubted(train: Line) -> None:
     os.utime(train.file)
-    made = presenter(frame(LineRow(train, "cudaMemcpy", 1, 1), wall_ns=fake.WALL), "source", mode="replay")
-    assert "changed after the program began" in text(made)
+    made = Shown(frame(LineRow(train, "cudaMemcpy", 1, 1), wall_ns=fake.WALL), "s", replay=True)
+    assert "changed after the program began" in made.text()
 
 
 @pytest.mark.parametrize(

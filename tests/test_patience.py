@@ -11,8 +11,8 @@ import pytest
 
 from gputop.ui.model.filter import SLOW, parse_filter
 from gputop.ui.model.patience import TooLongError, within
-from gputop.ui.model.presenter import Presenter
 from tests import fake_frames as fake
+from tests.screen_support import Shown
 
 
 def test_an_expression_that_takes_too_long_is_let_go_and_told() -> None:
@@ -34,14 +34,12 @@ def test_what_python_warns_of_in_an_expression_is_not_written_over_the_screen() 
 
 
 def test_the_screen_says_that_an_expression_takes_too_long() -> None:
-    screen = Presenter("live", ascii_only=False)
     made = fake.frame(processes=2)
     rows = tuple(replace(row, command="a" * 2000 + "!") for row in made.processes)
-    screen.show(replace(made, processes=rows))
-    screen.panes.listing.filter = parse_filter("!(a+)+$")
+    screen = Shown(replace(made, processes=rows), size=(160, 40))
+    screen.view.listing.filter = parse_filter("!(a+)+$")
     screen.show(replace(made, processes=rows, number=1))
-    shown = "\n".join("".join(text for text, _ in line) for line in screen.paint(160, 40))
-    assert "takes too long" in shown
+    assert "takes too long" in screen.text()
     assert "takes too long" in SLOW
 
 

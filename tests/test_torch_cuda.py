@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.torch_programs.wheel import HERE as PROGRAMS
 from tests.torch_programs.wheel import torch_cuda_python
 
 pytestmark = pytest.mark.timeout(700)
+long = partial(pytest.param, marks=pytest.mark.long)
 PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
 
 
@@ -72,7 +74,7 @@ def launches(process: ProcessLog) -> int:
     return sum(process.calls.get(name, 0) for name in ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch"))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "fused"])
+@pytest.mark.parametrize("optimizer", ["adamw", long("sgd"), long("adam"), long("fused")])
 def test_a_loop_as_people_write_it_trains(machine: Machine, optimizer: str) -> None:
     (said,) = machine.run("mlp.py", "--steps", "20", "--optimizer", optimizer)
     process = machine.process()
@@ -80,11 +82,13 @@ def test_a_loop_as_people_write_it_trains(machine: Machine, optimizer: str) -> N
     assert launches(process) == machine.kernels(process.pid) > 20 * 9, "three layers, forward and backward"
 
 
+@pytest.mark.long
 def test_workers_that_load_batches_are_no_programs_of_the_gpu(machine: Machine) -> None:
     machine.run("mlp.py", "--steps", "20", "--workers", "2")
     assert machine.process().bytes_h2d >= 20 * 64 * 256 * 4
 
 
+@pytest.mark.long
 def test_convolutions_attention_and_recurrence_run_without_any_setting(machine: Machine) -> None:
     assert machine.run("images.py", "3") == [{"steps": 3, "loss": 0.0, "shape": [16]}]
     assert machine.run("sequences.py", "3") == [{"steps": 3, "loss": 0.0}]
@@ -100,11 +104,13 @@ def test_what_asks_the_gpu_gets_an_answer(machine: Machine) -> None:
     assert said["milliseconds"] > 2 * 1024**3 / (67e12 * 0.6) * 1e3, "a product by its shape, and two fills"
 
 
+@pytest.mark.long
 def test_a_captured_graph_is_replayed(machine: Machine) -> None:
     machine.run("graphs.py", "10")
     assert machine.process().calls["cudaGraphLaunch"] == 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", ["1", "2"])
 def test_two_ranks_train_one_model(machine: Machine, devices: str) -> None:
     said = machine.run("ddp.py", "5", SIMGPU_DEVICES=devices)
@@ -116,6 +122,7 @@ def test_two_ranks_train_one_model(machine: Machine, devices: str) -> None:
         assert len(read_trace(machine.trace).of(process.pid, kinds={"comm"})) >= 5
 
 
+@pytest.mark.long
 def test_two_programs_share_a_gpu(machine: Machine) -> None:
     programs = [machine.start("mlp.py", "--steps", "20") for _ in range(2)]
     assert [program.communicate(timeout=PATIENT_S) and program.returncode for program in programs] == [0, 0]
@@ -128,8 +135,8 @@ def test_two_programs_share_a_gpu(machine: Machine) -> None:
     ("wanted", "sentence"),
     [
         ("fft", "gputop simgpu: cufftCreate is not simulated"),
-        ("solve", "gputop simgpu: cusolverDnCreate is not simulated"),
-        ("compile", "Cannot find a working triton installation"),
+        long("solve", "gputop simgpu: cusolverDnCreate is not simulated"),
+        long("compile", "Cannot find a working triton installation"),
     ],
 )
 def test_what_is_not_there_ends_in_a_sentence(machine: Machine, wanted: str, sentence: str) -> None:

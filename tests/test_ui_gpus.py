@@ -10,11 +10,12 @@ import pytest
 
 from gputop.commands.text import render_text
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
-from gputop.ui.model.look import Line, plain
-from gputop.ui.model.presenter import Presenter
+from gputop.ui.model import gpus
+from gputop.ui.model.look import UNICODE, Line, plain
 from tests import fake_frames as fake
+from tests.screen_support import Shown
 
-TO_GPUS = "the keys go to the GPUs"
+PAGE = ("tab", "enter")  # to the GPUs, and to the page of the first
 SIZES = ((80, 24), (120, 40), (200, 50))
 ALARMS = {"alert", "warn", "host"}
 BOX, COMMAND = "docker 0123456789ab", "/opt/bin/python train.py /d"
@@ -73,43 +74,21 @@ def lost(index: int) -> GpuRow:
     return replace(fake.gpu(index), lost="the GPU is lost", unavailable=(("power_milliwatts", "x"),), **gone)  # type: ignore[arg-type]
 
 
-def presenter(*gpus: GpuRow, keys: tuple[str, ...] = (), size: tuple[int, int] = (120, 40)) -> Presenter:
-    """The screen over these GPUs after some actions."""
-    shown = Presenter("live", ascii_only=False, title="")
-    shown.show(replace(fake.frame(3), gpus=gpus))
-    for key in ("", *keys):
-        act(shown, key)
-        shown.paint(*size)
-    return shown
+def screen_of(
+    *gpus: GpuRow, keys: tuple[str, ...] = (), size: tuple[int, int] = (120, 40), **options: Any
+) -> Shown:
+    """The screen over these GPUs after some keys."""
+    return Shown(replace(fake.frame(3), gpus=gpus), *keys, size=size, **options)
 
 
-def act(shown: Presenter, key: str) -> None:
-    """Does an action, or lets the keys go to the GPUs."""
-    if key == TO_GPUS:
-        shown.set_focus("gpus")
-    else:
-        shown.act(key)
+def lines_of(shown: Shown, size: tuple[int, int] = (0, 0)) -> list[str]:
+    return shown.text(*size).splitlines()
 
 
-def lines_of(shown: Presenter, size: tuple[int, int] = (120, 40)) -> list[str]:
-    return [plain(line) for line in shown.paint(*size)]
-
-
-def gpu_lines(size: tuple[int, int], *gpus: GpuRow) -> list[Line]:
-    """The lines of the pane, from its heading on, without what stands to its left."""
-    lines = presenter(*gpus, size=size).paint(*size)
-    heads = [(place, re.search("GPU (NAME|UTIL)", plain(line))) for place, line in enumerate(lines)]
-    first, head = next((place, found) for place, found in heads if found)
-    return [_from(line, head.start()) for line in lines[first : first + 1 + len(gpus)]]
-
-
-def _from(line: Line, column: int) -> Line:
-    """The part of a line that begins at a column."""
-    kept, at = [], 0
-    for text, token in line:
-        kept.append((text[max(column - at, 0) :], token))
-        at += len(text)
-    return tuple(span for span in kept if span[0])
+def gpu_lines(size: tuple[int, int], *rows: GpuRow) -> list[Line]:
+    """The lines of the pane, from its heading on."""
+    lines, _more = gpus.gpu_lines(replace(fake.frame(3), gpus=rows), size[0], len(rows) + 1, UNICODE)
+    return lines
 
 
 def test_the_wider_the_screen_the_more_it_says() -> None:
@@ -140,7 +119,7 @@ def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour(size: tuple[int, i
     line = gpu_lines(size, hopper(0), held)[2]
     assert "▲585MHz" in plain(line)
     assert "warn" in {token for _, token in line}
-    page = "\n".join(lines_of(presenter(held, keys=(TO_GPUS, "zoom")), size))
+    page = "\n".join(lines_of(screen_of(held, keys=PAGE), size))
     assert re.search(r"clocks held by +temperature", page)
 
 
@@ -161,29 +140,29 @@ def test_columns_that_no_gpu_has_take_no_room() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_eight_gpus_are_all_in_sight(size: tuple[int, int]) -> None:
     rows = [hopper(index, power_milliwatts=100_000 + 1_000 * index) for index in range(8)]
-    text = "\n".join(lines_of(presenter(*rows, size=size), size))
+    text = "\n".join(lines_of(screen_of(*rows, size=size), size))
     assert all(f"{100 + index}/700W" in text for index in range(8))
 
 
 def test_clocks_that_are_held_down_show_where_there_is_little_room() -> None:
     rows = [hopper(index) for index in range(7)] + [hopper(7, clock_event_reasons=0x40)]
-    text = "\n".join(lines_of(presenter(*rows, size=(80, 24)), (80, 24)))
+    text = "\n".join(lines_of(screen_of(*rows, size=(80, 24)), (80, 24)))
     assert "7▲100%" in text
     assert text.count("▲100%") == 1
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_without_a_gpu_a_sentence_says_why(size: tuple[int, int]) -> None:
-    shown = Presenter("live", ascii_only=False, title="")
-    shown.show(replace(fake.frame(), gpus=(), problems=("no GPU figures: no NVIDIA driver",)))
+    frame = replace(fake.frame(), gpus=(), problems=("no GPU figures: no NVIDIA driver",))
+    shown = Shown(frame, size=size)
     assert any("No GPU shown: no NVIDIA driver" in line for line in lines_of(shown, size))
-    for key in (TO_GPUS, "zoom", "down", "page_down"):
-        act(shown, key)
+    for key in (*PAGE, "down", "pagedown"):
+        shown.press(key)
         assert any("No GPU shown" in line for line in lines_of(shown, size))
 
 
 def test_the_page_has_every_figure() -> None:
-    page = " ".join("\n".join(lines_of(presenter(hopper(0), keys=(TO_GPUS, "zoom")))).split())
+    page = " ".join("\n".join(lines_of(screen_of(hopper(0), keys=PAGE))).split())
     for text in (
         "utilisation 100%", "SMs active 82%", "SM occupancy 40%", "tensor cores 62%", "DRAM bandwidth 0.4%",
         "encoder 20%", "decoder 0%", "used 29.0G/80.0G 36%", "ECC corrected 3", "ECC uncorrected 0",
@@ -203,7 +182,7 @@ def test_the_page_groups_what_is_missing_by_its_reason() -> None:
     missing = dict.fromkeys(("sm_active_percent", "tensor_active_percent", "fan_percent"))
     why = (("sm_active_percent", reason), ("tensor_active_percent", reason), ("fan_percent", "no fan"))
     gpu = hopper(0, unavailable=why, **missing)
-    page = "\n".join(lines_of(presenter(gpu, keys=(TO_GPUS, "zoom"))))
+    page = "\n".join(lines_of(screen_of(gpu, keys=PAGE)))
     assert f"n/a: SMs active, tensor cores: {reason}" in page
     assert "n/a: fan: no fan" in page
     assert re.search(r"fan +n/a", page)
@@ -218,9 +197,9 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
     )
     process = replace(PROCESSES[0], gpu_instance=2)
     gpu = hopper(0, mig_enabled=True, mig=rows, utilization_percent=None, processes=(process,))
-    shown = presenter(gpu, hopper(1))
+    shown = screen_of(gpu, hopper(1))
     assert "MIG: 2 instan" in "\n".join(lines_of(shown))
-    page = "\n".join(lines_of(presenter(gpu, keys=(TO_GPUS, "zoom"))))
+    page = "\n".join(lines_of(screen_of(gpu, keys=PAGE)))
     assert "Instances (MIG) 2" in page
     assert re.search(r"1 +2 +60 +1\.0G/40\.0G +12 +2 +- +H100 MIG 3g\.40gb +MIG-1", page)
     assert re.search(r"INST +USER", page)
@@ -231,31 +210,30 @@ def test_lines_to_spare_show_who_uses_the_gpus() -> None:
     """The wide screen gives the pane as many lines as the findings beside it."""
     busy = replace(PROCESSES[0], pid=7, sm_percent=90, user="bob", watched=False)
     rows = (hopper(0), hopper(1, processes=(busy,)))
-    lines = lines_of(presenter(*rows, size=(200, 50)), (200, 50))
+    lines = lines_of(screen_of(*rows, size=(200, 50)), (200, 50))
     first = next(at for at, line in enumerate(lines) if re.search("GPU +PID TYPE", line))
     assert re.search(r"1 +7 +C +9\.0G +90 +10 .* bob +\[docker 0123456789ab\] python", lines[first + 1])
     assert re.search(r"0 +4242 +C .* alice ", lines[first + 2])
     assert any("+1 process " in line for line in lines), "that of which there is nothing known"
-    assert not any("PID TYPE" in line for line in lines_of(presenter(*rows, size=(120, 40))))
+    assert not any("PID TYPE" in line for line in lines_of(screen_of(*rows, size=(120, 40))))
 
 
 def test_the_cursor_chooses_whose_page_opens() -> None:
     rows = [replace(hopper(index), name=f"card {index}") for index in range(3)]
-    shown = presenter(*rows, keys=(TO_GPUS, "down"))
+    shown = screen_of(*rows, keys=("tab", "down"))
     assert any(line.startswith("› 1") for line in lines_of(shown))
-    shown.act("open")
+    shown.press("enter")
     assert any("GPU 1  card 1" in line for line in lines_of(shown))
-    shown.act("down")
+    shown.press("down")
     assert any("GPU 2  card 2" in line for line in lines_of(shown))
-    shown.act("down")
+    shown.press("down")
     assert any("GPU 3 of 3" in line for line in lines_of(shown))
-    shown.act("home")
-    shown.act("back")
+    shown.press("up", "up", "escape")
     assert any(line.startswith("› 0") for line in lines_of(shown))
 
 
 def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
-    shown = presenter(*(hopper(index) for index in range(3)))
+    shown = screen_of(*(hopper(index) for index in range(3)))
     place = next(at for at, line in enumerate(lines_of(shown)) if line.startswith("  2 N"))
     shown.click(10, place)
     assert lines_of(shown)[place].startswith("› 2")
@@ -264,14 +242,13 @@ def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
 def test_a_page_that_does_not_fit_can_be_scrolled() -> None:
     size = (80, 24)
     many = tuple(replace(PROCESSES[0], pid=1000 + at) for at in range(30))
-    shown = presenter(hopper(0, processes=many), keys=(TO_GPUS, "zoom"), size=size)
-    assert "PgDn" in "\n".join(lines_of(shown, size))
+    shown = screen_of(hopper(0, processes=many), keys=PAGE, size=size)
+    assert re.search(r"\+\d+ rows", "\n".join(lines_of(shown, size)))
     assert "1029" not in "\n".join(lines_of(shown, size))
     for _ in range(3):
-        shown.act("page_down")
-        shown.paint(*size)
+        shown.press("pagedown")
     assert "1029" in "\n".join(lines_of(shown, size))
-    shown.wheel(5, 10, -999)
+    shown.press("home")
     assert "utilisation" in "\n".join(lines_of(shown, size))
 
 
@@ -280,24 +257,22 @@ def test_names_of_others_cannot_write_to_the_terminal() -> None:
     process = replace(PROCESSES[0], command=evil, user=evil, container=evil, kind=evil)
     gpu = hopper(0, name=evil, uuid=evil, pci_bus_id=evil, processes=(process,), unavailable=((evil, evil),))
     frame = replace(fake.frame(), gpus=(gpu, replace(lost(1), lost=evil)))
-    for keys in ((), (TO_GPUS, "zoom")):
-        for line in presenter(*frame.gpus, keys=keys).paint(120, 40):
-            assert plain(line).isprintable()
+    for keys in ((), PAGE):
+        assert all(line.isprintable() for line in lines_of(screen_of(*frame.gpus, keys=keys)))
     assert "\x1b" not in render_text(frame, width=None)
 
 
 def test_ascii_means_ascii() -> None:
     process = replace(PROCESSES[0], command="訓練", user="ü", container="é")
-    shown = Presenter("live", ascii_only=True, title="")
     gpu = hopper(0, name="名", processes=(process,), clock_event_reasons=0x20)
-    shown.show(replace(fake.frame(), gpus=(gpu, lost(1))))
-    for key in ("", TO_GPUS, "zoom", "down", "problems"):
-        act(shown, key)
-        assert all(plain(line).isascii() for line in shown.paint(120, 40))
+    shown = screen_of(gpu, lost(1), ascii=True)
+    for key in ("", *PAGE, "down", "escape", "exclamation_mark"):
+        shown.press(*([key] if key else []))
+        assert shown.text().isascii()
 
 
 def test_the_page_of_problems_says_once_what_a_lost_gpu_lacks() -> None:
-    shown = presenter(hopper(0), lost(1), keys=("problems",))
+    shown = screen_of(hopper(0), lost(1), keys=("exclamation_mark",))
     text = "\n".join(lines_of(shown))
     assert text.count("the GPU is lost") == 1
     assert "GPU 1 n/a: all figures: the GPU is lost" in text

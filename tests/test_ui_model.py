@@ -6,10 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from textual.actions import parse
 
 from gputop.format import (
     clip,
@@ -25,93 +27,89 @@ from gputop.format import (
 )
 from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.model.actions import ACTIONS
 from gputop.ui.model.details import call_table
-from gputop.ui.model.layout import Needs, plan
-from gputop.ui.model.look import line_width, plain
-from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.processes import process_table
-from gputop.ui.model.timebar import TransportView
+from gputop.ui.pane import Pane
 from gputop.ui.run import NO_TERMINAL
 from tests import fake_frames as fake
 from tests import fake_reports as why
+from tests.screen_support import Shown, feed_frame, running, text_of
 
-NAMES = st.text(max_size=30) | st.sampled_from(
-    ["python", "訓練プロセス", "e\u0301" * 9, "\x1b[31m", "👩‍🚀👩‍🚀"]
+NAMES = ("", "訓練プロセス", "e\u0301" * 9, "\x1b[31m", "👩‍🚀👩‍🚀", "x" * 30)
+SIZES = ((40, 10), (57, 19), (80, 24), (100, 30), (120, 40), (163, 36), (200, 50), (300, 80))
+KEYS = (
+    *"wsz/gefEKr,.oymJRLtl!S12345F[]{}-= ?",
+    "tab",
+    "shift+tab",
+    "enter",
+    "escape",
+    "down",
+    "up",
+    "pagedown",
+    "end",
 )
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    width=st.integers(40, 300),
-    height=st.integers(10, 80),
-    processes=st.integers(0, 40),
-    gpus=st.integers(0, 9),
-    name=NAMES,
-    keys=st.lists(st.sampled_from([action.name for action in ACTIONS]), max_size=6),
-    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
-    findings=st.integers(0, 9),
-)
-def test_no_line_is_wider_than_the_terminal(
-    width: int,
-    height: int,
-    processes: int,
-    gpus: int,
-    name: str,
-    keys: list[str],
-    flags: tuple[bool, bool, bool],
-    findings: int,
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ascii_only, replay, problems = flags
-    presenter = Presenter("replay" if replay else "live", ascii_only=ascii_only, title=name)
-    presenter.transport = TransportView(True, 4, 5, 0, 9) if replay else None
-    frame = fake.frame(3, processes=processes, gpus=gpus)
+    monkeypatch.chdir(tmp_path)
+    random = Random(seed)
+    ascii_only, replay = random.random() < 0.3, random.random() < 0.5
+    name = random.choice(NAMES)
+    frame = fake.frame(3, processes=random.randrange(0, 40), gpus=random.randrange(0, 9))
     rows = tuple(replace(row, name=name, command=name) for row in frame.processes)
-    frame = replace(frame, processes=rows, problems=(name, name) if problems else ())
-    presenter.show(frame)
-    found = [why.finding(f"C{number:02}", title=name or "x") for number in range(findings)]
-    explained = replace(why.explained(*found), lanes=why.lanes(gpus=gpus, columns=20 * findings))
-    presenter.explain(explained if findings else Explained())
-    for key in ("", *keys):
-        presenter.act(key)
-        lines = presenter.paint(width, height)
-        assert len(lines) == height
-        assert {line_width(line) for line in lines} == {width}
-        assert not ascii_only or all(plain(line).isascii() for line in lines)
+    frame = replace(frame, processes=rows, problems=(name, name) if random.random() < 0.5 else ())
+    found = [why.finding(f"C{number:02}", title=name or "x") for number in range(random.randrange(0, 9))]
+    async with running(frame, random.choice(SIZES), replay=replay, ascii=ascii_only, title=name) as screen:
+        app, feed, pilot = screen
+        lanes = why.lanes(gpus=len(frame.gpus), columns=20 * len(found))
+        feed.why = replace(why.explained(*found), lanes=lanes) if found else Explained()
+        for step in range(30):
+            choice = random.random()
+            width, height = app.size
+            if choice < 0.15:
+                await pilot.resize_terminal(*random.choice(SIZES))
+            elif choice < 0.35:
+                await pilot.click(offset=(random.randrange(width), random.randrange(height - 1)))
+            elif choice < 0.45:
+                await feed_frame(screen, replace(frame, number=step + 10))
+            else:
+                await pilot.press(random.choice(KEYS))
+            await pilot.pause()
+            if app.return_value is not None:
+                return
+            lines = text_of(app).split("\n")
+            width, height = app.size
+            assert len(lines) == height
+            assert {width_of(line) for line in lines} == {width}
+            assert all(line.isprintable() for line in lines)
+            assert not ascii_only or all(line.isascii() for line in lines)
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    width=st.integers(40, 300),
-    height=st.integers(10, 80),
-    needs=st.builds(
-        Needs,
-        gpu_lines=st.integers(1, 20),
-        storms=st.integers(0, 20),
-        processes=st.integers(0, 300),
-        banner=st.integers(0, 9),
-        transport=st.booleans(),
-        log=st.booleans(),
-        focus=st.sampled_from(["processes", "calls", "threads", "gpus", "timeline", "findings"]),
-        detail=st.sampled_from(["calls", "threads"]),
-        zoomed=st.booleans(),
-        overlay=st.booleans(),
-        timeline=st.integers(0, 30),
-        explained=st.booleans(),
-        threads=st.integers(0, 99),
-    ),
-)
-def test_panes_neither_overlap_nor_leave_the_screen(width: int, height: int, needs: Needs) -> None:
+@pytest.mark.parametrize("size", SIZES)
+async def test_panes_neither_overlap_nor_leave_the_screen(size: tuple[int, int]) -> None:
+    async with running(fake.frame(processes=9), size) as (app, feed, pilot):
+        feed.why = replace(why.explained(why.finding()), lanes=why.lanes())
+        app.poll()
+        for key in ("down", "space", "l", "t", "z"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert_apart(app)
+
+
+def assert_apart(app: GputopApp) -> None:
+    """No cell belongs to two panes, and each is on the screen."""
     covered: set[tuple[int, int]] = set()
-    for placed in plan(width, height, needs):
-        assert placed.width > 0
-        assert placed.height > 0
-        cells = {(x, y) for x in range(placed.x, placed.x + placed.width)
-                 for y in range(placed.y, placed.y + placed.height)}  # fmt: skip
-        assert not cells & covered
-        assert all(x < width and y < height for x, y in cells)
-        covered |= cells
-    assert {y for _, y in covered} == set(range(height))
+    whole = app.screen.region
+    for pane, (place, visible) in app.screen._compositor.visible_widgets.items():
+        if isinstance(pane, Pane):
+            region = place.intersection(visible)
+            assert whole.contains_region(region)
+            cells = {(x, y) for x in region.column_range for y in region.line_range}
+            assert not cells & covered, pane
+            covered |= cells
 
 
 ROOTLESS = (
@@ -122,9 +120,7 @@ ROOTLESS = (
 
 def banner(width: int, height: int, *problems: str) -> str:
     """The lines between the verdict and the GPUs, joined."""
-    presenter = Presenter("live", ascii_only=False, title="")
-    presenter.show(fake.frame(3, problems=problems))
-    lines = [plain(line) for line in presenter.paint(width, height)]
+    lines = Shown(fake.frame(3, problems=problems), size=(width, height)).text().splitlines()
     first_gpu = next(number for number, line in enumerate(lines) if "UTIL" in line or "GPUs" in line)
     return " ".join(" ".join(lines[2:first_gpu]).split())
 
@@ -184,11 +180,14 @@ def test_calls_of_both_layers_are_separate_rows() -> None:
     assert len(table.rows) == 3
 
 
-def test_each_key_belongs_to_one_action_and_each_action_can_be_done() -> None:
-    keys = [key for action in ACTIONS for key in action.keys]
-    assert len(keys) == len(set(keys))
-    for action in ACTIONS:
-        assert hasattr(GputopApp, f"do_{action.name}") or hasattr(Presenter, f"do_{action.name}")
+async def test_each_key_that_works_somewhere_does_one_thing_there_that_exists() -> None:
+    async with running(fake.frame()) as (app, _, _pilot):
+        for node in (app, app.screen, *app.screen.query("*")):
+            for key, bindings in node._bindings.key_to_bindings.items():
+                assert len(bindings) == 1, (node, key)
+                target, name, _ = parse(bindings[0].action)
+                owner = {"screen": app.screen, "app": app, "": node}[target]
+                assert hasattr(owner, f"action_{name}") or hasattr(owner, f"_action_{name}"), (node, key)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +234,7 @@ def test_sparks_and_histograms() -> None:
 
 
 def test_text_and_models_start_without_textual() -> None:
-    code = "import gputop.commands.text, gputop.ui.model.presenter, sys; sys.exit('textual' in sys.modules)"
+    code = "import gputop.commands.text, gputop.ui.model.view, sys; sys.exit('textual' in sys.modules)"
     root = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

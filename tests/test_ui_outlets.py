@@ -20,18 +20,17 @@ from textual.pilot import Pilot
 
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
-from gputop.process.signals import Aim, SignalError, Target
+from gputop.process.signals import OFFERED, Aim, SignalError, Target
 from gputop.ui.app import GputopApp
-from gputop.ui.canvas import Canvas
 from gputop.ui.exports import ExportError, save, stamped
-from gputop.ui.model.actions import ACTIONS, actions_of
+from gputop.ui.main import MainScreen
 from gputop.ui.model.config import Preferences
-from gputop.ui.model.look import plain
-from gputop.ui.model.presenter import Presenter
 from gputop.ui.palette import PALETTES
 from tests import fake_frames as fake
 from tests import fake_reports as told
 from tests.json_page import assert_valid
+from tests.screen_support import running as screen_running
+from tests.screen_support import said, text_of
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts for another user")
@@ -47,18 +46,9 @@ async def running(
     **preferences: object,
 ) -> AsyncIterator[tuple[GputopApp, Pilot[int]]]:
     """The program on a fake frame."""
-    feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
     preferred = Preferences(**preferences)  # type: ignore[arg-type]
-    mode = "replay" if replay else "live"
-    app = GputopApp(feed, rate_hz=0.001, mode=mode, preferences=preferred, readonly=readonly)
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        yield app, pilot
-
-
-def text_of(app: GputopApp) -> str:
-    """What the screen says."""
-    return "\n".join(plain(line) for line in app.screen_stack[0].query_one(Canvas).lines)
+    async with screen_running(frame, size, replay=replay, preferences=preferred, readonly=readonly) as made:
+        yield made[0], made[2]
 
 
 @pytest.fixture
@@ -91,7 +81,7 @@ async def test_x_writes_the_frame_that_is_shown_and_never_over_another_file(here
         app.feed.why = told.explained(told.finding())  # type: ignore[attr-defined]
         app.poll()
         await pilot.press("x", "x")
-        assert "written: gputop-20251203-160232-2.json" in text_of(app)
+        assert said(app) == "written: gputop-20251203-160232-2.json"
     first, second = sorted(here.iterdir(), key=lambda path: len(path.name))
     made = json.loads(first.read_text())
     assert_valid(made)
@@ -104,7 +94,9 @@ async def test_x_writes_the_frame_that_is_shown_and_never_over_another_file(here
 async def test_s_writes_the_screen_as_a_picture(here: Path) -> None:
     async with running(fake.frame(3)) as (app, pilot):
         await pilot.press("S")
-        assert "written: gputop-20251203-160232.svg" in text_of(app)
+        assert said(app) == "written: gputop-20251203-160232.svg"
+        await pilot.pause(0.2)
+        assert said(app) in text_of(app)
     picture = (here / "gputop-20251203-160232.svg").read_text()
     assert picture.startswith("<svg")
     assert "Processes" in picture
@@ -142,7 +134,7 @@ async def test_a_directory_that_cannot_be_written_is_one_sentence(here: Path) ->
         os.chdir(gone)
     async with running(fake.frame(3)) as (app, pilot):
         await pilot.press("x")
-        assert "cannot be created here (No such file or directory)" in text_of(app).splitlines()[-1]
+        assert "cannot be created here (No such file or directory)" in said(app)
     os.chdir(here)
 
 
@@ -159,9 +151,7 @@ async def test_y_copies_the_row_and_the_command_s_name_stays_escaped() -> None:
     async with running(replace(frame, processes=(hostile,))) as (app, pilot):
         await pilot.press("y")
         assert app.clipboard.startswith("PID 4242  NAME \\x1b]52")
-        assert "copied" in text_of(app).splitlines()[-1]
-        await pilot.press("j")
-        assert "copied" not in text_of(app), "a notice goes with the next action"
+        assert said(app).startswith("copied, where the terminal allows it: PID 4242")
 
 
 # -- signals --------------------------------------------------------------------------------------
@@ -177,23 +167,24 @@ def framed(pid: int) -> Frame:
 async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K")
-        assert "SIGTERM  ask it to end" in text_of(app)
+        assert "SIGTERM   ask it" in text_of(app)
         await pilot.press("enter")
         assert f"send SIGTERM to {sleeper.pid} python?" in text_of(app)
         assert sleeper.poll() is None
         await pilot.press("y", "enter")
-        assert f"SIGTERM was sent to {sleeper.pid}" in text_of(app)
+        assert f"SIGTERM was sent to {sleeper.pid}" in said(app)
         assert sleeper.wait(5) == -signal.SIGTERM
-        app._outcome()
-        assert "has ended" in text_of(app)
+        app.tell_outcome()
+        await pilot.pause()
+        assert "has ended" in said(app)
 
 
 async def test_any_other_answer_sends_nothing(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
-        await pilot.press("K", "j", "j", "j", "j", "j", "j", "j", "enter")
+        await pilot.press("K", *"j" * (len(OFFERED) - 1), "enter")
         assert "send SIGKILL" in text_of(app)
         await pilot.press("enter")
-        assert "nothing was sent" in text_of(app)
+        assert said(app) == "nothing was sent"
         await pilot.press("K", "enter", "y", "escape", "escape")
         assert sleeper.poll() is None
 
@@ -202,11 +193,10 @@ async def test_no_signals_in_a_replay_or_when_the_screen_is_to_change_nothing() 
     for options in ({"replay": True}, {"readonly": True}):
         async with running(framed(1), **options) as (app, pilot):  # type: ignore[arg-type]
             await pilot.press("K")
-            assert not app.presenter.overlay
-            await pilot.press("question_mark")
-            app.presenter.paint(120, 200)
-            assert "signal" not in app.presenter.copied()
-    assert "signal" not in {action.name for action in actions_of("live", readonly=True)}
+            assert isinstance(app.screen, MainScreen)
+            await pilot.press("question_mark", "y")
+            assert "signal" not in app.clipboard
+            assert "what could not be observed, in full" in app.clipboard, "the whole page, not what fits"
 
 
 def test_a_process_that_has_the_number_of_another_gets_none(sleeper: subprocess.Popen[bytes]) -> None:
@@ -221,14 +211,14 @@ def test_a_process_that_has_the_number_of_another_gets_none(sleeper: subprocess.
 
 def test_what_has_become_of_the_process_is_told(sleeper: subprocess.Popen[bytes]) -> None:
     aim = Aim(target(sleeper.pid))
-    for number, said in (
+    for number, told_then in (
         (signal.SIGSTOP, "is stopped"),
         (signal.SIGCONT, "still runs"),
         (signal.SIGKILL, "has ended"),
     ):
         aim.send(number)
         deadline = time.monotonic() + 20
-        while said not in aim.outcome():
+        while told_then not in aim.outcome():
             assert time.monotonic() < deadline
             time.sleep(0.005)
     aim.close()
@@ -239,7 +229,7 @@ def test_only_signals_that_one_may_send() -> None:
     # who may not is asked in a process of its own: a thread cannot give its rights up alone
     code = (
         "import os, sys, time; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from gputop.process.signals import Aim, Target\n"
+        "from gputop.process.signals import OFFERED, Aim, Target\n"
         "try: Aim(Target(int(sys.argv[1]), 'init', 'root', time.monotonic_ns()))\n"
         "except Exception as error: print(error)"
     )
@@ -264,7 +254,7 @@ async def test_t_goes_through_the_themes_and_says_how_to_keep_one(monkeypatch: p
             await pilot.press("T")
             seen.append(app.palette.name)
         assert seen == ["light", "contrast", "terminal", "mono", "dark"]
-        assert 'theme = "dark" in /x/config.toml' in text_of(app)
+        assert 'theme = "dark" in /x/config.toml' in said(app)
 
 
 async def test_no_color_leaves_one_theme(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +262,7 @@ async def test_no_color_leaves_one_theme(monkeypatch: pytest.MonkeyPatch) -> Non
     async with running(fake.frame(), theme="light") as (app, pilot):
         assert app.palette.name == "mono"
         await pilot.press("T")
-        assert "no other theme: NO_COLOR is set" in text_of(app)
+        assert said(app) == "no other theme: NO_COLOR is set"
         assert app.palette.name == "mono"
 
 
@@ -310,14 +300,14 @@ async def test_the_palette_finds_an_action_by_its_name_and_does_it() -> None:
         await pilot.press("enter")
         await pilot.pause(0.1)
         assert len(app.screen_stack) == 1
-        assert not app.presenter.panes.processes.descending
+        assert not app.view.processes.descending
 
 
 async def test_letters_typed_into_the_palette_do_not_act_and_escape_closes_it() -> None:
     async with running(fake.frame()) as (app, pilot):
         await pilot.press("ctrl+p", "q", "z", "question_mark")
         assert app.return_value is None
-        assert not app.presenter.overlay
+        assert len(app.screen_stack) == 2
         await pilot.press("escape")
         await pilot.pause()
         assert len(app.screen_stack) == 1
@@ -336,10 +326,3 @@ async def test_without_colours_the_cursor_of_the_palette_is_underlined(
         lines = [commands.render_line(y) for y in range(4)]
         underlined = [any(segment.style and segment.style.underline for segment in line) for line in lines]
         assert underlined == [False, False, True, True]
-
-
-def test_every_action_can_be_done_and_no_key_does_two_things() -> None:
-    keys = [key for action in ACTIONS for key in action.keys]
-    assert len(keys) == len(set(keys))
-    for action in ACTIONS:
-        assert any(hasattr(owner, f"do_{action.name}") for owner in (GputopApp, Presenter))

@@ -1,115 +1,114 @@
-"""A question in the last line: what is typed, what is shown, who gets the answer."""
+"""Questions over the screen: what is typed, what is suggested, who gets the answer."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from textual.widgets import Input
 
-from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.prompt import MOST_CHARACTERS, Prompt, Prompting
-
-
-def typed(prompt: Prompt, *keys: str) -> Prompt:
-    """The prompt after these keys; a single character types itself."""
-    for key in keys:
-        assert prompt.key(key, key if len(key) == 1 else None) == "open"
-    return prompt
+from gputop.ui.dialogs import MOST_CHARACTERS, FilterSuggester, Menu, Question
+from tests import fake_frames as fake
+from tests.screen_support import Shown
 
 
-@pytest.mark.parametrize(
-    ("keys", "text", "cursor"),
-    [
-        (("a", "b", "left", "c"), "run.gtpacb", 9),
-        (("backspace", "home", "x"), "xrun.gt", 1),
-        (("ctrl+a", "delete", "ctrl+e", "!"), "un.gtp!", 7),
-        (("left", "left", "ctrl+k"), "run.g", 5),
-        (("left", "ctrl+u"), "p", 0),
-        (("left", "right", "right", "delete", "end"), "run.gtp", 7),
-    ],
-)
-def test_keys_edit_the_line(keys: tuple[str, ...], text: str, cursor: int) -> None:
-    prompt = typed(Prompt("file", "run.gtp"), *keys)
-    assert (prompt.text, prompt.cursor) == (text, cursor)
-
-
-def test_ctrl_w_deletes_a_word_or_the_last_part_of_a_path() -> None:
-    assert typed(Prompt("p", "one two  "), "ctrl+w").text == "one "
-    assert typed(Prompt("p", "/tmp/runs/a.gputop"), "ctrl+w").text == "/tmp/runs/"
-
-
-def test_enter_ends_and_escape_cancels() -> None:
-    assert Prompt("p").key("enter", "\r") == "done"
-    assert Prompt("p").key("escape", "\x1b") == "cancelled"
-
-
-def test_what_is_pasted_has_no_line_ends_and_no_escapes_and_an_end() -> None:
-    prompt = Prompt("p", "ab")
-    prompt.key("left", None)
-    prompt.insert("1\n2\x1b[31m")
-    assert prompt.text == "a12[31mb"
-    prompt.insert("x" * 10_000)
-    assert len(prompt.text) == MOST_CHARACTERS
-
-
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("text", ["", "short", "x" * 300, "日本語" * 60])
-def test_the_line_fills_the_width_and_the_cursor_is_in_sight(width: int, text: str, glyphs: Glyphs) -> None:
-    prompt = Prompt("go to", text, "-30s, 14:02 or 50%")
-    for key in ("end", "left", "home"):
-        prompt.key(key, None)
-        line = prompt.line(width, glyphs)
-        assert line_width(line) == width
-        assert any(token == "badge.live" for _, token in line)
-
-
-def test_the_hint_gives_way_to_what_is_wrong() -> None:
-    prompt = Prompt("go to", "abc", "-30s, 14:02 or 50%")
-    assert "14:02" in plain(prompt.line(80, UNICODE))
-    prompt.error = "abc is no time"
-    assert "abc is no time" in plain(prompt.line(80, UNICODE))
-    assert "14:02" not in plain(prompt.line(80, UNICODE))
-    prompt.key("backspace", None)
-    assert "no time" not in plain(prompt.line(80, UNICODE))
+def asked(*arguments: Any, **options: Any) -> Shown:
+    """A screen with a question."""
+    screen = Shown(fake.frame(), size=(80, 24))
+    screen.ask(Question(*arguments, **options))
+    return screen
 
 
 def test_a_wrong_answer_leaves_the_question_open_and_a_right_one_closes_it() -> None:
-    view, answers = Prompting(), list[str]()
+    answers = list[str]()
 
     def answered(text: str) -> str:
         answers.append(text)
         return "" if text == "ok" else "not ok"
 
-    view.ask(Prompt("p", "o"), answered)
-    view.prompt_key("enter", None)
-    assert view.prompt is not None
-    assert view.prompt.error == "not ok"
-    view.prompt_key("k", "k")
-    view.prompt_key("enter", None)
-    assert view.prompt is None
+    screen = asked("p", answered, "o", hint="a word")
+    assert "a word" in screen.text()
+    screen.press("enter")
+    assert "not ok" in screen.text()
+    assert "a word" not in screen.text(), "the hint gives way to what is wrong"
+    screen.press("k")
+    assert "not ok" not in screen.text()
+    screen.press("enter")
+    assert not isinstance(screen.app.screen, Question)
     assert answers == ["o", "ok"]
 
 
 def test_an_answer_may_ask_the_next_question() -> None:
-    view = Prompting()
-
     def first(text: str) -> str:
-        view.ask(Prompt("second"), lambda text: "")
+        screen.app.ask(Question("second", lambda text: ""))
         return ""
 
-    view.ask(Prompt("first"), first)
-    view.prompt_key("enter", None)
-    assert view.prompt is not None
-    assert view.prompt.title == "second"
+    screen = asked("first", first)
+    screen.press("enter")
+    assert "second" in screen.text()
+    assert "first" not in screen.text()
 
 
 def test_who_asks_hears_of_every_key_and_of_escape() -> None:
-    view, heard = Prompting(), list[str]()
-    view.ask(
-        Prompt("filter"), lambda text: "", changed=heard.append, cancelled=lambda: heard.append("cancelled")
+    heard = list[str]()
+    screen = asked(
+        "filter", lambda text: "", changed=heard.append, cancelled=lambda: heard.append("cancelled")
     )
-    for key in ("a", "b", "backspace"):
-        view.prompt_key(key, key if len(key) == 1 else None)
-    view.prompt_paste("cd")
-    view.prompt_key("escape", None)
-    assert heard == ["a", "ab", "a", "acd", "cancelled"]
-    assert view.prompt is None
+    screen.press("a", "b", "backspace", "escape")
+    assert heard == ["a", "ab", "a", "cancelled"]
+    assert not isinstance(screen.app.screen, Question)
+
+
+def test_a_letter_takes_the_place_of_the_one_that_is_there() -> None:
+    answers = list[str]()
+    screen = asked("sure?", lambda text: answers.append(text) or "", "n", letter=True)
+    assert "y or n" in screen.text()
+    screen.press("x", "y", "enter")
+    assert answers == ["y"]
+
+
+def test_a_text_has_an_end() -> None:
+    screen = asked("p", lambda text: "", "x" * (MOST_CHARACTERS - 1))
+    screen.press("end", "a", "b")
+    assert len(screen.app.screen.query_one(Input).value) == MOST_CHARACTERS
+
+
+def test_a_hostile_title_is_no_markup() -> None:
+    assert "[red]x[/red]" in asked("[red]x[/red]", lambda text: "").text()
+
+
+def test_the_menu_tells_the_place_of_what_was_chosen() -> None:
+    chosen = list[int]()
+    screen = Shown(fake.frame(), size=(80, 24))
+    screen.ask(Menu("which", ["[one]", "two"], chosen.append))
+    assert "[one]" in screen.text()
+    screen.press("j", "enter")
+    assert chosen == [1]
+    assert not isinstance(screen.app.screen, Menu)
+
+
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [
+        ("gp", "gpu:"),
+        ("user:a", "user:alice"),
+        ("gpu:0 us", "gpu:0 user:"),
+        ("", None),
+        ("zz", None),
+        ("gpu: ", None),
+    ],
+)
+async def test_the_filter_completes_its_last_word(typed: str, suggested: str | None) -> None:
+    suggester = FilterSuggester(["gpu:", "user:", "user:alice", "user:bob"])
+    assert await suggester.get_suggestion(typed) == suggested
+
+
+def test_right_takes_what_the_filter_suggests() -> None:
+    screen = Shown(fake.frame(), "slash")
+    screen.type("gpu:3")
+    screen.press("backspace")
+    screen.type("3")
+    screen.press("ctrl+u")
+    screen.type("user:al")
+    screen.press("right", "enter")
+    assert screen.view.listing.filter.text == "user:alice"

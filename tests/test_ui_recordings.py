@@ -10,9 +10,8 @@ import pytest
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
 from gputop.playback.player import ReplayFeed
-from gputop.ui.model.look import plain
-from gputop.ui.model.presenter import Presenter
 from replay.reader import SessionReader
+from tests.screen_support import Shown
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
 SIZES = ((80, 24), (120, 40), (200, 50))
@@ -43,42 +42,31 @@ def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
     return request.param, frame, explained
 
 
-@pytest.fixture
-def story(told: tuple[str, Frame, Explained]) -> tuple[str, Presenter]:
+@pytest.fixture(params=SIZES)
+def story(told: tuple[str, Frame, Explained], request: pytest.FixtureRequest) -> tuple[str, Shown]:
     """The name, and a screen on which nothing has been done yet."""
     name, frame, explained = told
-    screen = Presenter("replay", ascii_only=False)
-    screen.show(frame)
+    screen = Shown(frame, size=request.param, replay=True)
     screen.explain(explained)
     return name, screen
 
 
-def text(screen: Presenter, size: tuple[int, int]) -> str:
-    return "\n".join(plain(line) for line in screen.paint(*size))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_cause_is_there_without_a_key_and_in_full_with_one(
-    story: tuple[str, Presenter], size: tuple[int, int]
-) -> None:
+def test_the_cause_is_there_without_a_key_and_in_full_with_one(story: tuple[str, Shown]) -> None:
     name, screen = story
     title, _api = STORIES[name]
-    verdict = text(screen, size).splitlines()[1]
+    verdict = screen.text().splitlines()[1]
     assert title[:12] in verdict
     assert "idle" in verdict
-    screen.act("open")
-    assert title.partition(" (")[0] in text(screen, size)
+    screen.press("enter")
+    assert title.partition(" (")[0] in screen.text()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_call_and_the_thread_are_there_with_one_key(
-    story: tuple[str, Presenter], size: tuple[int, int]
-) -> None:
+def test_the_call_and_the_thread_are_there_with_one_key(story: tuple[str, Shown]) -> None:
     name, screen = story
     _title, api = STORIES[name]
-    frame = screen.frame
+    frame = screen.view.frame
     assert frame is not None
-    screen.act("open")
-    shown = text(screen, size)
+    screen.press("enter")
+    shown = screen.text()
     assert api in shown
     assert any(f"({row.pid})" in shown or f" of {row.pid})" in shown for row in frame.processes)

@@ -6,36 +6,42 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.events import MouseScrollDown
+from textual.strip import Strip
 
 from gputop.engine.frame import Lost
+from gputop.format import width_of
 from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
-from gputop.ui.canvas import Canvas
-from gputop.ui.model.actions import ACTIONS, actions_of
-from gputop.ui.model.prompt import Prompt
+from gputop.ui.dialogs import Question
+from gputop.ui.main import MainScreen
+from gputop.ui.pages import HelpPage, Page
+from gputop.ui.pane import Pane
+from gputop.ui.panes import Header
+from gputop.ui.processes import Processes
 from tests import fake_frames as fake
-from tests.screen_support import feed_frame, running, text_of
+from tests.screen_support import feed_frame, running, text_of, tokens_of
 
 
 def shown_pids(app: GputopApp) -> list[int]:
     """The pids of the process table from the top."""
-    return [row.pid for row in app.presenter.panes.processes.rows]
+    return [row.pid for row in app.view.processes.rows]
 
 
 async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:
     async with running(fake.frame(processes=12)) as (app, _, pilot):
         await pilot.press("j", "j", "j")
-        pid = app.presenter.panes.processes.selected
+        pid = app.view.processes.selected
         before = shown_pids(app)
         await pilot.press("full_stop", "full_stop", "r")
-        assert app.presenter.panes.processes.selected == pid
+        assert app.view.processes.selected == pid
         assert shown_pids(app) != before
-        assert f"Calls | Lines of {pid} " in text_of(app)
+        assert f" of {pid} " in text_of(app)
 
 
 async def test_every_column_in_sight_can_be_sorted_by() -> None:
     async with running(fake.frame(processes=5), (200, 40)) as (app, _, pilot):
-        table = app.presenter.panes.processes
+        table = app.view.processes
         seen = set()
         for _ in table.columns:
             seen.add(table.sort_column.key)
@@ -46,7 +52,7 @@ async def test_every_column_in_sight_can_be_sorted_by() -> None:
 async def test_comma_goes_back_to_the_column_before() -> None:
     async with running(fake.frame()) as (app, _, pilot):
         await pilot.press("full_stop", "comma")
-        assert app.presenter.panes.processes.sort_column.key == "calls"
+        assert app.view.processes.sort_column.key == "calls"
 
 
 async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
@@ -54,9 +60,9 @@ async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
         lines = text_of(app).splitlines()
         y = next(i for i, line in enumerate(lines) if "CALL/s" in line)
         x = lines[y].index("PID")
-        await pilot.click(Canvas, offset=(x, y))
+        await pilot.click(offset=(x, y))
         assert shown_pids(app) == sorted(shown_pids(app))
-        await pilot.click(Canvas, offset=(x, y))
+        await pilot.click(offset=(x, y))
         assert shown_pids(app) == sorted(shown_pids(app), reverse=True)
 
 
@@ -64,20 +70,19 @@ async def test_a_click_on_a_row_selects_it() -> None:
     async with running(fake.frame(processes=6)) as (app, _, pilot):
         lines = text_of(app).splitlines()
         y = next(i for i, line in enumerate(lines) if "CALL/s" in line) + 3
-        await pilot.click(Canvas, offset=(20, y))
-        assert app.presenter.panes.processes.selected == shown_pids(app)[2]
+        await pilot.click(offset=(20, y))
+        assert app.view.processes.selected == shown_pids(app)[2]
 
 
 async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
         footer = text_of(app).splitlines()[-1]
-        await pilot.click(Canvas, offset=(footer.index("help"), 23))
-        assert app.presenter.overlay == "help"
-        await pilot.click(Canvas, offset=(footer.index("quit"), 23))
-        await pilot.click(Canvas, offset=(79, 23))
-        assert not app.presenter.overlay
+        await pilot.click(offset=(footer.index("Help"), 23))
+        assert isinstance(app.screen, HelpPage)
+        await pilot.click(offset=(text_of(app).splitlines()[-1].index("Quit"), 23))
+        assert isinstance(app.screen, MainScreen)
         assert app.return_value is None
-        await pilot.click(Canvas, offset=(footer.index(" q "), 23))
+        await pilot.click(offset=(footer.index("q Quit"), 23))
         assert app.return_value == 0
 
 
@@ -85,30 +90,36 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
     async with running(fake.frame(0)) as screen:
         app, _, pilot = screen
         await pilot.press("space")
-        feed_frame(screen, fake.frame(48))
-        assert app.presenter.frame is not None
-        assert app.presenter.frame.number == 0
+        await feed_frame(screen, fake.frame(48))
+        assert app.view.frame is not None
+        assert app.view.frame.number == 0
         assert "PAUSED" in text_of(app)
         assert "-00:12 behind live" in text_of(app)
         await pilot.press("L")
-        assert app.presenter.frame.number == 48
+        assert app.view.frame.number == 48
         assert "LIVE" in text_of(app)
 
 
-async def test_help_lists_every_action() -> None:
+async def test_help_lists_every_key_that_works_and_what_it_does() -> None:
     for replay in (False, True):
-        async with running(fake.frame(), (100, 99), replay=replay) as (app, _, pilot):
+        async with running(fake.frame(), (130, 150), replay=replay) as (app, _, pilot):
+            keys = [
+                (app.get_key_display(active.binding), active.binding.tooltip)
+                for active in app.screen.active_bindings.values()
+                if active.enabled and active.binding.tooltip
+            ]
+            assert len(keys) > 30
             await pilot.press("question_mark")
             text = " ".join(text_of(app).split())
-            for action in actions_of("replay" if replay else "live"):
-                assert action.help in text
-                assert action.shown in text
+            for _key, told in keys:
+                assert " ".join(told.split()) in text
+            assert ("record on or off" in text) is not replay
 
 
 async def test_q_closes_the_help_first_and_then_quits() -> None:
     async with running(fake.frame()) as (app, _, pilot):
         await pilot.press("question_mark", "q")
-        assert not app.presenter.overlay
+        assert isinstance(app.screen, MainScreen)
         await pilot.press("q")
         assert app.return_value == 0
 
@@ -142,8 +153,7 @@ async def test_names_are_shown_as_they_are_and_never_interpreted(name: str) -> N
     async with running(frame, (200, 50)) as (app, _, _):
         text = text_of(app)
         assert all(char.isprintable() for char in text.replace("\n", ""))
-        strips = [app.query_one(Canvas).render_line(y) for y in range(50)]
-        assert {strip.cell_length for strip in strips} == {200}
+        assert {width_of(line) for line in text.splitlines()} == {200}
         if name.startswith("["):
             assert name in text
 
@@ -175,8 +185,8 @@ async def test_lost_events_turn_the_header_red() -> None:
     async with running(fake.frame()) as screen:
         app = screen[0]
         assert "lost 0" in text_of(app)
-        feed_frame(screen, fake.frame(1, lost=Lost(4_321, (("ring", 4_321),))))
-        header = app.query_one(Canvas).lines[0]
+        await feed_frame(screen, fake.frame(1, lost=Lost(4_321, (("ring", 4_321),))))
+        header = tokens_of(app.screen.query_one(Header))
         assert any("lost 4.3k" in text and token == "alert" for text, token in header)
 
 
@@ -197,10 +207,9 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
 async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):
-        for action in ACTIONS:
-            if not action.name.startswith("quit"):
-                await pilot.press(action.keys[0])
-            if app.presenter.prompt is not None or len(app.screen_stack) > 1:
+        for key in "wsz/gefEKr,.oymJRLtlx! S12345F[]{}-=":
+            await pilot.press(key)
+            if not isinstance(app.screen, MainScreen):
                 await pilot.press("escape")
         assert len(text_of(app).splitlines()) == 24
 
@@ -221,15 +230,17 @@ async def test_a_dead_source_is_a_banner_and_the_screen_goes_on() -> None:
     async with running(fake.frame()) as (app, feed, pilot):
         feed.failed = "the probes died: ring buffer unmapped"
         app.poll()
+        await pilot.pause()
         assert "the probes died" in text_of(app)
         await pilot.press("j")
         assert "Processes" in text_of(app)
 
 
 async def test_the_recording_badge_shows_file_size_and_time() -> None:
-    async with running(fake.frame()) as (app, feed, _):
+    async with running(fake.frame()) as (app, feed, pilot):
         feed.state = RecordingState("/tmp/session.msgpack", 3_250_000, 131.0)
         app.poll()
+        await pilot.pause()
         assert "REC session.msgpack 3.1M 02:11" in text_of(app).splitlines()[0]
 
 
@@ -263,10 +274,10 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
 
 async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
-        await pilot.press("tab", "enter", "down", "z")
-        assert app.presenter.zoomed
+        await pilot.press("tab", "tab", "enter", "down", "z")
+        assert app.screen.maximized is not None
         assert "Processes" not in text_of(app)
-        row = app.presenter.panes.calls.selected_row
+        row = app.view.calls.selected_row
         assert row is not None
         await pilot.press("enter")
         text = text_of(app)
@@ -275,7 +286,7 @@ async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
         await pilot.press("down")
         assert row.api not in text_of(app), "the call below"
         await pilot.press("escape", "escape", "escape")
-        assert app.presenter.focus == "processes"
+        assert isinstance(app.focused, Processes)
 
 
 async def test_a_frozen_order_does_not_move_and_says_so() -> None:
@@ -283,16 +294,30 @@ async def test_a_frozen_order_does_not_move_and_says_so() -> None:
         app, _, pilot = screen
         await pilot.press("o")
         before = shown_pids(app)
-        feed_frame(screen, fake.frame(40, processes=9))
+        await feed_frame(screen, fake.frame(40, processes=9))
         assert shown_pids(app) == before
         assert "frozen" in text_of(app)
 
 
-async def test_nothing_is_painted_when_the_frame_is_the_same() -> None:
-    async with running(fake.frame()) as (app, _, _):
-        shown = app.query_one(Canvas).lines
+async def test_only_lines_that_changed_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[tuple[str, int]] = []
+    render = Pane.render_line
+
+    def noted(pane: Pane, y: int) -> Strip:
+        painted.append((type(pane).__name__, y))
+        return render(pane, y)
+
+    async with running(fake.frame()) as screen:
+        app, _, pilot = screen
+        monkeypatch.setattr(Pane, "render_line", noted)
         app.poll()
-        assert app.query_one(Canvas).lines is shown
+        await pilot.pause()
+        assert not painted, "the frame is the same"
+        rows = fake.frame().processes
+        changed = replace(rows[1], calls_per_second=rows[1].calls_per_second + 1_000)
+        await feed_frame(screen, replace(fake.frame(), number=1, processes=(rows[0], changed, *rows[2:])))
+        assert len(painted) == 1
+        assert painted[0][0] == "Processes"
 
 
 async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
@@ -302,28 +327,27 @@ async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
     )
     async with running(replace(frame, gpus=(gpu,))) as (app, _, pilot):
         assert "n/a" in text_of(app)
-        await pilot.press("shift+tab", "z")
+        await pilot.press("tab", "z")
         assert "n/a: power / limit: not supported here" in text_of(app)
 
 
 async def test_truncated_tables_say_how_much_is_out_of_sight() -> None:
     async with running(fake.frame(processes=30), (80, 24)) as (app, _, pilot):
-        table = app.presenter.panes.processes
         title = next(line for line in text_of(app).splitlines() if "Processes 30" in line)
         rows = sum(f" {pid} " in text_of(app).split("Calls")[0] for pid in shown_pids(app)[1:]) + 1
         assert f"+{30 - rows} rows" in title
         await pilot.press("end")
-        assert table.index == 29
+        assert app.view.processes.index == 29
         assert f"{30 - rows} above" in text_of(app)
 
 
 async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
-    async with running(fake.frame(processes=60), (80, 24)) as (app, _, _):
-        table = app.presenter.panes.processes
+    async with running(fake.frame(processes=60), (80, 24)) as (app, _, pilot):
+        pane, table = app.screen.query_one(Processes), app.view.processes
         selected = table.selected
-        app.presenter.wheel(10, 8, 3)
-        app.paint()
-        assert table.top == 3
+        await pilot._post_mouse_events([MouseScrollDown], offset=(10, 9))
+        await pilot.pause(0.3)
+        assert pane.scroll_y > 0
         assert table.selected == selected
 
 
@@ -334,7 +358,7 @@ async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
         await pilot.pause()
         feed.newest = fake.frame(1, processes=5)
         app.poll()
-        assert app.presenter.panes.processes.selected == 4263
+        assert app.view.processes.selected == 4263
 
 
 async def test_while_a_question_is_open_keys_type_and_only_ctrl_c_quits() -> None:
@@ -345,13 +369,18 @@ async def test_while_a_question_is_open_keys_type_and_only_ctrl_c_quits() -> Non
         return ""
 
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
-        app.presenter.ask(Prompt("go to", "", "-30s or 50%"), answered)
+        app.push_screen(Question("go to", answered, hint="-30s or 50%"))
+        await pilot.pause()
         await pilot.press("5", "q", "backspace", "question_mark", "backspace", "0", "percent_sign")
-        assert text_of(app).splitlines()[-1].startswith(" go to 50%")
-        assert not app.presenter.overlay
+        lines = text_of(app).splitlines()
+        assert lines[-3].strip() == "go to"
+        assert lines[-2].strip() == "50%"
+        assert "-30s or 50%" in lines[-1]
+        assert not isinstance(app.screen_stack[-2], Page)
         await pilot.press("enter")
         assert answers == ["50%"]
-        assert "quit" in text_of(app).splitlines()[-1]
-        app.presenter.ask(Prompt("go to"), answered)
+        assert "Quit" in text_of(app).splitlines()[-1]
+        app.push_screen(Question("go to", answered))
+        await pilot.pause()
         await pilot.press("ctrl+c")
         assert app.return_value == 0

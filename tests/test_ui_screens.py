@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from gputop.engine.frame import Lost
+from gputop.engine.frame import Frame, Lost
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.landmarks import FINDING, LOSS, MARKED
-from gputop.ui.model.look import plain
-from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timebar import TransportView
+from gputop.ui.pane import Pane
 from gputop.ui.theme import style_of
 from tests import fake_frames as fake
 from tests import fake_reports as why
+from tests.screen_support import running, text_of, tokens_of
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = ((80, 24), (120, 40), (200, 50))
@@ -36,61 +36,65 @@ SLOW = why.finding(
 )
 
 
-def _shown(mode: str = "live", gpus: int = 2, lossy: bool = False, **changes: object) -> Presenter:
-    presenter = Presenter(mode, ascii_only=False, title="python train.py")
-    presenter.show(fake.frame(0, gpus=gpus, **changes))  # type: ignore[arg-type]
+@dataclass
+class State:
+    """What the screen is to show."""
+
+    frame: Frame
+    explained: Explained
+    replay: bool = False
+    transport: TransportView | None = None
+    recording: RecordingState | None = None
+
+
+def _state(gpus: int = 2, lossy: bool = False, **changes: object) -> State:
     explained = why.explained(why.finding(), SLOW, lost_events=120 if lossy else 0)
-    presenter.explain(replace(explained, lanes=why.lanes(gpus=max(gpus, 1), lossy=lossy)))
-    return presenter
+    lanes = why.lanes(gpus=max(gpus, 1), lossy=lossy)
+    return State(fake.frame(0, gpus=gpus, **changes), replace(explained, lanes=lanes))  # type: ignore[arg-type]
 
 
-def normal() -> Presenter:
+def normal() -> State:
     """Two GPUs, four processes, one of them in a storm, two findings."""
-    return _shown()
+    return _state()
 
 
-def paused() -> Presenter:
+def paused() -> State:
     """Held, while what is live is 12 s ahead; a recording is under way."""
-    presenter = _shown()
-    presenter.paused, presenter.behind_ns = True, 12 * fake.S
     found = ((20 * fake.S, FINDING), (60 * fake.S, LOSS))
-    presenter.transport = TransportView(False, 1.0, 88 * fake.S, 0, 100 * fake.S, found)
-    presenter.recording = RecordingState("/tmp/run.gputop", 3 << 20, 131.0)
-    return presenter
+    view = TransportView(False, 1.0, 88 * fake.S, 0, 100 * fake.S, found)
+    return replace(_state(), transport=view, recording=RecordingState("/tmp/run.gputop", 3 << 20, 131.0))
 
 
-def replayed() -> Presenter:
+def replayed() -> State:
     """A recording at seven of ten minutes."""
-    presenter = _shown("replay")
     found = ((100 * fake.S, FINDING), (300 * fake.S, MARKED), (510 * fake.S, FINDING))
-    presenter.transport = TransportView(True, 4.0, 432 * fake.S, 0, 600 * fake.S, found)
-    return presenter
+    view = TransportView(True, 4.0, 432 * fake.S, 0, 600 * fake.S, found)
+    return replace(_state(), replay=True, transport=view)
 
 
-def lossy() -> Presenter:
+def lossy() -> State:
     """Records are missing."""
-    return _shown(lossy=True, lost=Lost(120, (("ring", 120),)))
+    return _state(lossy=True, lost=Lost(120, (("ring", 120),)))
 
 
-def rootless() -> Presenter:
+def rootless() -> State:
     """Without eBPF nothing is known of calls, nor of why the GPU waits."""
     problem = "no eBPF without root: CUDA calls and who preempts are not shown; for them: sudo gputop"
-    presenter = _shown(calls_observed=False, problems=(problem,), storm=False)
-    presenter.explain(Explained())
-    return presenter
+    state = _state(calls_observed=False, problems=(problem,), storm=False)
+    return replace(state, explained=Explained())
 
 
-def without_gpu() -> Presenter:
+def without_gpu() -> State:
     """No NVML, but the calls are seen."""
-    return _shown(gpus=0, driver="", problems=("NVML: libnvidia-ml.so.1 is not there (no NVIDIA driver)",))
+    return _state(gpus=0, driver="", problems=("NVML: libnvidia-ml.so.1 is not there (no NVIDIA driver)",))
 
 
-def eight_gpus() -> Presenter:
+def eight_gpus() -> State:
     """More GPUs than fit, one a line."""
-    return _shown(gpus=8, processes=12)
+    return _state(gpus=8, processes=12)
 
 
-STATES: tuple[Callable[[], Presenter], ...] = (
+STATES: tuple[Callable[[], State], ...] = (
     normal,
     paused,
     replayed,
@@ -103,14 +107,20 @@ STATES: tuple[Callable[[], Presenter], ...] = (
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_the_screen_is_as_it_was(state: Callable[[], Presenter], size: tuple[int, int]) -> None:
-    presenter = state()
-    presenter.paint(*size)
-    lines = presenter.paint(*size)  # what one paint learns of the size the next one knows
-    for line in lines:
-        for _text, token in line:
-            style_of(token)
-    text = "".join(plain(line).rstrip() + "\n" for line in lines)
+async def test_the_screen_is_as_it_was(state: Callable[[], State], size: tuple[int, int]) -> None:
+    made = state()
+    async with running(made.frame, size, replay=made.replay, title="python train.py") as (app, feed, pilot):
+        feed.why, feed.state = made.explained, made.recording
+        app.poll()
+        app.view.transport = made.transport
+        app.show()
+        await pilot.pause()
+        app.show()  # what one look learns of the size the next one knows
+        await pilot.pause()
+        for pane in app.screen.query(Pane):
+            for _text, token in tokens_of(pane):
+                style_of(token)
+        text = "".join(line.rstrip() + "\n" for line in text_of(app).splitlines())
     file = SCREENS / f"{state.__name__}-{size[0]}x{size[1]}.txt"
     if os.environ.get("GPUTOP_SCREENS") == "write":
         SCREENS.mkdir(exist_ok=True)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.ui.model.filter import FilterError, parse_filter
-from gputop.ui.model.hiding import TOGGLED, without
-from gputop.ui.model.layout import Needs, plan
-from gputop.ui.model.look import plain
-from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.tree import parents_of, tree_of
+from gputop.ui.model.view import TOGGLED
+from gputop.ui.pane import Pane
+from gputop.ui.processes import Processes
 from tests import fake_frames as fake
+from tests.screen_support import Shown
 
 TRAINER, WORKERS = 4242, (4249, 4256)
 
@@ -37,23 +37,9 @@ def family(**changes: object) -> Frame:
     return replace(made, processes=(trainer, *workers, other), **changes)  # type: ignore[arg-type]
 
 
-def presenter_of(frame: Frame, *actions: str) -> Presenter:
-    """The screen after some actions."""
-    presenter = Presenter("live", ascii_only=False)
-    presenter.show(frame)
-    for action in actions:
-        presenter.act(action)
-    return presenter
-
-
-def pids(presenter: Presenter) -> list[int]:
+def pids(screen: Shown) -> list[int]:
     """The listed pids from the top."""
-    return [row.pid for row in presenter.panes.processes.rows]
-
-
-def text_of(presenter: Presenter, width: int = 120, height: int = 40) -> str:
-    """What the screen says."""
-    return "\n".join(plain(line) for line in presenter.paint(width, height))
+    return [row.pid for row in screen.view.processes.rows]
 
 
 def listed(frame: Frame, text: str) -> set[int]:
@@ -133,42 +119,41 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 
 def test_a_filter_works_while_it_is_typed_and_escape_takes_it_back() -> None:
-    presenter = presenter_of(family(), "filter")
+    screen = Shown(family(), "slash")
     for char in "gpu:1":
-        presenter.prompt_key(char, char)
-    assert pids(presenter) == [4263]
-    assert "Processes 1 of 4  filter gpu:1 [/]" in text_of(presenter)
-    presenter.prompt_key("escape", None)
-    assert len(pids(presenter)) == 4
+        screen.type(char)
+    assert pids(screen) == [4263]
+    assert "Processes 1 of 4  filter gpu:1 [/]" in screen.text()
+    screen.press("escape")
+    assert len(pids(screen)) == 4
 
 
 def test_a_wrong_filter_keeps_the_question_open_and_says_why() -> None:
-    presenter = presenter_of(family(), "filter")
-    presenter.prompt_paste("gpu:x")
-    presenter.prompt_key("enter", "\r")
-    assert "gpu: takes a number" in text_of(presenter)
-    presenter.prompt_key("backspace", None)
-    presenter.prompt_key("0", "0")
-    presenter.prompt_key("enter", "\r")
-    assert presenter.prompt is None
-    assert pids(presenter) == [4242]
+    screen = Shown(family(), "slash")
+    screen.type("gpu:x")
+    screen.press("enter")
+    assert "gpu: takes a number" in screen.text()
+    screen.press("backspace")
+    screen.press("0")
+    screen.press("enter")
+    assert pids(screen) == [4242]
 
 
 def test_an_empty_list_says_what_keeps_it_empty_and_escape_lists_all() -> None:
-    presenter = presenter_of(family(), "filter")
-    presenter.prompt_paste("nobody")
-    presenter.prompt_key("enter", "\r")
-    assert "None of 4 processes passes: filter nobody." in text_of(presenter)
-    presenter.act("back")
-    assert len(pids(presenter)) == 4
+    screen = Shown(family(), "slash")
+    screen.type("nobody")
+    screen.press("enter")
+    assert "None of 4 processes passes: filter nobody." in screen.text()
+    screen.press("escape")
+    assert len(pids(screen)) == 4
 
 
 def test_g_goes_through_the_gpus_and_back_to_all() -> None:
-    presenter = presenter_of(family())
+    screen = Shown(family())
     seen = []
     for _ in range(3):
-        presenter.act("gpu")
-        seen.append(set(pids(presenter)))
+        screen.press("g")
+        seen.append(set(pids(screen)))
     assert seen == [{4242}, {4263}, {4242, 4249, 4256, 4263}]
 
 
@@ -177,62 +162,62 @@ def test_g_goes_through_the_gpus_and_back_to_all() -> None:
 
 def test_workers_fold_under_their_parent_with_sums() -> None:
     frame = family()
-    presenter = presenter_of(frame, "tree")
+    screen = Shown(frame, "e")
     trainer, *workers = frame.processes[:3]
-    shown = presenter.panes.processes.rows[0]
-    assert pids(presenter) == [TRAINER, 4263]
+    shown = screen.view.processes.rows[0]
+    assert pids(screen) == [TRAINER, 4263]
     for name in ("voluntary_per_second", "involuntary_per_second", "runnable_percent", "on_cpu_percent"):
         assert getattr(shown, name) == sum(getattr(row, name) for row in (trainer, *workers))
     assert shown.gpu_memory_bytes == trainer.gpu_memory_bytes, "workers of unknown memory add none"
     assert shown.blocked_percent == trainer.blocked_percent, "shares of other threads have no sum"
-    assert "+2 python" in text_of(presenter)
+    assert "+2 python" in screen.text()
 
 
 def test_a_branch_unfolds_to_the_figures_of_each() -> None:
     frame = family()
-    presenter = presenter_of(frame, "tree", "fold")
-    assert pids(presenter)[0] == TRAINER
-    assert set(pids(presenter)[1:3]) == set(WORKERS)
-    assert presenter.panes.processes.rows[0] == frame.processes[0]
-    text = text_of(presenter)
+    screen = Shown(frame, "e", "E")
+    assert pids(screen)[0] == TRAINER
+    assert set(pids(screen)[1:3]) == set(WORKERS)
+    assert screen.view.processes.rows[0] == frame.processes[0]
+    text = screen.text()
     assert "- python" in text
     assert "└ pt_data" in text
-    presenter.act("fold")
-    assert pids(presenter) == [TRAINER, 4263]
+    screen.press("E")
+    assert pids(screen) == [TRAINER, 4263]
 
 
 def test_a_branch_keeps_its_place_when_it_unfolds() -> None:
     frame = family()
     other = replace(frame.processes[3], involuntary_per_second=frame.processes[0].involuntary_per_second + 1)
     frame = replace(frame, processes=(*frame.processes[:3], other))
-    presenter = presenter_of(frame, "tree")
-    presenter.panes.processes.sort_by("involuntary")
-    presenter.show(frame)
-    assert pids(presenter)[0] == TRAINER, "its workers make it the first"
-    presenter.act("fold")
-    presenter.panes.processes.resort()
-    presenter.show(replace(frame, time_ns=frame.time_ns + 2 * fake.S))
-    assert pids(presenter)[0] == TRAINER
+    screen = Shown(frame, "e")
+    screen.view.processes.sort_by("involuntary")
+    screen.show(frame)
+    assert pids(screen)[0] == TRAINER, "its workers make it the first"
+    screen.press("E")
+    screen.view.processes.resort()
+    screen.show(replace(frame, time_ns=frame.time_ns + 2 * fake.S))
+    assert pids(screen)[0] == TRAINER
 
 
 def test_the_cursor_goes_to_the_branch_that_folds_around_its_process() -> None:
-    presenter = presenter_of(family())
-    presenter.panes.processes.select(WORKERS[0])
-    presenter.act("tree")
-    assert presenter.panes.processes.selected == TRAINER
+    screen = Shown(family())
+    screen.view.processes.select(WORKERS[0])
+    screen.press("e")
+    assert screen.view.processes.selected == TRAINER
 
 
 def test_workers_of_who_passes_the_filter_stay_in_its_branch() -> None:
-    presenter = presenter_of(family(), "gpu", "tree")
-    assert "+2 python" in text_of(presenter)
-    assert pids(presenter) == [TRAINER]
+    screen = Shown(family(), "g", "e")
+    assert "+2 python" in screen.text()
+    assert pids(screen) == [TRAINER]
 
 
 def test_a_storm_of_a_worker_is_seen_at_its_folded_branch() -> None:
     frame = family()
     storm = replace(fake.frame().storms[0], pid=WORKERS[0])
-    presenter = presenter_of(replace(frame, storms=(storm,)), "tree")
-    line = next(line for line in text_of(presenter).splitlines() if "+2 python" in line)
+    screen = Shown(replace(frame, storms=(storm,)), "e")
+    line = next(line for line in screen.text().splitlines() if "+2 python" in line)
     assert "▲ storm" in line
 
 
@@ -261,136 +246,108 @@ def test_no_process_is_lost_or_told_twice_whatever_the_parents(
 
 def test_who_is_followed_stays_selected_listed_and_in_sight() -> None:
     frame = fake.frame(processes=60, storm=False)
-    presenter = presenter_of(frame, "next_pane", "end", "follow")
-    followed = presenter.panes.processes.selected
-    presenter.act("filter")
-    presenter.prompt_paste("nobody")
-    presenter.prompt_key("enter", "\r")
-    assert pids(presenter) == [followed]
-    presenter.act("back")
-    text_of(presenter, 80, 24)
-    presenter.wheel(10, 8, -200)
-    presenter.show(fake.frame(9, processes=60, storm=False))
-    text = text_of(presenter, 80, 24)
+    screen = Shown(frame, "tab", "end", "f")
+    followed = screen.view.processes.selected
+    screen.press("slash")
+    screen.type("nobody")
+    screen.press("enter")
+    assert pids(screen) == [followed]
+    screen.press("escape")
+    screen.text(80, 24)
+    screen.app.screen.query_one(Processes).scroll_to(y=0, animate=False)
+    screen.show(fake.frame(9, processes=60, storm=False))
+    text = screen.text(80, 24)
     assert f"› {followed:>6}" in text
     assert f"following {followed} [f]" in text
-    presenter.act("up")
-    assert "following" not in text_of(presenter)
+    screen.press("up")
+    assert "following" not in screen.text()
 
 
 def test_when_the_followed_process_has_left_it_is_said() -> None:
-    presenter = presenter_of(fake.frame(processes=4, storm=False), "next_pane", "follow")
-    followed = presenter.panes.processes.selected
+    screen = Shown(fake.frame(processes=4, storm=False), "tab", "f")
+    followed = screen.view.processes.selected
     rows = tuple(row for row in fake.frame(9).processes if row.pid != followed)
-    presenter.show(replace(fake.frame(9, storm=False), processes=rows))
-    assert f"{followed} " in text_of(presenter).splitlines()[-1]
-    assert "was followed: it has ended and left the list" in text_of(presenter)
+    screen.show(replace(fake.frame(9, storm=False), processes=rows))
+    assert screen.said.startswith(f"{followed} ")
+    assert screen.said.endswith("was followed: it has ended and left the list")
 
 
 # -- panes ----------------------------------------------------------------------------------------
 
-NEEDS = st.builds(
-    Needs,
-    gpu_lines=st.integers(1, 20),
-    storms=st.integers(0, 20),
-    processes=st.integers(0, 300),
-    banner=st.integers(0, 9),
-    transport=st.booleans(),
-    log=st.booleans(),
-    focus=st.sampled_from(["processes", "calls", "threads", "gpus"]),
-    detail=st.sampled_from(["calls", "threads"]),
-)
 
-
-@settings(max_examples=150, deadline=None)
-@given(st.integers(40, 300), st.integers(10, 80), NEEDS, st.permutations(TOGGLED), st.integers(0, 5))
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (170, 40), (200, 50)])
+@pytest.mark.parametrize("hidden", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (0, 2, 3), (0, 1, 4)])
 def test_whatever_is_hidden_the_other_panes_fill_the_screen(
-    width: int, height: int, needs: Needs, panes: list[str], count: int
+    hidden: tuple[int, ...], size: tuple[int, int]
 ) -> None:
-    hidden = panes[:count]
-    before = plan(width, height, needs)
-    after = without(before, hidden)
-    covered: set[tuple[int, int]] = set()
-    for placed in after:
-        assert placed.width > 0
-        assert placed.height > 0
-        cells = {
-            (x, y)
-            for x in range(placed.x, placed.x + placed.width)
-            for y in range(placed.y, placed.y + placed.height)
-        }
-        assert not cells & covered
-        assert all(x < width and y < height for x, y in cells)
-        covered |= cells
-    assert {y for _, y in covered} == set(range(height))
-    assert {p for p in before if p.pane in ("header", "footer", "transport", "verdict")} <= set(after)
-    left = {placed.pane for placed in after} & set(hidden)
-    growable = {placed.pane for placed in before} & {"gpus", "processes", "calls", "threads", "log"}
-    assert not left or growable <= set(hidden), "a pane stays only when there is none to take its room"
+    with Shown(fake.frame(processes=3), *(str(place + 1) for place in hidden), size=size) as screen:
+        main = screen.app.screen
+        shown = {pane.id for pane in main.query(Pane) if pane.display and pane.region.area and pane.id}
+        assert not shown & {TOGGLED[place] for place in hidden}
+        body = main.query_one("#body").region
+        panes = [child.region for child in main.query_one("#body").children if child.display]
+        assert sum(pane.area for pane in panes) >= body.area, "nothing of it is left blank"
+        assert body.bottom <= size[1] - 1
 
 
 def test_a_hidden_pane_is_told_and_comes_back() -> None:
-    presenter = presenter_of(fake.frame(), "pane_1")
-    assert "UTIL" not in text_of(presenter)
-    assert "1 pane hidden [F]" in text_of(presenter)
-    presenter.act("pane_1")
-    assert "UTIL" in text_of(presenter)
+    screen = Shown(fake.frame(), "1")
+    assert "UTIL" not in screen.text()
+    assert "1 pane hidden [F]" in screen.text()
+    screen.press("1")
+    assert "UTIL" in screen.text()
 
 
 def test_the_last_pane_stays() -> None:
-    presenter = presenter_of(fake.frame(), "pane_1", "pane_2", "pane_3", "pane_4")
-    assert presenter.hidden == {"gpus", "processes", "calls"}
-    assert "this is the last pane" in text_of(presenter)
-    assert "Threads 8" in text_of(presenter)
-    presenter.act("all_panes")
-    assert not presenter.hidden
+    screen = Shown(fake.frame(), "1", "2", "3", "4")
+    assert screen.view.hidden == {"gpus", "processes", "calls"}
+    assert screen.said == "this is the last pane: it stays"
+    assert "Threads  8 of 4242" in screen.text()
+    screen.press("F")
+    assert not screen.view.hidden
 
 
 def test_the_keys_never_go_to_a_hidden_pane() -> None:
-    presenter = presenter_of(fake.frame(), "next_pane", "open", "pane_3")
-    assert presenter.focus == "processes"
+    screen = Shown(fake.frame(), "tab", "tab", "enter", "3")
     seen = set()
-    for _ in range(5):
-        presenter.act("next_pane")
-        seen.add(presenter.focus)
-    assert seen == {"verdict", "processes", "threads", "gpus"}
+    for _ in range(6):
+        screen.press("tab")
+        seen.add(screen.app.focused.id if screen.app.focused else None)
+    assert seen == {None, "gpus", "processes", "threads", "timeline"}, "the verdict has no name"
     for size in ((80, 24), (40, 10)):
-        assert "Threads" in text_of(presenter_of(fake.frame(), "pane_3", "pane_2", "pane_1"), *size)
+        assert "Threads" in Shown(fake.frame(), "3", "2", "1", size=size).text()
 
 
 def test_the_pane_that_the_keys_go_to_is_told_by_a_sign() -> None:
-    presenter = presenter_of(fake.frame(), "next_pane")
-    assert "─›Processes 4" in text_of(presenter)
-    assert "─ Calls" in text_of(presenter)
-    presenter.act("next_pane")
-    assert "─ Processes 4" in text_of(presenter)
-    assert "─›Calls" in text_of(presenter)
+    screen = Shown(fake.frame(), "tab")
+    assert "›GPUs 2" in screen.text()
+    assert "› Processes" not in screen.text()
+    screen.press("tab")
+    assert "›Processes 4" in screen.text()
+    assert "›GPUs" not in screen.text()
 
 
 # -- columns --------------------------------------------------------------------------------------
 
 
 def test_at_80_columns_vol_gives_way_and_can_still_be_sorted_by() -> None:
-    presenter = presenter_of(fake.frame())
-    heading = next(line for line in text_of(presenter, 80, 24).splitlines() if "CALL/s" in line)
+    screen = Shown(fake.frame())
+    heading = next(line for line in screen.text(80, 24).splitlines() if "CALL/s" in line)
     assert "VOL/s" not in heading
     assert {"PID", "NAME", "GPU", "TOP", "p99", "INV/s", "RUNQ%", "BLK%", "STATE"} <= set(heading.split())
-    assert "VOL/s" in text_of(presenter, 120, 40)
-    while presenter.panes.processes.sort_column.key != "voluntary":
-        presenter.act("sort_right")
-    assert "by VOL/s ▾" in text_of(presenter, 80, 24)
-    rates = [row.voluntary_per_second for row in presenter.panes.processes.rows]
+    assert "VOL/s" in screen.text(120, 40)
+    while screen.view.processes.sort_column.key != "voluntary":
+        screen.press("full_stop")
+    assert "by VOL/s ▾" in screen.text(80, 24)
+    rates = [row.voluntary_per_second for row in screen.view.processes.rows]
     assert rates == sorted(rates, reverse=True)
 
 
 def test_a_copied_row_has_all_columns_also_those_out_of_sight() -> None:
-    presenter = presenter_of(fake.frame(), "next_pane")
-    text_of(presenter, 80, 24)
-    row = presenter.selected
+    screen = Shown(fake.frame(), "down", "y", size=(80, 24))
+    row = screen.view.selected
     assert row is not None
-    assert presenter.copied().startswith(f"PID {row.pid}  NAME {row.name}")
-    assert f"COMMAND {row.command}" in presenter.copied()
-    presenter.act("help")
-    text_of(presenter, 80, 24)
-    copied = presenter.copied()
-    assert "could not be known; never shown as 0" in copied, "the whole page, not what fits the screen"
+    assert screen.app.clipboard.startswith(f"PID {row.pid}  NAME {row.name}")
+    assert f"COMMAND {row.command}" in screen.app.clipboard
+    screen.press("question_mark", "y")
+    assert "could not be known; never shown as 0" in screen.app.clipboard, "the whole page, not what fits"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.color import ColorSystem
 
+from gputop.explain.causes.families import FAMILIES
 from gputop.ui.palette import PALETTES, following, palette_for
 from gputop.ui.theme import _MODIFIERS, _STYLES
+
+READABLE = 4.5  # WCAG 2, level AA
 
 
 def test_every_token_has_its_place_in_every_theme() -> None:
@@ -38,15 +41,25 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize(("name", "least"), [("dark", 3.0), ("light", 4.5), ("contrast", 4.5)])
-def test_text_stands_out_from_its_background(name: str, least: float) -> None:
+@pytest.mark.parametrize("name", ["dark", "light", "contrast"])
+@pytest.mark.parametrize("row", ["", "+select", "+mark"])
+def test_text_stands_out_from_its_background_in_a_selected_row_too(name: str, row: str) -> None:
     for token in _STYLES:
-        if not token.startswith("rule"):
-            style = PALETTES[name].style(token)
-            assert style.color is not None
-            assert style.bgcolor is not None
-            low, high = sorted((luminance(style.color.name), luminance(style.bgcolor.name)))
-            assert (high + 0.05) / (low + 0.05) >= least, token
+        if token.startswith("rule") or (row and token.startswith("badge")):
+            continue  # a line between panes is no text, and a badge stands in no row
+        style = PALETTES[name].style(token + row)
+        assert style.color is not None
+        assert style.bgcolor is not None
+        low, high = sorted((luminance(style.color.name), luminance(style.bgcolor.name)))
+        assert (high + 0.05) / (low + 0.05) >= READABLE, token
+
+
+@pytest.mark.parametrize("name", PALETTES)
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT])
+def test_no_two_causes_have_one_colour_unless_letters_tell_them_apart(name: str, system: ColorSystem) -> None:
+    tokens = (*(f"cause.{family.letter}" for family in FAMILIES), "busy", "unknown")
+    codes = {PALETTES[name].style(token).render("x", color_system=system) for token in tokens}
+    assert (len(codes) == len(tokens)) != PALETTES[name].letters
 
 
 def test_without_colours_what_is_selected_and_what_is_a_badge_is_reversed() -> None:

@@ -9,9 +9,9 @@ import pytest
 from gputop.playback.feed import RecordingState
 from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
-from gputop.ui.canvas import Canvas
+from gputop.ui.dialogs import Question
 from tests import fake_frames as fake
-from tests.screen_support import feed_frame, running, text_of
+from tests.screen_support import feed_frame, running, said, text_of
 
 S = fake.S
 
@@ -45,9 +45,9 @@ class Recorder:
         return notice
 
 
-def last_line(app: GputopApp) -> str:
-    """The footer, or what stands in its place."""
-    return text_of(app).splitlines()[-1].strip()
+def asked(app: GputopApp) -> str:
+    """The question, what is typed, and the hint: the last three lines."""
+    return " ".join(" ".join(text_of(app).splitlines()[-3:]).split())
 
 
 async def test_the_bar_appears_when_live_is_paused_and_goes_with_l() -> None:
@@ -55,7 +55,7 @@ async def test_the_bar_appears_when_live_is_paused_and_goes_with_l() -> None:
         app, _, pilot = screen
         assert "paused" not in text_of(app)
         await pilot.press("space")
-        feed_frame(screen, fake.frame(48))
+        await feed_frame(screen, fake.frame(48))
         line = text_of(app).splitlines()[-2]
         assert "paused" in line
         assert "●" in line
@@ -76,18 +76,18 @@ async def test_curly_brackets_go_from_finding_to_marker_and_say_what_it_is() -> 
         await pilot.press("right_curly_bracket")
         assert transport.position_ns == 500 * S
         assert not transport.playing
-        assert last_line(app) == "finding: C13 no CPU \\x1b[31m"
+        assert said(app) == "finding: C13 no CPU \\x1b[31m"
         transport.position_ns -= S // 8  # the frame of a landmark is a little older than it
         await pilot.press("right_curly_bracket")
         assert transport.position_ns == 560 * S
-        assert last_line(app) == "marker: here"
+        assert said(app) == "marker: here"
         await pilot.press("right_curly_bracket")
         assert transport.position_ns == 560 * S
-        assert last_line(app) == "no later finding or marker"
+        assert said(app) == "no later finding or marker"
         await pilot.press("left_curly_bracket", "left_curly_bracket")
         assert transport.position_ns == 100 * S
         await pilot.press("left_curly_bracket")
-        assert last_line(app) == "no earlier finding or marker"
+        assert said(app) == "no earlier finding or marker"
         await pilot.press("right_square_bracket", "right_curly_bracket")
         assert transport.position_ns == 500 * S
 
@@ -105,7 +105,7 @@ async def test_home_and_end_are_on_the_bar_but_not_in_a_page() -> None:
 async def test_home_is_the_first_row_while_live() -> None:
     async with running(fake.frame(processes=9)) as (app, _, pilot):
         await pilot.press("j", "j", "home")
-        table = app.presenter.panes.processes
+        table = app.view.processes
         assert table.selected == table.rows[0].pid
 
 
@@ -114,19 +114,19 @@ async def test_a_click_on_the_bar_goes_there() -> None:
         lines = text_of(app).splitlines()
         left, right = lines[-2].index("─"), lines[-2].rindex("─")
         for x, seconds in ((left, 0), (right, 600), ((left + right) // 2, 300)):
-            await pilot.click(Canvas, offset=(x, len(lines) - 2))
+            await pilot.click(offset=(x, len(lines) - 2))
             assert feed.transport.position_ns == pytest.approx(seconds * S, abs=5 * S)
-        await pilot.click(Canvas, offset=(left - 3, len(lines) - 2))
+        await pilot.click(offset=(left - 3, len(lines) - 2))
         assert feed.transport.position_ns == pytest.approx(300 * S, abs=5 * S)
 
 
 async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:
     async with running(fake.frame(), (80, 24), replay=True) as (app, feed, pilot):
         await pilot.press("J", *"soon", "enter")
-        assert "soon is no time" in last_line(app)
+        assert "soon is no time" in asked(app)
         await pilot.press("ctrl+u", "2", "5", "percent_sign", "enter")
         assert feed.transport.position_ns == 150 * S
-        assert "quit" in last_line(app)
+        assert not isinstance(app.screen, Question)
         await pilot.press("J", "5", "escape")
         assert feed.transport.position_ns == 150 * S
 
@@ -135,13 +135,13 @@ async def test_m_marks_the_moment_shown() -> None:
     async with running(fake.frame(4), (80, 24)) as (app, feed, pilot):
         feed.recorder = Recorder()
         await pilot.press("m", *"slow here", "enter")
-        assert last_line(app) == "marked"
+        assert said(app) == "marked"
         assert [(mark.kind, mark.time_ns, mark.data) for mark in feed.marked] == [
             ("marker", fake.frame(4).time_ns, {"text": "slow here"})
         ]
     async with running(fake.frame(4), (80, 24), replay=True) as (app, feed, pilot):
         await pilot.press("m", *"slow", "enter")
-        assert "until gputop ends" in last_line(app)
+        assert "until gputop ends" in said(app)
         assert isinstance(feed.transport, fake.FakeTransport)
         assert [mark.text for mark in feed.transport.found] == ["slow"]
 
@@ -150,14 +150,14 @@ async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> 
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder()
         await pilot.press("R")
-        assert last_line(app).startswith("record: include the last 03:12 (11.7M)? y")
+        assert asked(app).startswith("record: include the last 03:12 (11.7M)? y y or n")
         await pilot.press("x", "enter")
-        assert "type y or n" in last_line(app)
+        assert "type y or n" in asked(app)
         await pilot.press("n", "y", "enter")
-        assert last_line(app).startswith("record to gputop-now.gputop")
+        assert asked(app).startswith("record to gputop-now.gputop")
         await pilot.press("ctrl+u", "enter")
-        assert "type the name" in last_line(app)
-        app.presenter.prompt_paste(str(tmp_path / "a.gputop"))
+        assert "type the name" in asked(app)
+        await pilot.press(*str(tmp_path / "a.gputop"))
         await pilot.press("enter")
         assert recorder.started == [(str(tmp_path / "a.gputop"), True, False)]
         feed.state = RecordingState("a.gputop", 1, 1.0)
@@ -165,7 +165,8 @@ async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> 
         assert recorder.stopped == 1
         recorder.notice = "recorded a.gputop, 1.5M"
         app.poll()
-        assert last_line(app) == "recorded a.gputop, 1.5M"
+        await pilot.pause()
+        assert said(app) == "recorded a.gputop, 1.5M"
 
 
 @pytest.mark.parametrize(("answer", "started"), [("y", True), ("n", False)])
@@ -174,12 +175,12 @@ async def test_no_file_is_replaced_without_a_yes(tmp_path: Path, answer: str, *,
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder(span_s=0)
         await pilot.press("R", "ctrl+u")
-        app.presenter.prompt_paste(str(tmp_path / "old.gputop"))
+        await pilot.press(*str(tmp_path / "old.gputop"))
         await pilot.press("enter")
-        assert "exists: replace it? n" in last_line(app)
+        assert "exists: replace it? n y or n" in asked(app)
         await pilot.press(answer, "enter")
         assert recorder.started == ([(str(tmp_path / "old.gputop"), False, True)] if started else [])
-        assert ("record to" in last_line(app)) is not started
+        assert ("record to" in asked(app)) is not started
 
 
 async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:
@@ -187,19 +188,18 @@ async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:
         feed.recorder = recorder = Recorder(span_s=0)
         recorder.refusal = "there is no directory /nowhere for the recording"
         await pilot.press("R", "enter")
-        assert "no directory /nowhere" in last_line(app)
+        assert "no directory /nowhere" in asked(app)
         await pilot.press("escape")
-        assert "quit" in last_line(app)
+        assert not isinstance(app.screen, Question)
 
 
 async def test_a_replay_has_nothing_to_record() -> None:
     async with running(fake.frame(), replay=True) as (app, _, pilot):
         await pilot.press("R")
-        assert app.presenter.prompt is None
+        assert not isinstance(app.screen, Question)
 
 
 async def test_keys_that_come_fast_are_all_taken() -> None:
-    async with running(fake.frame(), replay=True) as (app, feed, _):
-        for _press in range(50):
-            app.action_act("step_back")
+    async with running(fake.frame(), replay=True) as (_, feed, pilot):
+        await pilot.press(*["left_square_bracket"] * 50)
         assert feed.transport.position_ns == 432 * S - 50 * S // 4

@@ -12,11 +12,12 @@ from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, PROVED, GpuLane, Lanes
 from gputop.playback.feed import Explained
 from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.presenter import Presenter
 from gputop.ui.model.timeline import Subject, Timeline
+from gputop.ui.panes import Findings, TimelinePane, Why
+from gputop.ui.tables import Threads
 from tests import fake_frames as fake
 from tests import fake_reports as why
-from tests.screen_support import feed_frame, running, text_of
+from tests.screen_support import running, text_of
 
 END = 100 * why.S
 MAIN = Subject(4242, "python")
@@ -159,6 +160,7 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
+        await pilot.pause()
         assert ("─ Timeline" in text_of(app)) is there
         await pilot.press("t")
         assert ("─ Timeline" in text_of(app)) is not there
@@ -166,23 +168,18 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
         assert ("─ Timeline" in text_of(app)) is there
 
 
-async def test_on_a_tiny_screen_it_takes_the_place_of_the_tables() -> None:
+async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:
     async with running(fake.frame(), (40, 10)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
         await pilot.press("t")
         assert "Timeline" in text_of(app)
-        assert "Processes" not in text_of(app)
-        await pilot.press("shift+tab")
-        assert "Threads" in text_of(app)
-        await pilot.press("tab", "t")
-        assert "Processes" in text_of(app)
-
-
-async def test_without_ebpf_there_is_none_unless_it_is_asked_for() -> None:
-    async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, pilot):
-        assert "Timeline" not in text_of(app)
         await pilot.press("t")
+        assert "Timeline" not in text_of(app)
+
+
+async def test_without_ebpf_it_says_why_it_is_empty_in_one_line() -> None:
+    async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, _):
         assert "no lanes: calls are not observed without eBPF" in text_of(app)
 
 
@@ -190,11 +187,13 @@ async def test_its_thread_is_the_one_that_the_cursor_was_put_on() -> None:
     async with running(fake.frame(processes=1), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
-        process = app.presenter.selected
+        await pilot.pause()
+        process = app.view.selected
         assert process is not None
         assert f"\n{process.pid} python" in text_of(app)
-        await pilot.press("tab", "tab", "tab", "down")
-        thread = app.presenter.panes.threads.selected_row
+        await pilot.press("tab", "tab", "tab", "tab", "tab", "down")
+        assert isinstance(app.focused, Threads)
+        thread = app.view.threads.selected_row
         assert thread is not None
         assert f"\n{thread.tid} " in text_of(app).split("Timeline")[1]
 
@@ -203,11 +202,12 @@ async def test_up_and_down_on_it_choose_the_thread() -> None:
     async with running(fake.frame(processes=1, threads=3), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
-        await pilot.press("shift+tab", "shift+tab")
+        await pilot.pause()
+        await pilot.press("shift+tab")
         seen = set()
         for key in ("up", "up", "up", "down", "down", "down"):
             await pilot.press(key)
-            subject = app.presenter.lane_subject()
+            subject = app.view.thread_subject()
             assert subject is not None
             assert f"\n{subject.tid} " in text_of(app).split("Timeline")[1]
             seen.add(subject.tid)
@@ -218,35 +218,37 @@ async def test_tab_reaches_it_and_comma_and_full_stop_choose_its_time() -> None:
     async with running(fake.frame(), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
-        await pilot.press("shift+tab", "shift+tab")
-        assert app.presenter.focus == "timeline"
+        await pilot.pause()
+        await pilot.press("shift+tab")
+        assert isinstance(app.focused, TimelinePane)
         await pilot.press("full_stop")
         assert "last 63 s" in text_of(app)
         await pilot.press("comma", "enter")
-        assert "Timeline, last 13.5 s" in text_of(app), "it has the screen"
+        assert "last 13.5 s" in text_of(app)
         assert "Processes" not in text_of(app)
         await pilot.press("escape", "t")
-        assert app.presenter.focus == "verdict"
+        assert isinstance(app.focused, Why)
 
 
 async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:
     async with running(fake.frame(gpus=8), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900, advice=("give it a CPU",)))
         app.poll()
+        await pilot.pause()
         text = text_of(app)
         for part in (
             "Findings 2",
             "GPUs 8",
             "Processes",
-            "Calls | Lines of",
+            "Calls  Lines",
             "Threads",
             "Timeline",
             "Chain of 1",
         ):
             assert part in text
         assert "do that work on the device" in text
-        await pilot.press("shift+tab", "down")
-        assert app.presenter.focus == "findings"
+        await pilot.press("tab", "tab", "down")
+        assert isinstance(app.focused, Findings)
         assert "Chain of 2" in text_of(app)
         assert "give it a CPU" in text_of(app)
         await pilot.press("enter")
@@ -258,6 +260,7 @@ async def test_the_worst_moments_of_the_selected_finding_are_marked_apart() -> N
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = replace(why.explained(early, late), lanes=why.lanes(columns=200))
         app.poll()
+        await pilot.pause()
 
         def place() -> int:
             line = next(line for line in text_of(app).splitlines() if line.startswith("marks"))
@@ -265,7 +268,7 @@ async def test_the_worst_moments_of_the_selected_finding_are_marked_apart() -> N
             return line.index("▾")
 
         first = place()
-        await pilot.press("shift+tab", "down")
+        await pilot.press("tab", "tab", "down")
         assert place() == first + 40, "4 s later, at 0.1 s a cell"
 
 
@@ -273,22 +276,20 @@ async def test_a_click_on_a_finding_opens_its_chain_below() -> None:
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
-        await pilot.click(offset=(10, 4))
+        await pilot.pause()
+        await pilot.click(offset=app.screen.query_one(Findings).region.offset.translate(10, 2))
         assert "Chain of 2" in text_of(app)
 
 
-async def test_keys_of_a_pane_that_went_away_go_to_the_verdict() -> None:
-    async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
-        feed.why = why.explained(why.finding())
-        app.poll()
-        await pilot.press("shift+tab")
-        assert app.presenter.focus == "findings"
+async def test_keys_of_a_pane_that_went_away_go_to_one_that_is_there() -> None:
+    async with running(fake.frame(), (200, 50)) as (app, _, pilot):
+        await pilot.press("tab", "tab")
+        assert isinstance(app.focused, Findings)
         await pilot.press("2")
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
-        assert app.presenter.focus == "verdict"
-        await pilot.press("tab", "down")
-        assert app.presenter.focus == "calls", "also where the processes are hidden"
+        assert app.focused is not None
+        assert app.focused.region.area
 
 
 def test_of_many_gpus_those_of_the_selected_process_stay_in_a_low_pane() -> None:
@@ -304,48 +305,32 @@ def test_a_thread_of_which_nothing_was_seen_says_so() -> None:
 
 async def test_lanes_of_what_comes_later_are_not_shown_after_a_jump_back() -> None:
     async with running(fake.frame(), (120, 40), replay=True) as screen:
-        app, feed, _ = screen
+        app, feed, pilot = screen
         feed.why = why.explained(why.finding())
         app.poll()
+        await pilot.pause()
         assert "GPU 0 " in text_of(app)
         feed.why = Explained()
         feed.newest = fake.frame(-80)
         app.poll()
+        await pilot.pause()
         assert "no lane yet" in text_of(app)
 
 
-async def test_the_wheel_over_the_findings_selects_another() -> None:
-    async with running(fake.frame(), (200, 50)) as (app, feed, _):
-        feed.why = why.explained(why.finding(), why.finding("C13", 900))
-        app.poll()
-        app.presenter.wheel(10, 4, 3)
-        app.paint()
-        assert "Chain of 2" in text_of(app)
-
-
-async def test_few_threads_leave_room_for_calls_and_the_panes_stay_when_one_ends() -> None:
-    heights = []
-    async with running(fake.frame(processes=1, threads=3), (120, 40)) as screen:
-        for tick, threads in enumerate((3, 6, 2, 40)):
-            feed_frame(screen, fake.frame(tick + 1, processes=1, threads=threads))
-            placed = {pane.pane: pane.height for pane in screen[0].presenter._placed}
-            heights.append((placed["calls"], placed["threads"]))
-    assert heights[0][0] > heights[1][0] == heights[2][0] >= heights[3][0]
-    assert {sum(pair) for pair in heights} == {sum(heights[0])}
-
-
-def test_a_paint_of_a_crowd_with_new_lanes_blocks_for_less_than_20_ms() -> None:
+async def test_a_look_at_a_crowd_with_new_lanes_blocks_for_less_than_20_ms() -> None:
     frame = fake.frame(processes=200, gpus=8, threads=2, calls=20)
-    presenter = Presenter("live", ascii_only=False)
     cost = []
-    for turn in range(4):
-        end = END + turn * why.S
-        lanes = replace(
-            why.lanes(end, gpus=8), threads=tuple(why.thread_lane(4242 + number) for number in range(64))
-        )
-        began = time.thread_time()
-        presenter.explain(replace(why.explained(why.finding(), end_ns=end), lanes=lanes))
-        presenter.show(replace(frame, number=turn, time_ns=end))
-        presenter.paint(200, 50)
-        cost.append(time.thread_time() - began)
+    async with running(frame, (200, 50)) as screen:
+        app, feed, pilot = screen
+        for turn in range(4):
+            end = END + turn * why.S
+            lanes = replace(
+                why.lanes(end, gpus=8), threads=tuple(why.thread_lane(4242 + number) for number in range(64))
+            )
+            feed.why = replace(why.explained(why.finding(), end_ns=end), lanes=lanes)
+            feed.newest = replace(frame, number=turn + 1, time_ns=end)
+            began = time.thread_time()
+            app.poll()
+            cost.append(time.thread_time() - began)
+            await pilot.pause()
     assert min(cost) < 0.020

@@ -12,8 +12,12 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.report import Finding, Level, Range, WhatIf
 from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
+from gputop.ui.main import MainScreen
+from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
+from gputop.ui.panes import Why
+from gputop.ui.processes import Processes
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
@@ -186,6 +190,20 @@ def test_an_old_explanation_says_how_old_it_is() -> None:
     assert "10 s up to 7.00s ago" in told(why.explained(why.finding(), end_ns=NOW - 7 * why.S))
 
 
+def test_what_is_older_than_two_seconds_is_drawn_as_old() -> None:
+    fresh, old = (why.explained(why.finding(), end_ns=NOW - age) for age in (why.S, 3 * why.S))
+    assert "warn" not in tokens(fresh)
+    assert "warn" in tokens(old)
+
+
+def test_the_page_says_how_much_older_the_chains_are_than_the_figures() -> None:
+    page = ChainPage()
+    for age, said in ((0, False), (9 * why.S, True)):
+        page.take(replace(why.explained(why.finding()), detail_age_ns=age))
+        text = "\n".join(map(plain, page.lines(120, UNICODE, replay=False)))
+        assert ("are 9.00s older than the figures" in text) == said
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     width=st.integers(40, 220),
@@ -205,6 +223,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
+        await pilot.pause()
         assert "idle 48%: device-to-host" in text_of(app).splitlines()[1]
         await pilot.press("enter")
         shown = " ".join(text_of(app).split())
@@ -214,7 +233,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
         assert "idle 48%: device-to-host" in text_of(app).splitlines()[1], "the verdict stays"
         await pilot.press("escape")
         assert "Processes" in text_of(app)
-        assert app.presenter.focus == "verdict"
+        assert isinstance(app.focused, Why)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -222,15 +241,17 @@ async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> 
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
+        await pilot.pause()
         await pilot.press("w", "down", "down")
         assert "python (4242) was running: 900ms" in " ".join(text_of(app).split())
-        chosen = app.presenter.chain.selected
+        chosen = app.view.chain.selected
         assert chosen is not None
         assert chosen.cause == "C13"
         # a new explanation in which it comes first: the same finding stays selected
         feed.why = why.explained(why.finding("C13", 5_000), why.finding())
         app.poll()
-        chosen = app.presenter.chain.selected
+        await pilot.pause()
+        chosen = app.view.chain.selected
         assert chosen is not None
         assert chosen.cause == "C13"
         await pilot.press("down")
@@ -243,6 +264,7 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
     async with running(fake.frame(), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(input_bound(), why.finding(), what_if=what_if, notes=notes)
         app.poll()
+        await pilot.pause()
         await pilot.press("w")
         shown = " ".join(text_of(app).split())
         for part in (
@@ -263,6 +285,7 @@ async def test_the_page_of_a_busy_gpu_says_what_it_is_busy_with_and_what_helps(s
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(told=why.account(100, 300), diagnosis=busy)
         app.poll()
+        await pilot.pause()
         await pilot.press("w")
         shown = " ".join(text_of(app).split())
         for part in ("compute-bound (strong)", "tensor cores are hardly used", "a kernel ran for about 96 %"):
@@ -273,20 +296,23 @@ async def test_enter_on_a_moment_of_a_replay_goes_there_and_pauses() -> None:
     async with running(fake.frame(), replay=True) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
+        await pilot.pause()
         await pilot.press("enter", "tab", "enter")
         assert feed.transport is not None
         assert feed.transport.position_ns == 1 * why.S + 42 * why.S + 300 * why.MS
         assert not feed.transport.playing
-        assert not app.presenter.overlay
+        assert isinstance(app.screen, MainScreen)
 
 
 async def test_a_chain_that_is_gone_leaves_the_page_in_order() -> None:
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
+        await pilot.pause()
         await pilot.press("enter", "down")
         feed.why = why.explained()
         app.poll()
+        await pilot.pause()
         assert "48 %" in text_of(app)
         await pilot.press("down", "up", "tab", "enter")
         assert "Processes" in text_of(app)
@@ -294,21 +320,23 @@ async def test_a_chain_that_is_gone_leaves_the_page_in_order() -> None:
 
 async def test_the_first_keys_move_among_processes_while_the_verdict_has_the_focus() -> None:
     async with running(fake.frame(processes=5)) as (app, _, pilot):
-        first = app.presenter.panes.processes.selected
+        first = app.view.processes.selected
         await pilot.press("down")
-        assert app.presenter.focus == "processes"
-        assert app.presenter.panes.processes.selected != first
+        assert isinstance(app.focused, Processes)
+        assert app.view.processes.selected != first
 
 
 async def test_a_storm_says_what_it_costs() -> None:
-    async with running(fake.frame(), (200, 50)) as (app, feed, _):
+    async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
+        await pilot.pause()
         line = next(line for line in text_of(app).splitlines() if "inv/s" in line)
         assert "GPU -71.9ms/s" in line
         assert feed.why.report is not None
         feed.why = replace(feed.why, report=replace(feed.why.report, cpu_waits=((4242, 0),)))
         app.poll()
+        await pilot.pause()
         assert "GPU -0ms/s" in text_of(app), "nothing is an answer"
 
 
@@ -316,10 +344,13 @@ async def test_a_pause_holds_the_verdict_too() -> None:
     async with running(fake.frame()) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
+        await pilot.pause()
         await pilot.press("space")
         feed.why = why.explained()
         app.poll()
+        await pilot.pause()
         assert "(C02 proved)" in text_of(app)
         await pilot.press("space")
         app.poll()
+        await pilot.pause()
         assert "(C02 proved)" not in text_of(app)

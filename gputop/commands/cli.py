@@ -47,6 +47,19 @@ TABLE: dict[str, Row] = {
     "replay": Row("replay FILE", "the same screen over a recording", "gputop.commands.replay"),
     "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
     "stream": Row("stream --jsonl", "one frame a line as JSON, until stopped", "gputop.commands.stream"),
+    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", "gputop.commands.report"),
+    "export": Row(
+        "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
+    ),
+    "import": Row(
+        "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
+    ),
+    "inspect": Row(
+        "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
+    ),
+    "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
+    "repair": Row("repair FILE OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
+    "cut": Row("cut FILE OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
     "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
     "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
@@ -101,7 +114,7 @@ def _name_of(words: list[str]) -> str:
     first = words[0]
     if first in TABLE:
         return words.pop(0)
-    if os.path.isfile(first):
+    if os.path.isfile(first) or _holds_segments(first):
         return "replay"
     near = difflib.get_close_matches(first, TABLE, 1)
     raise CommandError(
@@ -110,6 +123,14 @@ def _name_of(words: list[str]) -> str:
         + f" To start a program: gputop -- {first} …",
         USAGE,
     )
+
+
+def _holds_segments(path: str) -> bool:
+    """Whether it is a folder of a recording in segments."""
+    try:
+        return any(name.endswith(".gputop") for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def _command(name: str) -> Command:

@@ -9,9 +9,9 @@ from typing import Any
 from gputop.process.terminal import prefers_ascii
 from gputop.ui.model.config import Preferences, config_path, load
 from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
-from gputop.ui.model.hiding import TOGGLED
 from gputop.ui.model.processes import COLUMNS
 from gputop.ui.model.table import Column
+from gputop.ui.model.view import TOGGLED
 
 RATE_HZ = 4.0
 

@@ -15,6 +15,7 @@ import numpy as np
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_target
 from gputop.commands.session import Session, open_session
+from gputop.commands.words import bounded, size
 from gputop.errors import CommandError
 from gputop.format import format_bytes, format_count
 from gputop.process.child import Child
@@ -25,6 +26,7 @@ from gputop.process.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError
+from replay.segments import Limits
 
 
 class _Progress:
@@ -46,7 +48,7 @@ class _Progress:
         rate = self._calls / max(now - self._last, 1e-3)
         self._calls, self._last = 0, now
         lost = sum(int(count) for count in mark.data.get("lost", {}).values())
-        writer = self._session.writer
+        writer = self._session.output
         assert writer is not None
         return (
             f"recording {now - self._began:.0f} s  {format_count(rate)} calls/s  "
@@ -59,11 +61,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
     add_target(parser)
     add_duration(parser, 1e9, "end the recording (not CMD) after S seconds")
+    parser.add_argument(
+        "--max-size",
+        type=size,
+        metavar="SIZE",
+        help="record in segments of this size (500M, 2G); FILE is their folder, which opens like a file",
+    )
+    parser.add_argument(
+        "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="the same, in segments of S seconds"
+    )
 
 
 def record(options: argparse.Namespace) -> int:
     """Runs the command; returns CMD's exit status, or 0 without one."""
-    session = open_session(options, record_to=options.output, output=None, rate_hz=options.rate)
+    session = open_session(
+        options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
+    )
     source, child = session.source, session.child
     if session.reason:
         say(session.reason)
@@ -93,11 +106,18 @@ def record(options: argparse.Namespace) -> int:
         return child.wait() if child is not None and status == 0 else status
 
 
+def _limits(options: argparse.Namespace) -> Limits | None:
+    """When a segment ends; None: it is one file."""
+    if options.max_size is None and options.max_time is None:
+        return None
+    return Limits(options.max_size, int(options.max_time * 1e9) if options.max_time else None)
+
+
 def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
     """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
-    writer = session.writer
+    writer = session.output
     assert writer is not None
     try:
         for item in session.items():
@@ -138,7 +158,7 @@ def _end_with(session: Session, *, watched: bool) -> None:
 
 
 def _outcome(session: Session, path: str, failure: Exception | None) -> int:
-    writer = session.writer
+    writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):
         say(f"{failure}; what was recorded before is safe: {path}")

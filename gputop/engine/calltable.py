@@ -102,6 +102,21 @@ class CallTable:
             rows = np.maximum(self._row_of.take(keys), _OTHERS)
         return rows.astype(np.int64)
 
+    def rows_for(self, keys: list[tuple[int, int, bool] | None]) -> Ints:
+        """The rows of some keys, in their order, made as needed; that of None counts calls without a row."""
+        known = {key: row for row, key in enumerate(self.keys) if key is not None}
+        wanted = [(place, key) for place, key in enumerate(keys) if key is not None]
+        calls = np.zeros(len(wanted), [(name, "<i8") for name in ("pid", "op", "flags")])
+        for name, column in (("pid", 0), ("op", 1), ("flags", 2)):
+            calls[name] = [key[column] * (_NESTED if name == "flags" else 1) for _, key in wanted]
+        rows = np.full(len(keys), _OTHERS, np.int64)
+        fresh = np.array([key not in known for _, key in wanted], np.bool_)
+        for one in calls[fresh]:  # one by one: rows are given in the order in which they come
+            self.rows_of(one.reshape(1))
+        if wanted:
+            rows[[place for place, _ in wanted]] = self.rows_of(calls)
+        return rows
+
     def _add_processes(self, pids: Ints) -> None:
         for pid in pids.tolist():
             slot = self._free_slots.pop() if self._free_slots else self._slots

@@ -22,6 +22,7 @@ from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
 from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
 
@@ -44,6 +45,8 @@ class Tick:
     events: int
     calls: int
     callers: frozenset[int]  # tids that made a call
+    own_cpu_percent: float  # of gputop itself
+    starting: bool  # the first of a session: gputop's own start-up is in that figure
 
 
 @dataclass(slots=True)
@@ -142,6 +145,8 @@ class Engine:
                 now.events,
                 now.calls,
                 self._callers.take(),
+                float(mark.data.get("own_cpu_percent", 0)),
+                self._mark is None and mark.data.get("number") == 1,
             )
         )
         while len(self._ticks) > keep:
@@ -155,7 +160,7 @@ class Engine:
     def frame(self) -> Frame:
         """The frame of the newest mark. Needs at least one mark."""
         assert self._mark is not None
-        mark, data = self._mark, self._mark.data
+        mark, data = self._mark, told(self._mark, MARK) or {}
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
         lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}
@@ -186,7 +191,7 @@ class Engine:
                 sum(lost.get(kind, 0) for kind in LOSS_KINDS),
                 tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
             ),
-            own_cpu_percent=float(data.get("own_cpu_percent", 0)),
+            own_cpu_percent=self._own_cpu_percent(),
             own_rss_bytes=int(data.get("own_rss_bytes", 0)),
             events_per_second=sum(tick.events for tick in self._ticks) * 1e9 / window_ns,
             calls_per_second=sum(process.calls_per_second for process in processes),
@@ -203,6 +208,12 @@ class Engine:
             lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
         )
+
+    def _own_cpu_percent(self) -> float:
+        """Of the window, as the rates are: the last tick of a session may be a few ms of ending it."""
+        ticks = [tick for tick in self._ticks if not tick.starting] or list(self._ticks)
+        spent = sum(tick.own_cpu_percent * (tick.mark_ns - tick.since_ns) for tick in ticks)
+        return round(spent / max(sum(tick.mark_ns - tick.since_ns for tick in ticks), 1), 2)
 
     def _driver_now(self) -> str:
         """The driver of one that answered only after the session had begun."""

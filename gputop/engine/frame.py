@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gputop.engine.lines import Line
 
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
+UNPLACED = Line("", 0, "stack not known")
 HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
 
 
@@ -82,6 +83,19 @@ class WaitRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StackRow:
+    """The calls of one function, or the waits between calls (OFF_CPU), that came from one stack.
+
+    Without frames: of all stacks that have no row of their own; with none but ``UNPLACED``: of unknown ones.
+    """
+
+    frames: tuple[Line, ...]  # from the innermost on
+    api: str
+    count: int
+    sum_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One watched process within the window."""
 
@@ -113,6 +127,7 @@ class ProcessRow:
     unknown_lines: int = 0  # such calls whose line is not known
     waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
     unknown_waits: int = 0  # such times whose line is not known
+    stacks: tuple[StackRow, ...] = ()  # of all these calls and waits to the ns, most time first
 
 
 @dataclass(frozen=True, slots=True)

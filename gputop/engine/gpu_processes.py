@@ -50,7 +50,7 @@ def _use_by_pid(columns: Any) -> dict[int, _Use] | None:
 
 def _process(client: dict[str, Any], use: _Use, facts: Facts) -> GpuProcess:
     pid = _own_number(int(client["pid"]), facts)
-    known = facts.processes.get(pid) or facts.clients.get(pid) or {}
+    known = facts.of(pid) or {}
     size, instance = client.get("memory_bytes"), client.get("gpu_instance")
     return GpuProcess(
         pid=pid,
@@ -68,7 +68,7 @@ def _process(client: dict[str, Any], use: _Use, facts: Facts) -> GpuProcess:
 
 def _own_number(listed: int, facts: Facts) -> int:
     """NVML in a container may list the container's numbers: the only process that has this one there."""
-    if listed in facts.processes or listed in facts.clients:
+    if facts.of(listed) is not None:
         return listed
     inner = [
         pid

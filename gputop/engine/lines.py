@@ -8,6 +8,7 @@ from typing import Any
 
 from gputop.documents.parts import LineJson
 from probes.code.source_files import is_library
+from probes.samples import FramesData
 
 _MOST_STACKS = 1 << 20
 
@@ -75,7 +76,7 @@ class Stacks:
         self._frames: dict[int, tuple[Line, ...]] = {}
         self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
 
-    def take(self, data: dict[str, Any]) -> None:
+    def take(self, data: FramesData) -> None:
         """Takes the data of a sample ``frames`` in."""
         for stack, frames in zip(data.get("stack", ()), data.get("frames", ()), strict=False):
             if len(self._frames) >= _MOST_STACKS:

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
-from gputop.engine.frame import LineRow, WaitRow
+from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, StackRow, WaitRow
 from gputop.engine.lines import Line, in_backward
 from probes.schema import ALIASED, NOT_ASKED, CallFlag, Kind, Records, select
 
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
+MOST_STACKS = 128  # of a process; the time of the others is told in one sum a function
 
 
 def sums_of(calls: Records) -> Sums:
@@ -128,6 +129,44 @@ def wait_rows(
     for (pid, line), (count, ns) in sorted(found.items(), key=lambda one: (-one[1][1], one[0])):
         rows.setdefault(pid, []).append(WaitRow(line, count, ns))
     return rows, unknown
+
+
+def stack_rows(
+    calls: Sums, waits: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
+) -> dict[int, tuple[StackRow, ...]]:
+    """pid -> the calls and waits of each stack, most time first; they sum up to all of them.
+
+    Args:
+        calls: Of calls.
+        waits: Of waits.
+        feeding: As of ``wait_rows``.
+        callers: As of ``wait_rows``.
+        facts: What the stacks are.
+    """
+    found: dict[int, dict[tuple[str, tuple[Line, ...]], tuple[int, int]]] = {}
+    told = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
+    told += [
+        ((pid, OFF_CPU, stack), one)
+        for (pid, tid, stack), one in waits.items()
+        if pid not in feeding or tid in callers
+    ]
+    for (pid, api, stack), (count, ns) in told:
+        of_process = found.setdefault(pid, {})
+        key = api, facts.stacks.frames(stack) or (UNPLACED,)
+        before = of_process.get(key, (0, 0))
+        of_process[key] = before[0] + count, before[1] + ns
+    return {pid: _most(stacks) for pid, stacks in found.items()}
+
+
+def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[StackRow, ...]:
+    """Those with most time, and what the others are together."""
+    order = sorted(stacks.items(), key=lambda one: (-one[1][1], one[0]))
+    rows = [StackRow(frames, api, count, ns) for (api, frames), (count, ns) in order[:MOST_STACKS]]
+    rest: dict[str, tuple[int, int]] = {}
+    for (api, _frames), (count, ns) in order[MOST_STACKS:]:
+        before = rest.get(api, (0, 0))
+        rest[api] = before[0] + count, before[1] + ns
+    return (*rows, *(StackRow((), api, count, ns) for api, (count, ns) in sorted(rest.items())))
 
 
 class LineWindow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gputop.engine import histogram
 from gputop.engine.callrows import call_rows
@@ -14,8 +14,9 @@ from gputop.engine.counters import add_up, settled
 from gputop.engine.facts import Facts
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
-from gputop.engine.linesums import Sums, line_rows, wait_rows
+from gputop.engine.linesums import Sums, line_rows, stack_rows, wait_rows
 from gputop.engine.switches import OpenThreads, ThreadTick
+from probes.samples import ProcessData
 
 if TYPE_CHECKING:
     from gputop.engine.engine import Tick
@@ -160,10 +161,12 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     """All watched processes, by pid."""
     calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
     known = {int(row["pid"]): row for row in facts.watched()}
-    unknown = {pid: {"pid": pid} for pid in (*calls, *threads) if pid not in facts.processes}
+    unknown = {pid: ProcessData(pid=pid) for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
     lines, nameless = line_rows(window.lines, facts, window.line_waits)
-    waits, unplaced = wait_rows(window.line_waits, calls, window.callers(), facts)
+    callers = window.callers()
+    waits, unplaced = wait_rows(window.line_waits, calls, callers, facts)
+    stacks = stack_rows(window.lines, window.line_waits, calls, callers, facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
@@ -175,6 +178,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
             unknown_lines=nameless.get(row.pid, 0),
             waits=tuple(waits.get(row.pid, ())),
             unknown_waits=unplaced.get(row.pid, 0),
+            stacks=stacks.get(row.pid, ()),
         )
         if any(row.pid in found for found in (lines, nameless, waits, unplaced))
         else row
@@ -185,7 +189,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
 def _process_row(
     window: Window,
     facts: Facts,
-    row: dict[str, Any],
+    row: ProcessData,
     attribution: Attribution,
     calls: tuple[CallRow, ...],
     threads: tuple[ThreadRow, ...],

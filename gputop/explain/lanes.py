@@ -6,6 +6,7 @@ every window, so that windows can be joined to a longer lane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from gputop.explain.causes.families import FAMILIES, family_table
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Ints, subtract, union
+from gputop.explain.evidence.ranges import Ints, Mask, subtract, union
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import causes_of_short
@@ -39,7 +40,7 @@ STATE_ROWS = BLOCKED + len(Wait)
 
 # rows of the calls that a thread is in; what is left of a column lies between calls
 CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
-_CALL_ROWS = {
+CALL_ROWS = {
     Group.SYNC: 0, Group.COPY: 1, Group.SET: 1, Group.LAUNCH: 2, Group.GRAPH: 2,
     Group.ALLOC: 3, Group.FREE: 3, Group.HOST: 3,
 }  # fmt: skip
@@ -49,7 +50,7 @@ LOST, FINDING = 0, 1  # rows of the marks
 Shares = npt.NDArray[np.uint8]
 
 
-class _Equal:
+class Equal:
     """Equality for data classes that hold arrays."""
 
     __slots__ = ()
@@ -64,7 +65,7 @@ class _Equal:
 
 
 @dataclass(frozen=True, eq=False)
-class GpuLane(_Equal):
+class GpuLane(Equal):
     """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
 
     label: str
@@ -73,7 +74,7 @@ class GpuLane(_Equal):
 
 
 @dataclass(frozen=True, eq=False)
-class ThreadLane(_Equal):
+class ThreadLane(Equal):
     """One thread: ``states[STATE_ROWS, columns]`` and ``calls[len(CALL_WORDS), columns]``, as above."""
 
     pid: int
@@ -83,7 +84,7 @@ class ThreadLane(_Equal):
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes(_Equal):
+class Lanes(Equal):
     """All lanes of a window.
 
     Attributes:
@@ -118,7 +119,7 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     """
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
-    grid = _Grid(first, max(high // COLUMN_NS - first, 0))
+    grid = Grid(first, max(high // COLUMN_NS - first, 0))
     return Lanes(
         first,
         grid.columns,
@@ -128,15 +129,59 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     )
 
 
-class _Grid:
-    """Columns of time."""
+def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
+    """Both, from a column on: the newer one counts where it has columns.
+
+    A column that neither has is not known, and no lane of the older one is lost.
+    """
+    begin = max(min(older.first, newer.first), first)
+    end = max(older.first + older.columns, newer.first + newer.columns)
+    both = (older, newer)
+
+    def over(parts: Sequence[Shares | None]) -> Shares:
+        rows = next(len(part) for part in parts if part is not None)
+        made = np.zeros((rows, end - begin), np.uint8)
+        for lanes, part in zip(both, parts, strict=True):
+            skipped = max(begin - lanes.first, 0)
+            if part is not None and skipped < lanes.columns:
+                at = lanes.first + skipped - begin
+                made[:, at : at + lanes.columns - skipped] = part[:, skipped:]
+        return made
+
+    gpus = [{lane.label: lane for lane in lanes.gpus} for lanes in both]
+    threads = [{lane.tid: lane for lane in lanes.threads} for lanes in both]
+    labels = list(gpus[1]) + [label for label in gpus[0] if label not in gpus[1]]
+    tids = list(threads[1]) + [tid for tid in threads[0] if tid not in threads[1]]
+    made_gpus = []
+    for label in labels:
+        found = [part.get(label) for part in gpus]
+        newest = found[1] or found[0]
+        assert newest is not None
+        shares = over([lane.shares if lane is not None else None for lane in found])
+        made_gpus.append(GpuLane(label, newest.index, shares))
+    made_threads = []
+    for tid in tids[:MOST_THREADS]:
+        of_thread = [part.get(tid) for part in threads]
+        last = of_thread[1] or of_thread[0]
+        assert last is not None
+        states = over([lane.states if lane is not None else None for lane in of_thread])
+        calls = over([lane.calls if lane is not None else None for lane in of_thread])
+        made_threads.append(ThreadLane(last.pid, tid, states, calls))
+    made_gpus.sort(key=lambda lane: (lane.index < 0, lane.index))
+    marks = over([lanes.marks for lanes in both])
+    return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks)
+
+
+class Grid:
+    """Columns of time, from a column's number on."""
 
     def __init__(self, first: int, columns: int) -> None:
-        self.columns = columns
+        """So many columns from the first one on."""
+        self.first, self.columns = first, columns
         self.low, self.high = first * COLUMN_NS, (first + columns) * COLUMN_NS
 
     def time(self, rows: int, row: Ints, begin: Ints, end: Ints) -> Ints:
-        """Nanoseconds of each [row, column] that intervals of rows cover; those of one row are disjoint."""
+        """Nanoseconds of each [row, column] that intervals of rows cover; where they overlap they add up."""
         if not self.columns:
             return np.zeros((rows, 0), np.int64)
         keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
@@ -157,25 +202,60 @@ def _shares(ns: Ints) -> Shares:
     return np.clip(ns * WHOLE // COLUMN_NS, 0, WHOLE).astype(np.uint8)
 
 
-def _gpus(scene: Scene, outcome: Outcome, grid: _Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+@dataclass(frozen=True, slots=True)
+class GpuParts:
+    """What is known of one GPU's time, as disjoint intervals; what they leave is not known.
+
+    Attributes:
+        cause: Of each idle piece the catalogue's row, -1 for none.
+        sure: Whether it is proved.
+        begin, end: Of each idle piece.
+        presumed: At work as far as one can tell: what an estimate leaves of the unknown.
+        busy: Certainly at work.
+    """
+
+    cause: Ints
+    sure: Mask
+    begin: Ints
+    end: Ints
+    presumed: tuple[Ints, Ints]
+    busy: tuple[Ints, Ints]
+
+
+def gpu_parts(scene: Scene, outcome: Outcome, number: int, *, proved: bool) -> GpuParts:
+    """The parts of one GPU's time.
+
+    Args:
+        scene: What was explained.
+        outcome: Which cause took which piece.
+        number: The GPU, as ``Devices`` numbers them.
+        proved: Whether anything may be called proved.
+    """
     gpu, segments, gaps = scene.analysis.gpu, scene.segments, scene.gaps
-    families = family_table()
-    sure = gaps.proved[segments.gap] & proved
-    row = np.where(sure, PROVED, ASSUMED) + families[outcome.cause]
-    device = gaps.device[segments.gap]
+    mine = np.flatnonzero(gaps.device[segments.gap] == number)
+    own = np.flatnonzero(gaps.device == number)
+    gone, none = (gaps.begin[own], gaps.end[own]), np.zeros(0, np.int64)
+    sure: Mask = np.asarray(gaps.proved[segments.gap[mine]], np.bool_) & proved
+    parts = [(outcome.cause[mine], sure, segments.begin[mine], segments.end[mine])]
+    presumed = none, none
+    for estimate in (one for one in scene.analysis.estimates if one.device == number):
+        small = estimate.small
+        cause = causes_of_short(scene, outcome.cause, small)
+        parts.append((cause, np.zeros(len(cause), np.bool_), small.begin, small.end))
+        gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
+        presumed = subtract(gpu.unknown[number], gone)
+    busy = subtract(gpu.pending(number), union(*gone))
+    cause, sure, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return GpuParts(cause, sure, begin, end, presumed, busy)
+
+
+def _gpus(scene: Scene, outcome: Outcome, grid: Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+    gpu, families = scene.analysis.gpu, family_table()
     lanes = []
     for span in gpu.spans:
-        mine = np.flatnonzero(device == span.device)
-        own = np.flatnonzero(gaps.device == span.device)
-        gone = gaps.begin[own], gaps.end[own]
-        parts = [(row[mine], segments.begin[mine], segments.end[mine])]
-        for estimate in (one for one in scene.analysis.estimates if one.device == span.device):
-            small = estimate.small
-            cause = causes_of_short(scene, outcome.cause, small)
-            parts.append((ASSUMED + families[cause], small.begin, small.end))
-            gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
-            parts.append(_row(PRESUMED, subtract(gpu.unknown[span.device], gone)))
-        parts.append(_row(BUSY, subtract(gpu.pending(span.device), union(*gone))))
+        one = gpu_parts(scene, outcome, span.device, proved=proved)
+        idle = np.where(one.sure, PROVED, ASSUMED) + families[one.cause], one.begin, one.end
+        parts = [idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy)]
         rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
         lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
@@ -187,7 +267,7 @@ def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     return np.full(len(intervals[0]), row, np.int64), *intervals
 
 
-def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Shares:
+def _marks(evidence: Evidence, report: Report, start_ns: int, grid: Grid) -> Shares:
     begin, end = evidence.lost
     lost = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
     moments = [moment for finding in report.findings for moment in finding.moments_ns]
@@ -199,7 +279,7 @@ def _marks(evidence: Evidence, report: Report, start_ns: int, grid: _Grid) -> Sh
     return marks
 
 
-def _threads(evidence: Evidence, grid: _Grid, now_ns: int) -> tuple[ThreadLane, ...]:
+def _threads(evidence: Evidence, grid: Grid, now_ns: int) -> tuple[ThreadLane, ...]:
     threads, calls, slices = evidence.threads, evidence.calls, evidence.slices
     size = len(threads.tid)
     in_calls = np.flatnonzero((calls["end"] > grid.low) & (calls["begin"] < grid.high))
@@ -218,12 +298,12 @@ def _threads(evidence: Evidence, grid: _Grid, now_ns: int) -> tuple[ThreadLane, 
     )
 
 
-def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: Ints) -> Shares:
+def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Ints) -> Shares:
     """[thread, STATE_ROWS, column]."""
     slices, threads, count = evidence.slices, evidence.threads, len(chosen)
     rows = rows[place[slices["row"][rows]] >= 0]
     base = place[slices["row"][rows]] * STATE_ROWS
-    wait = evidence.waits[slices["syscall"][rows]].astype(np.int64)
+    wait = slices["wait"][rows].astype(np.int64)
     # of a stay that has not ended nobody knows yet what it waits for
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER
@@ -238,11 +318,11 @@ def _states(evidence: Evidence, grid: _Grid, chosen: Ints, place: Ints, rows: In
     return _shares(ns)
 
 
-def _calls(evidence: Evidence, grid: _Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
+def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
     """[thread, call, column]; calls that have not returned count up to now."""
     calls, still = evidence.calls, evidence.open_calls
     kind = np.full(max(Group) + 1, len(CALL_WORDS) - 1, np.int64)
-    for group, number in _CALL_ROWS.items():
+    for group, number in CALL_ROWS.items():
         kind[group] = number
     rows = rows[place[calls["row"][rows]] >= 0]
     late = evidence.threads.row(still["tid"])

@@ -1,8 +1,9 @@
-"""The explanation of the last seconds, in a thread of its own: live, and at any moment of a recording.
+"""The explanation of the last seconds, in threads of its own: live, and at any moment of a recording.
 
 Neither the thread that reads the ring nor the screen waits for it: both only put something into a queue or
-take the newest verdict. Explaining takes at most ``SHARE`` of a core: what one explanation costs decides
-when the next one is made.
+take the newest verdict. Explaining at length takes at most ``SHARE`` of a core: what one explanation costs
+decides when the next one is made. Between two of them the verdict is kept fresh by looks at what is newer
+(fresh.py), ``LOOK_SHARE`` of a core, and once a second whatever they cost.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from gputop.engine.apart import apart
+from gputop.explain.evidence.effort import LIVE, WHOLE
 from gputop.explain.evidence.memory import give_back
+from gputop.explain.fresh import Fresh, Whole, explained
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
@@ -22,6 +27,11 @@ from replay.items import ItemReader
 _LOG = logging.getLogger(__name__)
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
 SHARE = 0.02  # of a core: an explanation that costs more comes less often
+HURRIED_SHARE = 0.08  # while what is seen contradicts the explanation that is shown
+LOOK_SHARE, LONGEST_S = (
+    0.02,
+    0.7,
+)  # of looks; the longest time between two, so that a mark comes within a second
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
@@ -30,7 +40,33 @@ MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 recor
 
 
 class Pace:
-    """Says when the next explanation is due."""
+    """Says when the next whole explanation is due."""
+
+    def __init__(self) -> None:
+        self._began, self._wait_s = 0.0, 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed."""
+        return time.monotonic() >= self._began + self._wait_s
+
+    @property
+    def due_at_once(self) -> bool:
+        """The same while what is seen contradicts what was explained: it may cost more then."""
+        hurried = self._wait_s * SHARE / HURRIED_SHARE
+        return time.monotonic() >= self._began + max(hurried, PERIOD_S)
+
+    def explain(self, make: Callable[[], Whole]) -> Whole:
+        """Explains; the next is due the later, the more this one costs."""
+        began, cpu = time.monotonic(), time.thread_time()
+        made = make()
+        share = FIRST_SHARE if made.verdict.report.span_ns < FIRST_NS else SHARE
+        self._began, self._wait_s = began, max(PERIOD_S, (time.thread_time() - cpu) / share)
+        return made
+
+
+class Looks:
+    """Says when the next look at the newest time is due: as often as it can, and once a second at least."""
 
     def __init__(self) -> None:
         self._due = 0.0
@@ -40,17 +76,16 @@ class Pace:
         """Whether enough time has passed."""
         return time.monotonic() >= self._due
 
-    def explain(self, window: Window) -> Verdict:
-        """The window's verdict; the next is due the later, the more this one costs."""
+    def look(self, fresh: Fresh, window: Window) -> Verdict | None:
+        """Looks; the next is due the later, the more this one costs."""
         began, cpu = time.monotonic(), time.thread_time()
-        verdict = window.verdict()
-        share = FIRST_SHARE if verdict.report.span_ns < FIRST_NS else SHARE
-        self._due = began + max(PERIOD_S, (time.thread_time() - cpu) / share)
+        verdict = fresh.look(window)
+        self._due = began + min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)
         return verdict
 
 
 class LiveExplainer:
-    """Explains what a live source yields."""
+    """Explains what a live source yields: a thread takes it in and looks at what is new, another explains."""
 
     def __init__(
         self, header: Mapping[str, Any], told: Callable[[Verdict], None] = lambda verdict: None
@@ -59,11 +94,11 @@ class LiveExplainer:
 
         Args:
             header: The source's header.
-            told: Gets each explanation, in the thread that makes it.
+            told: Gets each whole explanation, in the thread that makes it.
         """
         self._window = Window(header)
         self._told = told
-        self._pace = Pace()
+        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
         self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS
@@ -73,11 +108,18 @@ class LiveExplainer:
         self._verdict: Verdict | None = None
         self._failure = ""
         self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+        # the window that is to be explained at length, and what came of the last one
+        self._asked: deque[Window] = deque()
+        self._made: deque[Whole] = deque()
+        self._busy = False
+        self._ask = threading.Event()
+        self._second = threading.Thread(target=self._explain, name="gputop-why-long", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread; what is fed before is ignored."""
+        """Starts the threads; what is fed before is ignored."""
         self._closed = False
         self._thread.start()
+        self._second.start()
 
     def feed(self, item: Item) -> None:
         """Takes one item in; returns at once."""
@@ -87,6 +129,7 @@ class LiveExplainer:
         if len(self._items) > MOST_WAITING:
             self._failure = "the explanation stopped: more events come than it can take in"
             self._closed = True
+            self._ask.set()
         if _is_mark(item):
             self._wake.set()
 
@@ -106,11 +149,12 @@ class LiveExplainer:
         return list(self._checkpoints)
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the threads."""
         self._closed = True
-        self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for event, thread in ((self._wake, self._thread), (self._ask, self._second)):
+            event.set()
+            if thread.ident is not None:
+                thread.join()
 
     def _run(self) -> None:
         try:
@@ -119,10 +163,31 @@ class LiveExplainer:
                 self._wake.clear()
                 self._take()
         except Exception as error:  # the screen goes on without it, and says so
-            _LOG.exception("the explanation stopped")
-            self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
-            self._closed = True
+            self._fail(error)
             self._items.clear()
+
+    def _explain(self) -> None:
+        """The second thread: explains a window of its own, which takes up to seconds."""
+        try:
+            while not self._closed:
+                self._ask.wait()
+                self._ask.clear()
+                while self._asked and not self._closed:
+                    made = self._pace.explain(partial(explained, self._asked.popleft()))
+                    self._told(made.verdict)
+                    self._made.append(made)
+                    del made
+                    give_back()  # what an explanation takes for a moment, some 40 MB
+                    self._busy = False
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        _LOG.error("the explanation stopped", exc_info=error)
+        self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+        self._closed = True
+        self._wake.set()
+        self._ask.set()
 
     def _take(self) -> None:
         """Takes in what waits. At a mark it may explain, before anything that came later is known to it."""
@@ -131,15 +196,28 @@ class LiveExplainer:
                 self._at_mark()
 
     def _at_mark(self) -> None:
-        if self._pace.due and not any(map(_is_mark, list(self._items))):  # else the newest mark is enough
-            self._verdict = self._pace.explain(self._window)
-            self._told(self._verdict)
-            give_back()  # what an explanation takes for a moment, some 40 MB
+        while self._made:
+            self._verdict = self._newer(self._fresh.take(self._made.popleft()))
+        if not any(map(_is_mark, list(self._items))):  # else the newest mark is enough
+            self._at_newest_mark()
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
         if self._window.end_ns - newest >= self._spacing_ns:
             cpu = time.thread_time()
             self._checkpoints.append((self._window.end_ns, self._window.compact()))
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
+
+    def _at_newest_mark(self) -> None:
+        due = self._pace.due_at_once if self._fresh.contradicted else self._pace.due
+        if due and not self._busy:
+            self._busy = True
+            self._asked.append(apart(self._window))
+            self._ask.set()
+        if self._looks.due:
+            self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
+
+    def _newer(self, verdict: Verdict) -> Verdict:
+        """Of two verdicts the one of the later moment."""
+        return verdict if self._verdict is None or verdict.end_ns >= self._verdict.end_ns else self._verdict
 
 
 def _is_mark(item: Item) -> bool:
@@ -161,7 +239,7 @@ class ReplayExplainer:
             checkpoints: Marks in order of time and windows to go on from, as a ``LiveExplainer`` left them.
         """
         self._reader = reader
-        self._pace = Pace()
+        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
         self._window, self._index = Window(reader.header), -1
         self._checkpoints: list[tuple[int, Window]] = [(-1, self._window.compact())]
         self._checkpoints += [(self._at(ns), window) for ns, window in checkpoints if self._at(ns) >= 0]
@@ -207,9 +285,9 @@ class ReplayExplainer:
             self._thread.join()
 
     def verdict_at(self, index: int) -> Verdict:
-        """The explanation at a mark; takes as long as it takes."""
+        """The explanation at a mark, as ``gputop explain`` tells it; takes as long as it takes."""
         self._go(index)
-        return self._window.verdict()
+        return self._window.verdict(WHOLE)
 
     def _run(self) -> None:
         try:
@@ -217,11 +295,19 @@ class ReplayExplainer:
                 with self._wake:
                     self._wake.wait_for(lambda: self._closed or self._wanted is not None)
                     wanted, self._wanted = self._wanted, None
-                if wanted is not None and self._go(wanted[0]) and (wanted[1] or self._pace.due):
-                    self._verdict = self._pace.explain(self._window)
+                if wanted is not None and self._go(wanted[0]):
+                    self._at_mark(exact=wanted[1])
         except Exception as error:  # the screen goes on without it, and says so
             _LOG.exception("the explanation stopped")
             self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+
+    def _at_mark(self, *, exact: bool) -> None:
+        """Explains where the window stands, at length where that is asked for or due; else it looks."""
+        if exact or (self._pace.due_at_once if self._fresh.contradicted else self._pace.due):
+            effort = WHOLE if exact else LIVE  # who stands still has time
+            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window, effort)))
+        elif self._looks.due:
+            self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
 
     def _go(self, index: int) -> bool:
         """Brings the window to a mark; False when something else was wanted meanwhile."""
@@ -233,7 +319,7 @@ class ReplayExplainer:
                 if at < 0 or int(self._reader.marks[at]) <= reachable
             ]
             self._index, window = before[-1]
-            self._window = window.compact()
+            self._window, self._fresh = window.compact(), Fresh()
         marks = self._reader.marks
         for item in self._reader.items_between(self._index, index):
             if not self._window.feed(item):

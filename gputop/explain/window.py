@@ -14,18 +14,24 @@ from gputop.engine.apart import apart
 from gputop.engine.switches import OpenThreads
 from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
+from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble, group_ends
-from gputop.explain.evidence.effort import LIVE
-from gputop.explain.evidence.evidence import Evidence, Gatherer, Table
+from gputop.explain.evidence.before import sample_before
+from gputop.explain.evidence.effort import LIVE, Effort
+from gputop.explain.evidence.evidence import Evidence, Table
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
+from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import Lanes, lanes_of
+from gputop.explain.onestep import OneStep, typical_steps
 from gputop.explain.proofs.retention import carried
 from probes.schema import Kind
-from probes.source import Item
+from probes.source import Item, Sample
 
 WINDOW_NS = 10_000_000_000  # what a live explanation is about
 SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before the window
 FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried over
+NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
 MOST_ROWS = 1_000_000  # calls, stays and stints kept; where they come faster the window is shorter
 # keys of the analysis hold 39 hours; a session may last longer (evidence.py)
 _REACH_NS = 1 << 46
@@ -40,12 +46,17 @@ class Verdict:
         end_ns: The moment: a mark, CLOCK_MONOTONIC.
         start_ns: Start of the session: what the report's moments count from.
         lanes: The same time column by column.
+        detail_age_ns: How much older than the figures the chains, advice, steps and what a fix wins are: they
+            come less often where there are many events (fresh.py).
+        steps: One step of each process that repeats something.
     """
 
     report: Report
     end_ns: int
     start_ns: int
     lanes: Lanes
+    detail_age_ns: int = 0
+    steps: tuple[OneStep, ...] = ()
 
 
 class Window:
@@ -56,6 +67,9 @@ class Window:
         self._start_ns = int(header.get("start_ns", 0))
         self._folded_ns = 0
         self._lost: deque[tuple[int, int]] = deque([(0, 0)])  # (mark, events lost up to it)
+        # what is carried over to the newest part, and the mark from which on that begins
+        self._near: list[Tick] = []
+        self._near_ns = 0
 
     @property
     def end_ns(self) -> int:
@@ -77,16 +91,50 @@ class Window:
         gatherer.facts.forget(self.end_ns - WINDOW_NS - SLACK_NS)
         return True
 
-    def verdict(self) -> Verdict:
+    @property
+    def begin_ns(self) -> int:
+        """Where the time begins that an explanation at the newest mark is about."""
+        return max(self.end_ns - WINDOW_NS, self._start_ns, self._folded_ns)
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the session: what moments are counted from."""
+        return self._start_ns
+
+    @property
+    def lost_events(self) -> int:
+        """How many events were lost in that time."""
+        before = [count for mark, count in self._lost if mark <= self.begin_ns]
+        return self._lost[-1][1] - (before[-1] if before else 0)
+
+    def verdict(self, effort: Effort = LIVE) -> Verdict:
         """Explains the window before the newest mark."""
-        end = self.end_ns
-        low = max(end - WINDOW_NS, self._start_ns, self._folded_ns)
-        before = [count for mark, count in self._lost if mark <= low]
-        lost = self._lost[-1][1] - (before[-1] if before else 0)
-        evidence = replace(self.evidence(), lost_events=lost)
-        report, scene, outcome = examine(evidence, None, (low, end), LIVE)
+        return self.examined(effort)[0]
+
+    def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Scene, Outcome]:
+        """The same, and what it was made from."""
+        evidence = replace(self.evidence(), lost_events=self.lost_events)
+        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), effort)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
-        return Verdict(report, end, self._start_ns, lanes)
+        steps = typical_steps(scene, outcome, proved=report.coverage)
+        return Verdict(report, self.end_ns, self._start_ns, lanes, steps=steps), scene, outcome
+
+    def newest(self, since_ns: int) -> Evidence:
+        """What the time since a moment of the last seconds rests on: little, however much the window holds.
+
+        The moment may be no earlier than that of the call before.
+        """
+        gatherer = self._gatherer
+        marks = [tick.mark_ns for tick in gatherer.ticks[:-1]]
+        base = max((mark for mark in marks if mark <= since_ns - NEAR_NS), default=0)
+        if self._near_ns <= self._folded_ns:
+            self._near, self._near_ns = [], 0  # all that is kept is newer
+        if base > max(self._near_ns, self._folded_ns):
+            old = [tick for tick in gatherer.ticks[:-1] if self._near_ns < tick.mark_ns <= base]
+            self._near, self._near_ns = [self._reduced([*self._near, *old], base)], base
+        part = copy.copy(gatherer)
+        part.ticks = [*self._near, *(tick for tick in gatherer.ticks[:-1] if tick.mark_ns > self._near_ns)]
+        return replace(assemble(part, self._base_ns(self.end_ns)), lost_events=self.lost_events)
 
     def evidence(self) -> Evidence:
         """What the window rests on: what is kept, and what is carried over."""
@@ -96,7 +144,14 @@ class Window:
         """At a mark: a copy that holds nothing but what is carried over, to go on from here later."""
         other = apart(self)
         other._fold(len(self._gatherer.ticks) - 1)
+        other._near, other._near_ns = [], 0
         return other
+
+    def before(self) -> list[Sample]:
+        """At a mark: what the explanation of what follows may rest on, for a file that begins there."""
+        complete = self.evidence().complete
+        held = self.compact()._gatherer
+        return [*held.gpus, *sample_before(held.ticks[0], held.lives, complete, self.end_ns)]
 
     # -- what is too old --------------------------------------------------------------------------
 
@@ -115,18 +170,21 @@ class Window:
         """Reduces the oldest ticks to one that holds what is carried over."""
         gatherer = self._gatherer
         boundary = gatherer.ticks[count - 1].mark_ns
-        part = copy.copy(gatherer)
-        part.ticks, part.open, part.end_ns = gatherer.ticks[:count], OpenThreads(), boundary
-        lives = [table[table["at"] <= boundary] for table in gatherer.lives]
-        part.lives = lives
-        calls, inner, slices = carried(assemble(part, self._base_ns(boundary)))
-        tick = Tick(calls=[calls], inner=[inner], slices=[slices])
-        tick.close(boundary)
-        gatherer.ticks[:count] = [tick]
+        gatherer.ticks[:count] = [self._reduced(gatherer.ticks[:count], boundary)]
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
         self._keep_samples(boundary)
         self._folded_ns = boundary
+
+    def _reduced(self, ticks: list[Tick], boundary: int) -> Tick:
+        """The oldest ticks up to a mark as one that holds what is carried over."""
+        part = copy.copy(self._gatherer)
+        part.ticks, part.open, part.end_ns = ticks, OpenThreads(), boundary
+        part.lives = [table[table["at"] <= boundary] for table in self._gatherer.lives]
+        calls, inner, slices = carried(assemble(part, self._base_ns(boundary)))
+        tick = Tick(calls=[calls], inner=[inner], slices=[slices])
+        tick.close(boundary)
+        return tick
 
     def _keep_samples(self, boundary: int) -> None:
         """Of what NVML said the window's part, and the newest that lists GPUs."""

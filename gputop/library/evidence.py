@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gputop.errors import NoCallsError
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.memory import give_back
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of

@@ -10,9 +10,10 @@ from typing import Any
 
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
-from gputop.engine.stats import ProcessTotals, Stats, collect
+from gputop.engine.stats import ProcessTotals, Stats
 from gputop.errors import OutsideSessionError, SessionClosedError
 from gputop.library.reading import Progress, open_file, understood
+from gputop.library.totals import stats_of
 from probes.source import Item
 from replay.reader import SessionReader
 
@@ -102,7 +103,7 @@ class Session:
     def totals(self, progress: Progress | None = None) -> Stats:
         """Calls by process and function, switches and times by thread, losses, over all of the recording.
 
-        The file is read once for it; then the answer is kept.
+        The recorder may have added it up at the end of the file; else that is read once. The answer is kept.
 
         Args:
             progress: Is told how far the reading is.
@@ -114,10 +115,7 @@ class Session:
         if self._totals is None:
             reader = reader_of(self)
             with understood(self.path):
-                items = reader.items()
-                totals = collect(
-                    reader.header, progress.through(items, len(reader.marks)) if progress else items
-                )
+                totals = stats_of(reader, progress)
             self._totals = replace(totals, problems=(*reader.problems, *totals.problems))
         return self._totals
 

@@ -11,6 +11,9 @@ from gputop.playback.landmarks import Landmark
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Report
     from gputop.explain.lanes import Lanes
+    from gputop.explain.onestep import OneStep
+
+OLD_NS = 2_000_000_000  # an explanation that is older is of another time
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Explained:
         start_ns: What the report's times count from.
         problem: Why there is none, "" when one is coming.
         lanes: The same seconds column by column, None while there are none.
+        detail_age_ns: How much older than that moment the chains, the advice and what a fix wins are.
+        steps: One step of each process that repeats something.
     """
 
     report: Report | None = None
@@ -39,6 +44,12 @@ class Explained:
     start_ns: int = 0
     problem: str = ""
     lanes: Lanes | None = None
+    detail_age_ns: int = 0
+    steps: tuple[OneStep, ...] = ()
+
+    def age_ns(self, now_ns: int) -> int:
+        """How old the figures are at a moment; what is older than ``OLD_NS`` is shown as old."""
+        return max(now_ns - self.end_ns, 0)
 
 
 class Transport(Protocol):

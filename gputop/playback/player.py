@@ -271,6 +271,7 @@ class ReplayFeed:
         if index == self._newest:
             self._caught_up = self._reader.refresh()
             self._playing &= self._caught_up
+            self._explainer.show(index, exact=not self._playing)
 
     def _show(self, index: int, frame: Frame) -> None:
         with self._lock:
@@ -295,7 +296,14 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
     verdict = explainer.verdict
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
-    return Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+    return Explained(
+        verdict.report,
+        verdict.end_ns,
+        verdict.start_ns,
+        lanes=verdict.lanes,
+        detail_age_ns=verdict.detail_age_ns,
+        steps=verdict.steps,
+    )
 
 
 def mark_at(reader: ItemReader, time_ns: int) -> int:

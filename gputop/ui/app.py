@@ -1,51 +1,83 @@
-"""The Textual program: polls the feed, hands frames and actions to the presenter, shows its lines."""
+"""The Textual program: polls the feed, and has the panes look at the view when there is something new."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
+import time
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
-from textual import events
-from textual.app import ComposeResult
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
+from gputop.engine.frame_json import frame_to_json
+from gputop.explain.answer.output import report_to_json
 from gputop.playback.feed import Feed
-from gputop.ui.canvas import Canvas
+from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
-from gputop.ui.model.actions import ACTIONS, actions_of
+from gputop.ui.exports import ExportError, save, stamped
+from gputop.ui.main import MainScreen
 from gputop.ui.model.config import Preferences
-from gputop.ui.model.presenter import Presenter
+from gputop.ui.model.timebar import TransportView
+from gputop.ui.model.view import View
 from gputop.ui.native_log import NativeLog
-from gputop.ui.outlets import Outlets, OwnSender
-from gputop.ui.palette import color_system_of, palette_for
-from gputop.ui.time_keys import AFTER_NS, TimeKeys
+from gputop.ui.pages import HelpPage, Page, ProblemsPage
+from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
+from gputop.ui.pane import Host, PaneScreen
+from gputop.ui.panes import Gpus, TimelinePane, Why
+from gputop.ui.processes import Processes
+from gputop.ui.sender import OwnSender
 
 FIRST_POLL_S = 0.03
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
+_FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
 
 
-class GputopApp(TimeKeys, Outlets):
+class GputopApp(Host):
     """The screen of gputop."""
 
-    # The sign in front of the palette's line is an emoji. Its cursor is told by colour alone, and Textual
-    # leaves "reverse" out of the style of options: where there are no colours of our own it is underlined.
-    CSS = """
-    CommandPalette SearchIcon { display: none; }
-    CommandPalette:ansi #--input, CommandList:ansi { border: none; }
-    CommandList:ansi > .option-list--option { text-style: none; }
-    CommandList:ansi > .option-list--option-highlighted {
-        text-style: bold underline; color: ansi_default; background: ansi_default;
-    }
-    CommandPalette:ansi > .command-palette--highlight { text-style: bold; }
-    """
-    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH = "gputop.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    COMMAND_PALETTE_DISPLAY = "^p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(action.keys), f"act('{action.name}')", action.help, show=False, priority=True)
-        for action in ACTIONS
+        Binding("question_mark,f1", "help", "Help", key_display="?", tooltip="this page"),
+        Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
+        Binding(
+            "exclamation_mark",
+            "problems",
+            "Problems",
+            show=False,
+            tooltip="what could not be observed, in full",
+        ),
+        Binding("x", "export", "Export", show=False, tooltip="save the frame as JSON in this directory"),
+        Binding("S", "picture", "Picture", show=False, tooltip="save the screen as SVG in this directory"),
+        Binding("T", "theme", "Theme", show=False, tooltip="next theme"),
+        Binding("ctrl+p", "command_palette", "palette", show=False, tooltip="find an action by its name"),
+        Binding(
+            "ctrl+z",
+            "suspend_process",
+            "Suspend",
+            show=False,
+            tooltip="suspend; fg in the shell brings it back",
+        ),
+        Binding(
+            "ctrl+c,ctrl+q",
+            "quit_now",
+            "Quit now",
+            show=False,
+            priority=True,
+            tooltip="copy marked text, else quit",
+        ),
     ]
 
     def __init__(
@@ -83,30 +115,40 @@ class GputopApp(TimeKeys, Outlets):
             driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver,
             ansi_color=self.palette.native,  # decides how Textual takes the colours away for NO_COLOR
         )
+        for palette in PALETTES.values():
+            self.register_theme(palette.theme())
+        self.theme = self.palette.name
+        self.set_class(ascii, "-ascii")
         self.feed = feed
-        self.readonly = readonly
-        self.presenter = Presenter(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
-        self.presenter.prefer(self.preferences)
+        self.view = View(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
+        self.view.prefer(self.preferences)
         if mode == "live" and not readonly:
-            self.presenter.sender = OwnSender(self.tell_outcome)
+            self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.tell_outcome))
         self.crash: Exception | None = None
         self._rate_hz = rate_hz
         self._native_log = native_log
-        self._allowed = {action.name for action in actions_of(mode, readonly=readonly)}
         self._log_index = 0
         self._shown_number: int | None = None
         self._chrome: tuple[Any, ...] = ()
 
-    def compose(self) -> ComposeResult:
-        """One widget."""
-        yield Canvas()
+    def get_default_screen(self) -> Screen[Any]:
+        """The main screen."""
+        return MainScreen(self.view)
+
+    def get_key_display(self, binding: Binding) -> str:
+        """How a key is written: in ASCII where all else is."""
+        shown = super().get_key_display(binding)
+        return shown if shown.isascii() or not self.view.glyphs.ascii else binding.key.capitalize()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """For themes that are not our own."""
+        return PALETTES["dark"].theme().variables
 
     def on_mount(self) -> None:
         """Start to poll."""
-        self.wear(self.palette)
         self._first_poll()
         # after ctrl+z and fg the terminal is blank, also where a line is as it was
-        self.app_resume_signal.subscribe(self, lambda _: self.screen_stack[0].query_one(Canvas).refresh())
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if not self.is_headless:
             self._heed_signals(asyncio.get_running_loop())
 
@@ -126,150 +168,163 @@ class GputopApp(TimeKeys, Outlets):
 
         def heed(number: int, _frame: FrameType | None) -> None:
             with suppress(RuntimeError):  # the loop has ended: so does the screen
-                loop.call_soon_threadsafe(self._ended_by, number)
+                loop.call_soon_threadsafe(partial(self.exit, 128 + number, return_code=128 + number))
 
         for number in ENDING:
             signal.signal(number, heed)
 
-    def _ended_by(self, number: int) -> None:
-        self.exit(128 + number, return_code=128 + number)
-
     def poll(self) -> None:
-        """Look for a newer frame and paint when there is something new to see."""
-        frame = self.feed.latest()
+        """Look for a newer frame, and show it when there is something new to see."""
+        view, frame = self.view, self.feed.latest()
         fresh = frame is not None and frame.number != self._shown_number
         if frame is not None and fresh:
-            self.presenter.show(frame)
+            farewell = view.show(frame)
+            if farewell:
+                self.say(farewell)
             self._shown_number = frame.number
         chrome = self._poll_chrome()
         if fresh or chrome != self._chrome:
             self._chrome = chrome
-            self.paint()
+            self.show()
 
     def _poll_chrome(self) -> tuple[Any, ...]:
         """Take what changes without a frame; the result differs when the screen has to."""
-        presenter, feed = self.presenter, self.feed
-        presenter.failure = feed.failure()
-        presenter.recording = state = feed.recording()
+        view, feed, transport = self.view, self.feed, self.feed.transport
+        view.failure = feed.failure()
+        view.recording = state = feed.recording()
         if self._native_log is not None:
-            presenter.native_lines = self._native_log.count()
+            view.native_lines = self._native_log.count()
         self._log_index, lines = feed.log_lines(self._log_index)
         if lines:
-            presenter.add_log(lines)
-        presenter.explain(feed.explained())
-        presenter.transport = self.transport_view()
-        live = presenter.mode == "live"
-        presenter.paused = live and presenter.transport is not None
-        presenter.behind_ns = feed.transport.end_ns - feed.transport.position_ns if presenter.paused else 0
-        if feed.recorder is not None:
-            presenter.notice = feed.recorder.take_notice() or presenter.notice
+            view.add_log(lines)
+        view.explain(feed.explained())
+        view.transport = None
+        if not transport.live:
+            view.transport = TransportView(
+                transport.playing,
+                transport.speed,
+                transport.position_ns,
+                transport.start_ns,
+                transport.end_ns,
+                tuple((landmark.time_ns, landmark.kind) for landmark in transport.landmarks()),
+            )
+        if feed.recorder is not None and (notice := feed.recorder.take_notice()):
+            self.say(notice)
         # Whole seconds: the screen is never painted for a clock alone.
         elapsed = int(state.elapsed_s) if state else -1
-        log = self._log_index if presenter.log_shown else 0
-        behind = presenter.behind_ns // 1_000_000_000
-        explained = presenter.explained
-        return (
-            presenter.failure,
-            elapsed,
-            presenter.native_lines,
-            log,
-            presenter.transport,
-            behind,
-            explained,
-            presenter.notice,
-        )
+        log = self._log_index if view.log_shown else 0
+        behind = view.status.behind_ns // 1_000_000_000
+        return view.failure, elapsed, view.native_lines, log, view.transport, behind, view.explained
 
-    def paint(self) -> None:
-        """Show what the presenter has to say in the size of now."""
-        if not self._running:
-            return
-        canvas = self.screen_stack[0].query_one(Canvas)
-        width, height = canvas.size
-        if width and height:
-            canvas.set_lines(self.presenter.paint(width, height))
+    def show(self) -> None:
+        """All panes in sight look at the view again: those of the screen, and of those below a question."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, PaneScreen) and screen.is_mounted:
+                screen.show()
+            if not screen.is_modal:
+                return
 
-    def on_canvas_resized(self) -> None:
-        """The terminal has another size."""
-        self.paint()
+    # -- pages --------------------------------------------------------------------------------
 
-    def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
-        """A click."""
-        action = self.presenter.key_at(event.x, event.y)
-        if action:
-            self.action_act(action)
-            return
-        if self.bar_clicked(event.x, event.y):
-            self.poll()
-            return
-        self.presenter.notice = ""
-        self.presenter.click(event.x, event.y)
-        self.paint()
+    def action_help(self) -> None:
+        """All keys."""
+        main = self.screen_stack[0]
+        places: list[tuple[str, Any]] = [
+            ("Verdict", main.query_one(Why)),
+            ("Tables", main.query_one(Processes)),
+            ("Calls, lines, threads", main.query_one(Details)),
+            ("GPUs", main.query_one(Gpus)),
+            ("Timeline", main.query_one(TimelinePane)),
+            ("Everywhere", main),
+            ("Session", self),
+        ]
+        self.push_screen(HelpPage(self.view, places))
 
-    def on_canvas_wheel_turned(self, event: Canvas.WheelTurned) -> None:
-        """The wheel."""
-        self.presenter.wheel(event.x, event.y, event.by)
-        self.paint()
+    def action_problems(self) -> None:
+        """What could not be observed."""
+        self.push_screen(ProblemsPage(self.view))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a question or the palette is open, keys type instead of acting; ctrl+c still quits."""
-        typing = self.presenter.prompt is not None or len(self.screen_stack) > 1
-        return not typing or action != "act" or parameters == ("quit_now",)
-
-    def on_key(self, event: events.Key) -> None:
-        """A key for the question that is open."""
-        if self.presenter.prompt is not None:
-            event.prevent_default()
-            self.presenter.prompt_key(event.key, event.character)
-            self.poll()
-            self.paint()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """A paste into the question that is open."""
-        self.presenter.prompt_paste(event.text)
-        self.paint()
-
-    def action_act(self, name: str) -> None:
-        """Do an action of the table.
-
-        Args:
-            name: The action's name.
-        """
-        if name not in self._allowed:
-            return
-        self.presenter.notice = ""
-        own = getattr(self, f"do_{name}", None)
-        if own is not None:
-            own()
-            self.poll()
-        else:
-            self.presenter.act(name)
-        self.paint()
-
-    def run_named(self, name: str) -> None:
-        """Do an action of the table, once the palette has closed."""
-        self.action_act(name)
-
-    def do_quit(self) -> None:
+    def action_close(self) -> None:
         """Close the page that is open, else quit."""
-        if self.presenter.overlay:
-            self.presenter.act("back")
+        if isinstance(self.screen, Page):
+            self.screen.dismiss()
         else:
             self.exit(0)
 
-    def do_quit_now(self) -> None:
-        """Quit."""
-        self.exit(0)
+    def action_quit_now(self) -> None:
+        """Quit, unless text is marked: then it is copied."""
+        marked = self.screen.get_selected_text()
+        if marked:
+            self.copy(marked)
+            self.screen.clear_selection()
+        else:
+            self.exit(0)
 
-    def do_suspend(self) -> None:
-        """Stop as a job of the shell; what is lost meanwhile is counted."""
-        self.action_suspend_process()
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """All that keys do here, by name, and the themes."""
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if active.enabled and binding.tooltip and binding.action != "command_palette":
+                name = f"{binding.description.lower()}: {binding.tooltip}"
+                run = partial(self.run_action, binding.action, active.node)
+                yield SystemCommand(name, f"key {self.get_key_display(binding)}", run)
+        for name in self._themes():
+            yield SystemCommand(f"theme {name}", "colours of the screen", partial(self.wear, PALETTES[name]))
 
-    def do_open(self) -> None:
-        """In the chain: to the moment that its cursor is on. Else open what is selected."""
-        moment, transport = self.presenter.moment_ns(), self.feed.transport
-        self.presenter.act("open")
-        if moment is not None and not transport.live:
-            self.go_to(moment + AFTER_NS)
+    # -- themes -------------------------------------------------------------------------------
+
+    def _themes(self) -> list[str]:
+        if self.no_color or self.color_system is None:
+            return []
+        return [name for name, one in PALETTES.items() if one.native or self.color_system != "standard"]
+
+    def wear(self, palette: Palette) -> None:
+        """Put on a theme."""
+        self.palette = palette
+        self.ansi_color = palette.native
+        self.theme = palette.name
+        self.say(f'theme {palette.name}; to keep it: theme = "{palette.name}" in {self.preferences.path}')
+        self.show()
+
+    def action_theme(self) -> None:
+        """The next theme."""
+        if self.no_color or self.color_system is None:
+            why = "NO_COLOR is set" if self.no_color else "this terminal has no colours"
+            self.say(f"no other theme: {why}")
+            return
+        self.wear(following(self.palette.name, self.color_system))
+
+    # -- files and signals --------------------------------------------------------------------
+
+    def action_export(self) -> None:
+        """The frame and its verdict as JSON."""
+        frame, report = self.view.frame, self.view.explained.report
+        if frame is None:
+            self.say("there is no frame yet")
+            return
+        made = frame_to_json(frame) | {"verdict": report_to_json(report) if report else None}
+        self._save("json", json.dumps(made) + "\n")
+
+    def action_picture(self) -> None:
+        """The screen as a picture."""
+        # Rich names fonts to be fetched from the network; whoever opens a picture should not call anybody.
+        self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
+
+    def _save(self, ending: str, text: str) -> None:
+        frame = self.view.frame
+        wall_ns, offset_s = (frame.wall_ns, frame.utc_offset_s) if frame else (time.time_ns(), 0)
+        try:
+            self.say(f"written: {save(stamped(wall_ns, offset_s, ending), text)}")
+        except ExportError as error:
+            self.say(str(error))
+
+    def tell_outcome(self) -> None:
+        """What has become of the process that a signal was sent to."""
+        if isinstance(self.sender, OwnSender) and self.sender.aim is not None:
+            self.say(self.sender.aim.outcome())
+            self.sender.let_go()
+
+    # -- the end ------------------------------------------------------------------------------
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

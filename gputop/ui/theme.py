@@ -12,8 +12,13 @@ from functools import lru_cache
 from rich.style import Style
 
 BACKGROUND = "#11151a"
-_TEXT, _DIM, _FAINT = "#c5ccd6", "#8a94a3", "#5f6978"
-_BLUE, _ORANGE, _VERMILION, _VIOLET, _GREY = "#6aa9e9", "#e8a13c", "#f2643d", "#b79af0", "#7f8896"
+_TEXT, _DIM, _FAINT = "#c5ccd6", "#9aa4b2", "#8d97a5"
+_BLUE, _ORANGE, _VERMILION, _VIOLET, _GREY = "#6aa9e9", "#e8a13c", "#f67c58", "#b79af0", "#949dab"
+# one for each family of causes (gputop/explain/causes/families.py), and for calls of the same kind
+CAUSES = {
+    "S": "#ee8866", "D": "#eedd88", "C": "#ffaabb", "H": "#99ddff", "P": "#44bb99",
+    "L": "#bbcc33", "K": "#c9a94f", "A": "#d9a6ff", "U": "#8fa5b3", "X": "#dddddd",
+}  # fmt: skip
 
 _STYLES: dict[str, Style] = {
     "": Style(color=_TEXT),
@@ -27,7 +32,7 @@ _STYLES: dict[str, Style] = {
     "title": Style(color=_TEXT, bold=True),
     "title.focus": Style(color=_BLUE, bold=True),
     "more": Style(color=_VIOLET),
-    "busy": Style(color="#5795d6"),
+    "busy": Style(color="#659fda"),
     "host": Style(color=_ORANGE, bold=True),
     "warn": Style(color=_ORANGE),
     "alert": Style(color=_VERMILION, bold=True),
@@ -38,13 +43,14 @@ _STYLES: dict[str, Style] = {
     "cursor": Style(color=_BLUE, bold=True),
     "chrome": Style(color=_VIOLET),
     "key": Style(color=_BLUE),
+    **{f"cause.{letter}": Style(color=color) for letter, color in CAUSES.items()},
     "badge.live": Style(color=BACKGROUND, bgcolor=_BLUE, bold=True),
     "badge.paused": Style(color=BACKGROUND, bgcolor=_ORANGE, bold=True),
     "badge.replay": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
     "badge.record": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
 }
 _MODIFIERS: dict[str, Style] = {
-    "select": Style(bgcolor="#26384d"),
+    "select": Style(bgcolor="#1d2f45"),
     "mark": Style(bgcolor="#1c242e"),
 }
 

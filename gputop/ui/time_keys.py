@@ -1,187 +1,173 @@
-"""The keys that move in time, mark moments and record: each does something to the feed."""
+"""The keys that move in time, mark moments and record, on every screen: each does something to the feed."""
 
 from __future__ import annotations
 
 import os
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
 
 from gputop.format import escape_text, format_bytes, format_duration
-from gputop.playback.feed import Feed, Recorder
+from gputop.playback.feed import Recorder
 from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
+from gputop.ui.dialogs import Question
 from gputop.ui.model.jump import HINT, jump_target
-from gputop.ui.model.presenter import Presenter
-from gputop.ui.model.prompt import Letter, Prompt
-from gputop.ui.model.timebar import TransportView
+from gputop.ui.pane import PaneScreen
 
 AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
 
 
-class TimeKeys:
-    """What the program does for the keys of the groups Time and Session.
+class TimeScreen(PaneScreen):
+    """A screen on which time can be held, gone back in, marked and recorded."""
 
-    Attributes:
-        feed: Where frames come from.
-        presenter: The screen.
-    """
-
-    feed: Feed
-    presenter: Presenter
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "pause", "Pause", tooltip="pause or play; live data is still collected"),
+        Binding(
+            "left_square_bracket", "step(-1)", "Back", show=False,
+            tooltip="one mark back; live: pause and step back through the last ten minutes",
+        ),
+        Binding("right_square_bracket", "step(1)", "Step", key_display="[ ]", tooltip="one mark forward"),
+        Binding(
+            "left_curly_bracket", "landmark(-1)", "Earlier", show=False,
+            tooltip="to the finding (!) or marker (M) before, on the bar of time",
+        ),
+        Binding(
+            "right_curly_bracket", "landmark(1)", "Finding", key_display="{ }",
+            tooltip="to the next finding or marker; ~ is where events were lost or nothing was recorded",
+        ),
+        Binding("minus", "speed(0.5)", "Slower", show=False, tooltip="half the speed, down to 0.25"),
+        Binding(
+            "equals_sign,plus", "speed(2.0)", "Speed", show=False, key_display="=",
+            tooltip="twice the speed, up to 64",
+        ),
+        Binding("J", "jump", "Jump", tooltip=f"go to a moment: {HINT}"),
+        Binding("L", "newest", "Live", show=False, tooltip="to the newest frame, and on with it"),
+        Binding("m", "mark", "Mark", show=False, tooltip="mark this moment with a note"),
+        Binding(
+            "R", "record", "Record",
+            tooltip="record on or off; what is kept of the past can be included",
+        ),
+    ]  # fmt: skip
     _visited: Landmark | None = None  # the landmark that was gone to, until time moves otherwise
 
-    def transport_view(self) -> TransportView | None:
-        """Where the screen stands in time; None while it is live."""
-        transport = self.feed.transport
-        if transport.live:
-            return None
-        return TransportView(
-            transport.playing,
-            transport.speed,
-            transport.position_ns,
-            transport.start_ns,
-            transport.end_ns,
-            tuple((landmark.time_ns, landmark.kind) for landmark in transport.landmarks()),
-        )
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A replay records nothing."""
+        return self.app.view.mode == "live" if action == "record" else True
 
-    def do_pause(self) -> None:
+    def _moved(self) -> None:
+        self._visited = None
+        self.app.poll()
+
+    def action_pause(self) -> None:
         """Hold time, or let it go."""
-        self._visited = None
-        self.feed.transport.toggle()
+        self.app.feed.transport.toggle()
+        self._moved()
 
-    def do_newest(self) -> None:
+    def action_newest(self) -> None:
         """To the newest frame."""
-        self._visited = None
-        self.feed.transport.go_live()
+        self.app.feed.transport.go_live()
+        self._moved()
 
-    def do_step(self) -> None:
-        """One mark forward."""
-        if not self.feed.transport.live:
-            self._visited = None
-            self.feed.transport.step(1)
+    def action_step(self, marks: int) -> None:
+        """By marks; forward there is nothing to step to while it is live."""
+        if marks > 0 and self.app.feed.transport.live:
+            self.app.say("this is the present: there is nothing after it yet")
+            return
+        self.app.feed.transport.step(marks)
+        self._moved()
 
-    def do_step_back(self) -> None:
-        """One mark back."""
-        self._visited = None
-        self.feed.transport.step(-1)
-
-    def do_slower(self) -> None:
-        """Half the speed."""
-        self._scale_speed(0.5)
-
-    def do_faster(self) -> None:
-        """Twice the speed."""
-        self._scale_speed(2.0)
-
-    def _scale_speed(self, factor: float) -> None:
-        transport = self.feed.transport
+    def action_speed(self, factor: float) -> None:
+        """Faster or slower."""
+        transport = self.app.feed.transport
         transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
+        if transport.live:
+            self.app.say(f"{transport.speed:g}x, as soon as time is held or gone back in")
+        self.app.poll()
 
-    def do_home(self) -> None:
-        """On the bar to its start; else the first row."""
-        self._edge("home")
+    def go_to_edge(self, edge: int) -> None:
+        """To the oldest or to the newest moment."""
+        transport = self.app.feed.transport
+        self.go_to(transport.end_ns if edge else transport.start_ns)
 
-    def do_end(self) -> None:
-        """On the bar to its end; else the last row."""
-        self._edge("end")
-
-    def _edge(self, edge: str) -> None:
-        transport = self.feed.transport
-        if transport.live or self.presenter.overlay:
-            self.presenter.act(edge)
-        else:
-            self.go_to(transport.start_ns if edge == "home" else transport.end_ns)
-
-    def do_next_finding(self) -> None:
-        """To the next finding or marker."""
-        self._to_landmark(1)
-
-    def do_previous_finding(self) -> None:
-        """To the finding or marker before."""
-        self._to_landmark(-1)
-
-    def _to_landmark(self, by: int) -> None:
-        transport, presenter = self.feed.transport, self.presenter
+    def action_landmark(self, by: int) -> None:
+        """To the next finding or marker, or to the one before."""
+        transport = self.app.feed.transport
         places = [mark for mark in transport.landmarks() if mark.kind in (FINDING, MARKED)]
         # its frame may be a little older than the landmark: the next is counted from the landmark itself
         at = Landmark(transport.position_ns, "", "") if self._visited is None else self._visited
         places = [mark for mark in places if (mark > at if by > 0 else mark < at)]
         if not places:
-            presenter.notice = f"no {'later' if by > 0 else 'earlier'} finding or marker"
+            self.app.say(f"no {'later' if by > 0 else 'earlier'} finding or marker")
             return
         chosen = places[0 if by > 0 else -1]
         self.go_to(chosen.time_ns)
         self._visited = chosen
-        presenter.notice = f"{chosen.kind}: {escape_text(chosen.text)}"
+        self.app.say(f"{chosen.kind}: {escape_text(chosen.text)}")
 
     def go_to(self, time_ns: int) -> None:
         """Go to a moment and stay: nobody wants to see it go by."""
-        self._visited = None
-        self.feed.transport.seek(time_ns)
-        self.feed.transport.step(0)
+        self.app.feed.transport.seek(time_ns)
+        self.app.feed.transport.step(0)
+        self._moved()
 
-    def bar_clicked(self, x: int, y: int) -> bool:
-        """Go to the moment that was clicked; False where that is not on the bar."""
-        presenter = self.presenter
-        moment = presenter.bar_moment(x, y)
-        if moment is not None:
-            presenter.notice = ""
-            self.go_to(moment)
-        return moment is not None
-
-    def do_jump(self) -> None:
+    def action_jump(self) -> None:
         """Ask for a moment, and go there."""
-        if self.presenter.frame is not None:
-            self.presenter.ask(Prompt("go to", "", HINT), self._jump)
+        if self.app.view.frame is not None:
+            self.app.ask(Question("go to", self._jump, hint=HINT))
 
     def _jump(self, text: str) -> str:
-        frame = self.presenter.frame
+        frame = self.app.view.frame
         try:
             if frame is not None:
-                self.go_to(jump_target(text, self.feed.transport, frame))
+                self.go_to(jump_target(text, self.app.feed.transport, frame))
         except ValueError as error:
             return str(error)
         return ""
 
-    def do_mark(self) -> None:
+    def action_mark(self) -> None:
         """Ask for a note, and mark the moment shown."""
-        if self.presenter.frame is not None:
-            self.presenter.ask(
-                Prompt("mark this moment, with a note", "", "kept in the recording"), self._mark
-            )
+        if self.app.view.frame is not None:
+            kept = "kept in the recording" if self.app.feed.recorder is not None else "kept until gputop ends"
+            self.app.ask(Question("mark this moment, with a note", self._mark, hint=kept))
 
     def _mark(self, text: str) -> str:
-        self.feed.transport.mark(text)
-        recorded = self.feed.recorder is not None
-        self.presenter.notice = "marked" if recorded else "marked until gputop ends: a recording is only read"
+        self.app.feed.transport.mark(text)
+        recorded = self.app.feed.recorder is not None
+        self.app.say("marked" if recorded else "marked until gputop ends: a recording is only read")
+        self.app.poll()
         return ""
 
     # -- recording --------------------------------------------------------------------------------
 
-    def do_record(self) -> None:
+    def action_record(self) -> None:
         """End the recording, or ask what to record and where."""
-        recorder = self.feed.recorder
+        recorder = self.app.feed.recorder
         if recorder is None:
             return
-        if self.feed.recording() is not None:
-            self.presenter.notice = "ending the recording ..."
+        if self.app.feed.recording() is not None:
+            self.app.say("ending the recording ...")
             recorder.stop()
             return
         span_ns, size = recorder.held()
         if span_ns <= 0:
             self._ask_path(recorder, history=False)
             return
-        held = f"{format_duration(span_ns)} ({format_bytes(size)})"
-        question = Letter(f"record: include the last {held}?", "y", "y or n")
-        self.presenter.ask(question, lambda text: self._ask_history(recorder, text))
 
-    def _ask_history(self, recorder: Recorder, text: str) -> str:
-        if text.strip().lower() not in ("y", "yes", "n", "no"):
-            return "type y or n"
-        self._ask_path(recorder, history=text.strip().lower().startswith("y"))
-        return ""
+        def answered(text: str) -> str:
+            if text.strip().lower() not in ("y", "yes", "n", "no"):
+                return "type y or n"
+            self._ask_path(recorder, history=text.strip().lower().startswith("y"))
+            return ""
+
+        held = f"{format_duration(span_ns)} ({format_bytes(size)})"
+        self.app.ask(Question(f"record: include the last {held}?", answered, "y", letter=True))
 
     def _ask_path(self, recorder: Recorder, *, history: bool) -> None:
-        prompt = Prompt("record to", recorder.default_path(), "a file")
-        self.presenter.ask(prompt, lambda path: self._record_to(recorder, path.strip(), history=history))
+        def answered(path: str) -> str:
+            return self._record_to(recorder, path.strip(), history=history)
+
+        self.app.ask(Question("record to", answered, recorder.default_path(), hint="a file"))
 
     def _record_to(self, recorder: Recorder, path: str, *, history: bool) -> str:
         if not path:
@@ -189,7 +175,6 @@ class TimeKeys:
         path = os.path.expanduser(path)
         if not os.path.lexists(path):
             return recorder.start(path, history=history, overwrite=False)
-        question = Letter(f"{escape_text(path)} exists: replace it?", "n", "y or n")
 
         def replace(text: str) -> str:
             if text.strip().lower() in ("y", "yes"):
@@ -197,5 +182,5 @@ class TimeKeys:
             self._ask_path(recorder, history=history)
             return ""
 
-        self.presenter.ask(question, replace)
+        self.app.ask(Question(f"{escape_text(path)} exists: replace it?", replace, "n", letter=True))
         return ""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -85,14 +84,6 @@ class OpenFiles:
         due = sorted(pair for pair in ages if now_ns - pair[0] >= FRESH_NS)
         self._seen = {key for _, key in due[ASKED_PER_MARK:]}
         return [key for _, key in due[:ASKED_PER_MARK]]
-
-
-def accepted_ends(known: frozenset[tuple[int, int]], data: Mapping[str, Any]) -> frozenset[tuple[int, int]]:
-    """(process, descriptor) of the server's ends of connections, once the data of a sample is heeded."""
-    told = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
-    fresh = {(int(pid), int(number)): what == ACCEPTED for pid, number, what in told}
-    kept = {one for one in known if one not in fresh}
-    return frozenset(kept | {one for one, accepted in fresh.items() if accepted})
 
 
 def _what(pid: int, descriptor: int, sockets: Sockets) -> str:

@@ -7,9 +7,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from gputop.ui.model.presenter import Presenter
 from tests import fake_frames, fake_reports
 from tests.bench.rows import Row
+from tests.screen_support import Shown
 
 BOUND = 5.0
 PROCESSES, GPUS = 50, 8
@@ -28,7 +28,7 @@ def rows(_folder: Path) -> list[Row]:
     """Resident memory gained from the tenth minute to the sixtieth."""
     made = [fake_frames.frame(tick, processes=PROCESSES, gpus=GPUS) for tick in range(RATE_HZ)]
     finding = fake_reports.finding()
-    screen, before = Presenter("live", ascii_only=False), 0.0
+    screen, before = Shown(made[0], size=SIZE), 0.0
     start = made[0].time_ns
     for second in range(HOUR_S):
         now = start + second * fake_frames.S
@@ -37,10 +37,10 @@ def rows(_folder: Path) -> list[Row]:
         for tick, frame in enumerate(made):
             time_ns = now + tick * fake_frames.S // RATE_HZ
             screen.show(replace(frame, number=second * RATE_HZ + tick, time_ns=time_ns))
-            screen.paint(*SIZE)
         if second == FIRST_S:
             before = _resident_mb()
     gained = _resident_mb() - before
+    screen.close()
     detail = (
         f"{HOUR_S * RATE_HZ} frames of {PROCESSES} processes at 200x50; {before:.0f} MB after ten minutes"
     )

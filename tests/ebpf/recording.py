@@ -25,6 +25,7 @@ from probes.api import NAMES
 from probes.proc.procfs import descendants
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
+from tests import inside
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -189,7 +190,7 @@ class Workshop:
     def finish(
         self, recorder: subprocess.Popen[str], status: int = 0, seconds: float = TIMEOUT_S
     ) -> Recorded:
-        """Waits for the recorder and reads what it wrote with ``gputop stats``."""
+        """Waits for the recorder and reads what it wrote as ``gputop stats`` does."""
         try:
             _, errors = recorder.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -197,10 +198,9 @@ class Workshop:
                 os.kill(pid, signal.SIGKILL)
             raise
         assert recorder.returncode == status, errors
-        result = subprocess.run(
-            [*GPUTOP, "stats", str(self.file), "--json"], capture_output=True, text=True, check=True
-        )
-        return Recorded(self.file, json.loads(result.stdout), self.said())
+        told = inside.run("stats", str(self.file), "--json")
+        assert told.returncode == 0, told.stderr
+        return Recorded(self.file, json.loads(told.stdout), self.said())
 
     def record(
         self,

@@ -17,7 +17,7 @@ from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import interpreter
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 PROGRAM = PROGRAMS / "blocked_lines.py"
 ROUNDS = 12
 WHERE = {
@@ -47,7 +47,7 @@ def blocked(run: Recorded) -> Blocked:
     return found
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", [pytest.param(10, marks=pytest.mark.long), 13])
 def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: Path) -> None:
     python = interpreter(minor)
     if python is None:

@@ -26,6 +26,7 @@ from tests.ebpf.told_lines import READY_S, Line, assert_all_right, counted, pyth
 pytestmark = pytest.mark.ebpf
 
 MINORS = (10, 11, 12, 13)
+OLDEST_AND_NEWEST = (pytest.param(MINORS[0], marks=pytest.mark.long), MINORS[-1])
 PROGRAM = str(PROGRAMS / "python_lines.py")
 
 
@@ -56,7 +57,7 @@ def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
     assert process["unknown_lines"] == 0
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", OLDEST_AND_NEWEST)
 def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     program = subprocess.Popen(
@@ -107,7 +108,7 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     assert any("lines of process" in text and "3.9" in text for text in run.stats["problems"])
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", OLDEST_AND_NEWEST)
 def test_between_two_calls_the_thread_is_met_where_it_computes(minor: int, tmp_path: Path) -> None:
     source = PROGRAMS / "hot_line.py"
     (hot,) = [row for row, text in enumerate(source.read_text().splitlines(), 1) if text.endswith("# hot")]
@@ -154,7 +155,7 @@ outer()
 """
 
 
-@pytest.mark.parametrize("minor", [11, 13])
+@pytest.mark.parametrize("minor", [pytest.param(11, marks=pytest.mark.long), 13])
 def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:

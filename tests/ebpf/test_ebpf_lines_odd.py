@@ -25,7 +25,7 @@ def truth(run: Recorded) -> Counter[Line]:
     return sum((counted(line["lines"]) for line in run.said), Counter())
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", [pytest.param(10, marks=pytest.mark.long), 13])
 def test_odd_ways_into_a_line(minor: int, tmp_path: Path) -> None:
     arguments = ("traced", "destructors", "signals", "threads", "names", "long")
     assert_all_right(Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, *arguments), 1)
@@ -40,7 +40,7 @@ def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: 
     assert seen(process).total() > 1000
 
 
-@pytest.mark.parametrize("minor", [11, 13])
+@pytest.mark.parametrize("minor", [11, pytest.param(13, marks=pytest.mark.long)])
 def test_other_interpreters_of_the_process(minor: int, tmp_path: Path) -> None:
     """Before 3.12 a thread's slot does not say which of them it is in: unknown while there are several."""
     run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "another")

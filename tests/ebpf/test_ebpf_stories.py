@@ -6,7 +6,7 @@ Needs what ``make torch-cuda`` or ``make torch`` installs beside the repository;
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,11 @@ from tests.stories.catalogue import PAIRS, STORIES
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import record
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
+long = partial(pytest.param, marks=pytest.mark.long)
 SECONDS, SEED = 4.0, 1
-TOLD = ("S1-loader", "S1-direct", "sync-item", "train-plain")
+# a change with its two ends; the others, and what holds of every story, are left to the long form
+TOLD = ("S1-loader", "S1-direct", long("sync-item"), long("train-plain"))
 FACTOR = 1.5  # a short run on a busy machine: the whole table holds diff to 10 %
 
 
@@ -51,7 +53,7 @@ def test_the_class_is_right(told: Callable[[str], Verdict], name: str) -> None:
     assert one.class_right, one.answer.bound_by
 
 
-@pytest.mark.parametrize("name", ["S1-direct", "sync-item"])
+@pytest.mark.parametrize("name", ["S1-direct", long("sync-item")])
 def test_the_first_cause_is_told_at_its_line(told: Callable[[str], Verdict], name: str) -> None:
     one = told(name)
     assert one.cause_right, one.answer.first

@@ -12,15 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ebpf.recording import GPUTOP, PROGRAMS, Recorded, Workshop, wait_until
+from tests import inside
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 ROOT = Path(__file__).resolve().parents[2]
+long = partial(pytest.param, marks=pytest.mark.long)
 UNEXPLAINED = 0.02
 PROGRAM = PROGRAMS / "torch_loader.py"
 NEXT = next(
@@ -61,9 +64,7 @@ def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> t
     with hogs(busy):
         run = workshop.finish(recorder)
     assert run.lost == 0
-    told = subprocess.run(
-        [*GPUTOP, "explain", str(run.path), "--json"], capture_output=True, text=True, check=False
-    )
+    told = inside.run("explain", str(run.path), "--json")
     assert told.returncode == 3, told.stderr
     return run, json.loads(told.stdout)
 
@@ -89,12 +90,12 @@ def true_causes(run: Recorded, workers: int, idle_ns: int) -> set[str]:
 @pytest.mark.parametrize(
     ("workers", "memory", "busy"),
     [
-        (0, "pageable", 0),
         (2, "pageable", 0),
-        (4, "pinned", 0),
-        (0, "pageable", 3),
-        (2, "pinned", 3),
-        (4, "pageable", 3),
+        long(0, "pageable", 0),
+        long(4, "pinned", 0),
+        long(0, "pageable", 3),
+        long(2, "pinned", 3),
+        long(4, "pageable", 3),
     ],
 )
 def test_the_idle_time_is_explained_by_its_true_cause(

@@ -5,6 +5,7 @@ Needs what ``make torch-cuda`` installs beside the repository; skipped where it 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.torch_programs.wheel import torch_cuda_python
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
 PATIENT_S = 300  # importing torch takes 3 s of a CPU, the first zero_grad 2 s, in each process
+long = partial(pytest.param, marks=pytest.mark.long)
 LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch")
 
 
@@ -38,12 +40,12 @@ def assert_all_counted(run: Recorded, workshop: Workshop, processes: int) -> Non
 @pytest.mark.parametrize(
     ("program", "arguments", "processes"),
     [
-        ("mlp.py", ["--steps", "30"], 1),
         ("mlp.py", ["--steps", "30", "--workers", "2", "--optimizer", "fused"], 1),
-        ("images.py", ["5"], 1),
-        ("sequences.py", ["5"], 1),
-        ("graphs.py", ["20"], 1),
-        ("ddp.py", ["5"], 2),
+        long("mlp.py", ["--steps", "30"], 1),
+        long("images.py", ["5"], 1),
+        long("sequences.py", ["5"], 1),
+        long("graphs.py", ["20"], 1),
+        long("ddp.py", ["5"], 2),
     ],
 )
 def test_every_call_of_pytorch_is_counted(

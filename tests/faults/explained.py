@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from typing import Any
 
-from gputop.commands.cli import run as gputop
+from tests import inside
 from tests.faults.bench import Run, recording_start
 
 SCHEMA = "gputop.explain/1"
@@ -20,12 +18,11 @@ class ExplainError(Exception):
 
 def ask(*arguments: str) -> dict[str, Any]:
     """Runs ``gputop explain ARGUMENTS --json`` in this process; its status must fit what it says."""
-    printed, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-        status = gputop(["explain", *arguments, "--json"])
+    told = inside.run("explain", *arguments, "--json")
+    status = told.returncode
     if status not in (0, 3):
-        raise ExplainError(f"status {status}: {errors.getvalue().strip()[-600:]}")
-    said: dict[str, Any] = json.loads(printed.getvalue())
+        raise ExplainError(f"status {status}: {told.stderr.strip()[-600:]}")
+    said: dict[str, Any] = json.loads(told.stdout)
     if said["schema"] != SCHEMA:
         raise ExplainError(f"schema {said['schema']}")
     if (status == 3) != bool(said["findings"]):

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence, Gatherer
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.library.reading import open_file
 from gputop.simgpu.trace import read_trace

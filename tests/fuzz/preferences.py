@@ -7,7 +7,7 @@ from random import Random
 
 from gputop.commands.looks import known_columns
 from gputop.ui.model.config import load
-from gputop.ui.model.hiding import TOGGLED
+from gputop.ui.model.view import TOGGLED
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

@@ -16,12 +16,12 @@ from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.library.reading import open_file, understood
 from gputop.playback.player import frame_at
-from gputop.ui.model.presenter import Presenter
 from probes.source import MARK
 from replay import format as fmt
 from tests.fuzz import mutation
 from tests.fuzz.session_seeds import seeds
 from tests.fuzz.target import Target
+from tests.screen_support import Shown
 
 _STATUS = (0, 1, 2, 3)
 _MOST = 400  # chunks
@@ -163,10 +163,8 @@ def _paint(path: str) -> None:
         for index in {0, len(reader.marks) // 2, len(reader.marks) - 1}:
             with understood(path):
                 frame = frame_at(reader, index)
-            screen = Presenter("replay", ascii_only=False)
-            screen.show(frame)
-            for width, height in ((80, 24), (200, 50)):
-                screen.paint(width, height)
+            with Shown(frame, size=(80, 24), replay=True) as screen:
+                screen.text(200, 50)
     finally:
         reader.close()
 

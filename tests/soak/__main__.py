@@ -23,8 +23,7 @@ from gputop.explain import live as explain_live
 from gputop.explain.window import Verdict
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
-from gputop.ui.model.presenter import Presenter
-from probes import live
+from probes import known, live
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.ebpf.ring import Ring
@@ -33,13 +32,14 @@ from probes.stacks import resolver
 from probes.stacks.lines import Lines
 from replay import factbook
 from replay.history import History
+from tests.screen_support import Shown
 from tests.soak.machine import RING_BYTES, SECOND, Machine
 
 SAMPLES = 100  # over the whole time
 _WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
-_FEW = {"_MOST_NAMES": 2048, "_MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
+_FEW = {"_MOST_NAMES": 2048, "MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -91,7 +91,7 @@ class Stop(threading.Event):
         self._machine = machine
         self._begun_ns = machine.clock.now_ns
         self._length_ns = int(hours * 3600 * SECOND)
-        self._screen = Presenter("live", ascii_only=False)
+        self._screen = Shown(size=(160, 50))
         self._shown_ns = self.frames = 0
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -120,7 +120,6 @@ class Stop(threading.Event):
             self.frames += 1
             self._screen.explain(self.feed.explained())
             self._screen.show(frame)
-            self._screen.paint(160, 50)
 
 
 def _use(feed: LiveFeed) -> dict[str, float]:
@@ -145,7 +144,7 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (facts, factbook, lines, roster, resolver):
+    for module in (known, facts, factbook, lines, roster, resolver):
         for name, few in _FEW.items():
             if hasattr(module, name):
                 setattr(module, name, few)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from gputop.commands.cli import run as gputop
+from tests import inside
 from tests.stories.recording import Run
 
 SAYS_NOTHING = "nothing"
@@ -19,12 +17,10 @@ class AnswerError(Exception):
 
 
 def _asked(command: str, *arguments: str) -> dict[str, Any]:
-    printed, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-        status = gputop([command, *arguments, "--json"])
-    if status not in (0, 3):
-        raise AnswerError(f"gputop {command}: status {status}: {errors.getvalue().strip()[-600:]}")
-    said: dict[str, Any] = json.loads(printed.getvalue())
+    told = inside.run(command, *arguments, "--json")
+    if told.returncode not in (0, 3):
+        raise AnswerError(f"gputop {command}: status {told.returncode}: {told.stderr.strip()[-600:]}")
+    said: dict[str, Any] = json.loads(told.stdout)
     return said
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.explain.answer.report import Account, Diagnosis, Finding, Range
-from gputop.explain.proofs.gaps import GpuTime
 from gputop.format import format_ns, format_percent
 
 _WORTH_TELLING = 5.0  # percent of the span
 
 
 def verdict(
-    gpu: GpuTime,
+    labels: Sequence[str],
     accounts: Sequence[Account],
     idle: Range,
     span_ns: int,
@@ -20,8 +19,11 @@ def verdict(
     diagnosis: Diagnosis | None,
     unexplained_ns: int,
 ) -> str:
-    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``."""
-    which = gpu.devices.labels[gpu.spans[0].device] if len(gpu.spans) == 1 else f"{len(gpu.spans)} GPUs"
+    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``.
+
+    ``labels`` are the GPUs' names, one for each account.
+    """
+    which = labels[0] if len(labels) == 1 else f"{len(labels)} GPUs"
     idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
     lead = diagnosis.lead if diagnosis is not None else None
     if diagnosis is not None and diagnosis.kind is not None and lead is None:

@@ -105,9 +105,9 @@ def _waits(scene: Scene, segment: int) -> list[tuple[int, int]]:
     """(thread, kind of wait) of each link from the submitter down to the segment."""
     found: list[tuple[int, int]] = []
     link = int(scene.segments.link[segment])
-    slices, evidence = scene.evidence.slices, scene.evidence
+    slices = scene.evidence.slices
     while link >= 0 and len(found) < DEPTH:
-        kind = int(evidence.waits[slices["syscall"][int(scene.links.slice[link])]])
+        kind = int(slices["wait"][int(scene.links.slice[link])])
         found.append((int(scene.links.thread[link]), kind))
         link = int(scene.links.above[link])
     return found[::-1]

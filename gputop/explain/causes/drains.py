@@ -84,8 +84,8 @@ def _find(scene: Scene) -> Ints:
 def _loops_of_reads(scene: Scene, pid: int, mine: Mask, source: Ints) -> None:
     """What lies between two reads of a loop that reads many times a step goes back to the first of them."""
     gaps, read = scene.gaps, scene.gap_facts.read_bytes
-    steps = scene.steps_of(pid)
     reads = np.flatnonzero(mine & (read >= 0))
+    steps = scene.steps_of(pid) if len(reads) >= MANY_READS else None
     if steps is None or len(reads) < MANY_READS * steps.count:
         return
     others = np.flatnonzero(mine & (read < 0))

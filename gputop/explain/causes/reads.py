@@ -21,6 +21,7 @@ from gputop.explain.chains.pytorch import (
 from gputop.explain.chains.scene import SCALAR_BYTES, Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.waits import Wait
 from gputop.format import format_bytes
 
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
@@ -34,9 +35,12 @@ _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
 
 
 def own_work(scene: Scene) -> Mask:
-    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call."""
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call.
+
+    What it waits for on a pipe or a terminal is somebody else's.
+    """
     quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_refill & scene.inside(*_GIVING))
-    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet & ~scene.waits(Wait.DATA)
 
 
 def _prints(scene: Scene, free: Mask) -> Mask:

@@ -11,8 +11,10 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.lineage import any_on_the_way, led_by
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.descriptors import numbers_of
 from gputop.explain.evidence.ranges import Mask
 from gputop.explain.evidence.waits import Wait
+from probes.proc.open_files import ACCEPTED
 
 # parts of the paths of code that waits for requests: Python's own servers, and those that people use
 SERVERS = (
@@ -50,13 +52,11 @@ def _serving(scene: Scene) -> Mask:
 
 def _answering(scene: Scene) -> Mask:
     """Leaves to which a wait on the server's end of a connection led: the next request has not come."""
-    slices, accepted = scene.evidence.slices, scene.evidence.accepted
-    if not accepted or not len(slices):
+    slices, accepted = scene.evidence.slices, numbers_of(scene.evidence.files, ACCEPTED)
+    if not len(accepted) or not len(slices):
         return scene.mask()
-    key = (slices["pid"].astype(np.int64) << 32) | slices["descriptor"]
-    ends = np.isin(key, [pid << 32 | number for pid, number in accepted])
-    takes = np.isin(scene.evidence.waits[slices["syscall"]], [int(Wait.SOCKET), int(Wait.READ)])
-    return any_on_the_way(scene, ends & takes)
+    takes = slices["wait"] == Wait.SOCKET
+    return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes)
 
 
 def _advise(_claim: Claim) -> tuple[str, ...]:

@@ -67,16 +67,19 @@ class Scene:
         over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
     """
 
-    def __init__(self, analysis: Analysis, *, steps_of: Scene | None = None) -> None:
-        """Steps are those of another scene of the same evidence, where there is one."""
+    def __init__(self, analysis: Analysis, *, steps_of: Scene | None = None, with_steps: bool = True) -> None:
+        """Steps are those of another scene of the same evidence, where there is one.
+
+        Without steps they are looked for only where a cause asks for those of a process.
+        """
         self.analysis = analysis
         self.evidence: Evidence = analysis.evidence
         self.gaps = analysis.gaps
         self.segments = analysis.segments
         self.links = analysis.links
-        self.steps: Steps | None = (
-            steps_of.steps if steps_of else find_steps(self.evidence, analysis.gpu.stretch)
-        )
+        self.steps: Steps | None = steps_of.steps if steps_of else None
+        if with_steps and steps_of is None:
+            self.steps = find_steps(self.evidence, analysis.gpu.stretch)
         self._steps_of: dict[int, Steps | None] = {}
         self._kept: dict[str, Ints] = {}
         self.gap_facts = _gap_facts(analysis)
@@ -100,7 +103,7 @@ class Scene:
         self.in_drain: Mask = in_call & (segments.call == self.gaps.drained_by[segments.gap])
         self.in_refill: Mask = in_call & (segments.call == self.gaps.refilled_by[segments.gap])
         self.estimated: Mask = self.gaps.estimated[segments.gap]
-        kinds = evidence.waits[slices["syscall"]] if len(slices) else np.zeros(1, np.uint8)
+        kinds = slices["wait"] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = segments.slice >= 0
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)

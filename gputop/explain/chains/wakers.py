@@ -41,7 +41,7 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     direct = np.where((direct == NOBODY) & (tid != 0), UNWATCHED, direct)
     tells = _tells(evidence)
     by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[tells]
-    kind = evidence.waits[slices["syscall"]]
+    kind = slices["wait"]
     repeated = tells != np.arange(len(slices))
     own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
     own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
@@ -58,7 +58,7 @@ def _tells(evidence: Evidence) -> Ints:
     hides some interrupts from tracing), what comes after it says the same.
     """
     slices = evidence.slices
-    flags, kind = slices["flags"], evidence.waits[slices["syscall"]]
+    flags, kind = slices["flags"], slices["wait"]
     tells = np.arange(len(slices))
     ready = (flags & (OffFlag.QUEUED | OffFlag.BIRTH)) != 0  # these stays are no waits
     waits = np.flatnonzero(~ready)

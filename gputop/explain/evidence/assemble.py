@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,20 +11,20 @@ from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.backward import with_lines
 from gputop.explain.evidence.evidence import (
     CALL_COLUMNS,
-    LIFE_COLUMNS,
     SLICE_COLUMNS,
     TIME_BITS,
     Column,
     Columns,
     Evidence,
-    Gatherer,
     Table,
     Threads,
 )
+from gputop.explain.evidence.gatherer import Gatherer
+from gputop.explain.evidence.lives import LIFE_COLUMNS
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
-from gputop.explain.evidence.waits import wait_table
+from gputop.explain.evidence.waits import kinds_of, machine_of
 from probes.schema import NO_SYSCALL, Kind, OffFlag
 
 
@@ -53,6 +52,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
     off_cpu = by_thread(slices, SLICE_COLUMNS, threads, start, consume=consume)
     _live(threads, in_order, off_cpu, lives)
     off_cpu = _disjoint(off_cpu, start)
+    waits = kinds_of(off_cpu, machine_of(gatherer.header), gatherer.descriptors.names)
     lost = gatherer.losses.intervals()
     return Evidence(
         start_ns=start,
@@ -62,7 +62,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         threads=threads,
         calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
         inner=inner,
-        slices=off_cpu,
+        slices=off_cpu.with_column("wait", waits),
         stints=_joined([part for tick in ticks for part in tick.stints]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
         places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
@@ -72,16 +72,10 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         complete=_complete(lives, gatherer),
         ended=group_ends(lives),
         gpus=tuple(gatherer.gpus),
-        accepted=gatherer.accepted,
-        waits=wait_table(_machine(gatherer.header)),
+        activities=gatherer.activities.table(),
+        files=tuple(gatherer.descriptors.names),
         header=gatherer.header,
     )
-
-
-def _machine(header: Mapping[str, Any]) -> str:
-    """As ``uname -m``; recordings from before it was written came from x86-64."""
-    machine = header.get("machine")
-    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
 
 
 def _joined(parts: list[Table]) -> Table:
@@ -193,7 +187,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
         if "boottime_ns" in clock
         and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
     }
-    return frozenset(lives["pid"][born].tolist()) | started
+    return frozenset(lives["pid"][born].tolist()) | started | gatherer.complete
 
 
 def group_ends(lives: Table) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """What was observed, as columns: calls, stays off the CPU, lives, stints of others, losses, samples.
 
-``Gatherer`` takes items in, live or from a file; ``Gatherer.evidence`` sorts them for the analysis. Only
-outermost calls are kept, so that each operation counts once, but for what a group of collectives starts.
+Outermost calls only, so that each operation counts once, but for what a group of collectives starts.
+``gatherer.py`` makes the columns, ``assemble.py`` sorts them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.apart import apart
-from gputop.engine.facts import Facts, lost_before
-from gputop.engine.occupancy import segments_of
-from gputop.engine.switches import OpenThreads
-from gputop.explain.evidence.apiclass import ApiTable, Role
-from gputop.explain.evidence.losses import LossFinder
+from gputop.engine.facts import Facts
+from gputop.explain.evidence.activity import Activities
+from gputop.explain.evidence.apiclass import ApiTable
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.evidence.samples import places_of
-from gputop.explain.evidence.tick import Tick
-from gputop.explain.evidence.waits import STOPPED
-from probes import api, schema
-from probes.proc.open_files import accepted_ends
-from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import Sample
 
 MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
@@ -63,10 +54,8 @@ SLICE_COLUMNS = np.dtype(
         ("faults", "<u2"),  # minor page faults in the time on a CPU before it
         ("stack", "<u8"),  # of Python, where it blocked between two calls
         ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
+        ("file", "<i4"),  # what that was, a number of Descriptors
     ]
-)
-LIFE_COLUMNS = np.dtype(
-    [("at", "<i8"), ("tid", "<u4"), ("pid", "<u4"), ("maker", "<u4"), ("kind", "|u1"), ("dead", "|b1")]
 )
 
 Table = npt.NDArray[np.void]
@@ -92,6 +81,10 @@ class Columns:
     def pop(self, name: str) -> Column:
         """Takes a column out."""
         return self._columns.pop(name)
+
+    def with_column(self, name: str, column: Column) -> Columns:
+        """The same with one more column."""
+        return Columns({**self._columns, name: column})
 
     def take(self, rows: Column) -> Columns:
         """These rows, by number or mask."""
@@ -143,12 +136,13 @@ class Evidence:
     Attributes:
         calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
         inner: Calls inside a group of collectives that give a stream work.
-        slices: Stays off the CPU by (thread, begin), the ones open at the end included.
+        slices: Stays off the CPU by (thread, begin), the ones open at the end included; ``wait`` is the
+            ``Wait`` of each.
         places: Where threads were on a CPU between two calls, at some moments.
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
-        waits: The kind of wait for each system call number.
-        accepted: (process, descriptor) of sockets that are the server's end of a connection.
+        activities: What others measured, in files that were imported.
+        files: What the numbers in the slices' column ``file`` stand for.
         complete: Processes all of whose CUDA calls were seen, by their process number.
     """
 
@@ -169,8 +163,8 @@ class Evidence:
     complete: frozenset[int]
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
-    waits: npt.NDArray[np.uint8]
-    accepted: frozenset[tuple[int, int]] = frozenset()
+    activities: Activities
+    files: tuple[str, ...] = ("",)
     header: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -218,176 +212,3 @@ class Evidence:
         """The ``Group`` of these rows of ``calls``."""
         groups: Column = self.apis.group.take(self.calls["op"][rows], mode="clip")
         return groups
-
-
-def _times(records: Records) -> tuple[Ints, Ints]:
-    """(begin, end); a damaged file may hold any number."""
-    end = np.minimum(records["t_end"], np.uint64(1 << 62))
-    begin = end - np.minimum(records["duration"], end)
-    return begin.astype(np.int64), end.astype(np.int64)
-
-
-def calls_of(records: Records) -> Columns:
-    """CALL records as columns."""
-    begin, end = _times(records)
-    flags = records["flags"]
-    return Columns(
-        {
-            "begin": begin,
-            "end": end,
-            "tid": records["tid"].copy(),
-            "pid": records["pid"].copy(),
-            "op": records["op"].copy(),
-            "direction": (flags >> COPY_SHIFT).astype(np.uint8),
-            "abandoned": (flags & CallFlag.ABANDONED) != 0,
-            "ret": records["ret"].copy(),
-            "bytes": records["bytes"].astype(np.int64),
-            "stream": records["stream"].copy(),
-            "aux": records["aux"].copy(),
-            "stack": records["stack"].copy(),
-        }
-    )
-
-
-def slices_of(records: Records) -> Columns:
-    """OFFCPU records as columns."""
-    rows = records.view(ALIASED)
-    begin, end = _times(rows)
-    queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
-    missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
-    return Columns(
-        {
-            "begin": begin,
-            "queued": np.where(missed, end, queued),
-            "end": end,
-            "tid": rows["tid"].copy(),
-            "pid": rows["pid"].copy(),
-            "waker_tid": rows["waker_tid"].copy(),
-            "waker_pid": rows["waker_pid"].copy(),
-            "cpu": rows["cpu"].copy(),
-            "queue_cpu": rows["queue_cpu"].copy(),
-            "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
-            "flags": rows["flags"].copy(),
-            "faults": rows["faults"].copy(),
-            "descriptor": rows["argument"].copy(),
-            "stack": rows["stack"].copy(),
-        }
-    )
-
-
-def _lives_of(records: Records) -> Table:
-    rows = records.view(ALIASED)
-    table = np.zeros(len(rows), LIFE_COLUMNS)
-    for name, own in (("at", "t_end"), ("tid", "tid"), ("pid", "pid"), ("kind", "kind")):
-        table[name] = rows[own]
-    table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
-    table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
-    return table
-
-
-class Gatherer:
-    """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
-
-    def __init__(self, header: Mapping[str, Any]) -> None:
-        self.header = header
-        self.facts = Facts()
-        self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
-        self.ticks: list[Tick] = [Tick()]
-        self.lives: list[Table] = []
-        cut = header.get("cut") is not None
-        self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
-        self._lost_before = lost_before(header)
-        self.gpus: list[Sample] = []
-        self.open = OpenThreads()
-        self.accepted: frozenset[tuple[int, int]] = frozenset()
-        self.end_ns = 0
-        self.counted_lost = 0
-        self._grouped = False
-
-    def feed(self, item: Item) -> bool:
-        """Takes one item in; True when it closed a tick."""
-        if not isinstance(item, Sample):
-            self._records(item)
-            return False
-        if item.kind == MARK:
-            self._mark(item)
-            return True
-        if item.kind == OPEN:
-            self.open = OpenThreads.from_sample(item.data)
-        elif item.kind == GPUS:
-            self.gpus.append(item)
-        elif item.kind == FILES:
-            self.accepted = accepted_ends(self.accepted, item.data)
-        elif item.kind == PLACES:
-            self.ticks[-1].places.append(places_of(item.data))
-        elif item.kind == APIS:
-            self.apis = ApiTable(item.data.get("rows", ()))
-        self.facts.take(item)
-        return False
-
-    def copy(self) -> Gatherer:
-        """At a mark: one that goes on from here by itself. Closed ticks are both's: they never change."""
-        other = apart(self, shared=("header", "apis", "open"))  # replaced as a whole, never changed
-        other.ticks[-1] = Tick()
-        return other
-
-    def join(self, first: int) -> None:
-        """Makes one of the closed ticks from this one on: few large tables take less time and room."""
-        closed = self.ticks[first:-1]
-        tick = Tick(
-            calls=[Columns.join((part for one in closed for part in one.calls), CALL_COLUMNS)],
-            inner=[Columns.join((part for one in closed for part in one.inner), CALL_COLUMNS)],
-            slices=[Columns.join((part for one in closed for part in one.slices), SLICE_COLUMNS)],
-            stints=[part for one in closed for part in one.stints],
-            moves=[part for one in closed for part in one.moves],
-            places=[part for one in closed for part in one.places],
-        )
-        tick.close(closed[-1].mark_ns)
-        self.ticks[first:-1] = [tick]
-
-    def _mark(self, mark: Sample) -> None:
-        self.end_ns = mark.time_ns
-        lost = mark.data.get("lost", {})
-        counted = sum(int(number) for number in lost.values())
-        self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
-        self.ticks[-1].close(mark.time_ns)
-        self.ticks.append(Tick())
-
-    def _records(self, records: Records) -> None:
-        if not len(records):
-            return
-        self.losses.add(records)
-        self.end_ns = max(self.end_ns, int(records["t_end"].max()))
-        kinds, tick = records["kind"], self.ticks[-1]
-        calls = kinds == np.uint8(Kind.CALL)
-        if calls.any():
-            self._calls(records, calls)
-        if calls.all():
-            return
-        slices = kinds == np.uint8(Kind.OFFCPU)
-        if slices.any():
-            tick.slices.append(slices_of(select(records, slices)))
-        for kind, parts, cpu in (
-            (Kind.OCCUPANT, tick.stints, "cpu"),
-            (Kind.MIGRATE, tick.moves, "queue_cpu"),
-        ):
-            mask = kinds == np.uint8(kind)
-            if mask.any():
-                parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
-        life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
-        if life.any():
-            self.lives.append(_lives_of(select(records, life)))
-
-    def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
-        nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0
-        outer = calls & ~nested
-        if outer.any():
-            self.ticks[-1].calls.append(calls_of(select(records, outer)))
-        inner = calls & nested
-        if not inner.any():
-            return
-        roles = self.apis.role.take(records["op"], mode="clip")
-        self._grouped |= bool((roles[calls] == Role.BRACKET).any())
-        if self._grouped:
-            gives = roles == Role.ENQUEUE
-            self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))

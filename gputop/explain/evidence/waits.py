@@ -1,14 +1,21 @@
-"""What a thread waits for while it is blocked, by the system call in which it left its CPU."""
+"""What a thread waits for while it is blocked, by its system call and the descriptor that this was given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gputop.explain.evidence.descriptors import UNKNOWN
 from probes.proc.syscalls import name
-from probes.schema import NO_SYSCALL
+from probes.schema import NO_SYSCALL, OffFlag
+
+if TYPE_CHECKING:
+    from gputop.explain.evidence.evidence import Columns
 
 STOPPED = NO_SYSCALL - 1  # stands where the number of a system call does
 
@@ -19,7 +26,7 @@ class Wait(IntEnum):
     OTHER = 0
     LOCK = 1  # futex: a mutex, a condition variable, the GIL
     POLL = 2
-    READ = 3  # a pipe, an eventfd or a file; what it is needs the descriptor
+    READ = 3  # a pipe, an eventfd, a file: it is not known what the descriptor was, or nobody saw a disk
     SOCKET = 4
     DISK = 5
     SLEEP = 6
@@ -28,7 +35,8 @@ class Wait(IntEnum):
     CHILD = 9
     MEMORY = 10  # changing the address space
     REQUEST = 11  # a connection that somebody else makes
-    STOPPED = 12  # whatever it was in: a signal or a debugger stopped it
+    DATA = 12  # what a pipe, an eventfd or a terminal gives or takes: somebody else's work
+    STOPPED = 13  # whatever it was in: a signal or a debugger stopped it
 
 
 _KINDS: dict[Wait, str] = {
@@ -51,7 +59,7 @@ WORDS: dict[Wait, str] = {
     Wait.LOCK: "for a lock",
     Wait.POLL: "for an event",
     Wait.READ: "for data",
-    Wait.SOCKET: "for the network",
+    Wait.SOCKET: "for a socket",
     Wait.DISK: "for the disk",
     Wait.SLEEP: "asleep",
     Wait.DRIVER: "in the GPU driver",
@@ -59,19 +67,59 @@ WORDS: dict[Wait, str] = {
     Wait.CHILD: "for a child process",
     Wait.MEMORY: "for its address space",
     Wait.REQUEST: "for a request",
+    Wait.DATA: "for data",
     Wait.STOPPED: "until it was continued: a signal or a debugger had stopped it",
 }
 OWN = frozenset(
     {Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED}
 )  # nobody else's work
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
 
 
-def wait_table(machine: str) -> npt.NDArray[np.uint8]:
-    """The kind of wait for each system call number of a machine."""
+def machine_of(header: Mapping[str, Any]) -> str:
+    """As ``uname -m``; recordings from before it was written came from x86-64."""
+    machine = header.get("machine")
+    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+
+
+def kinds_of(slices: Columns, machine: str, names: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """The kind of each slice's wait.
+
+    A ``read`` or ``write`` is told by its descriptor where that is known: a socket is the network. A file is
+    the disk if the kernel marked the thread as waiting for I/O or an interrupt ended the sleep; else another
+    thread may have ended it (a file of FUSE, a page that is being read already), and the chain goes on there.
+
+    Args:
+        slices: Stays off the CPU.
+        machine: Whose numbers of system calls these are.
+        names: What the numbers in the column ``file`` stand for.
+    """
+    kinds = _wait_table(machine)[slices["syscall"]]
+    reads = np.flatnonzero((kinds == Wait.READ) & (slices["file"] != UNKNOWN))
+    if len(reads):
+        told = np.array([_of_descriptor(name) for name in names], np.uint8)[slices["file"][reads]]
+        by_disk = (slices["flags"][reads] & (OffFlag.IOWAIT | OffFlag.WAKER_IRQ)) != 0
+        kinds[reads] = np.where((told == Wait.DISK) & ~by_disk, Wait.READ, told)
+    return kinds
+
+
+def _of_descriptor(name: str) -> Wait:
+    kind, _, rest = name.partition(":")
+    if kind == "device" and not rest.startswith(_TERMINALS):
+        return Wait.READ
+    if name == "anon:timerfd":
+        return Wait.SLEEP
+    return {"": Wait.READ, "socket": Wait.SOCKET, "file": Wait.DISK}.get(kind, Wait.DATA)
+
+
+@cache
+def _wait_table(machine: str) -> npt.NDArray[np.uint8]:
+    """The kind of wait for each system call number of a machine; made once, and never written to."""
     kinds = {word: kind for kind, words in _KINDS.items() for word in words.split()}
     table = np.zeros(1 << 16, np.uint8)
     for number in range(512):
         table[number] = kinds.get(name(number, machine), Wait.OTHER)
     table[NO_SYSCALL], table[STOPPED] = Wait.FAULT, Wait.STOPPED
+    table.flags.writeable = False
     return table

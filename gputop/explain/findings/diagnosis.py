@@ -62,6 +62,8 @@ _CAUSES: dict[Kind, str] = {
     Kind.UNASKED: "C26",
 }
 CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
+# rows of the catalogue that are no fault: nobody asks for work
+UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
@@ -81,20 +83,46 @@ def diagnose(
     outside = sum(one.outside_ns for one in accounts)
     idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once - outside, 0) / span
     agreed = all(one.agrees for one in accounts)
+    unasked = float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
     kinds = _kinds(scene, outcome, findings)
-    taken = _taken(scene, outcome, findings, kinds)
-    kind = max(taken, key=lambda one: taken[one]) if taken else None
-    longest = span / max(len(accounts), 1)
-    lead = kinds.index(kind) if kind in kinds else None
-    # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
-    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
-    if kind is not None and won >= LEAST * (span if kind is Kind.UNASKED else longest):
-        level = findings[lead].level if lead is not None else Level.STRONG
-        said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
-        return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
+    of_losses = by_losses(findings, kinds, unasked, span, len(accounts), agreed=agreed)
+    if of_losses is not None:
+        return of_losses
     if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
         return None
     return _of_busy(scene, 1 - idle)
+
+
+def by_losses(
+    findings: Sequence[Finding],
+    kinds: Sequence[Kind | None],
+    unasked_ns: float,
+    span_ns: int,
+    gpus: int,
+    *,
+    agreed: bool,
+) -> Diagnosis | None:
+    """The class that takes most of the time; None where none takes enough.
+
+    Args:
+        findings: What is lost, and to what.
+        kinds: The class of each.
+        unasked_ns: Idle time in which nobody asked for work.
+        span_ns: The time of all GPUs together.
+        gpus: How many they are.
+        agreed: Whether the sources of what is estimated agree.
+    """
+    taken = _taken(findings, kinds, unasked_ns)
+    kind = max(taken, key=lambda one: taken[one]) if taken else None
+    longest = span_ns / max(gpus, 1)
+    lead = kinds.index(kind) if kind in kinds else None
+    # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
+    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
+    if kind is None or won < LEAST * (span_ns if kind is Kind.UNASKED else longest):
+        return None
+    level = findings[lead].level if lead is not None else Level.STRONG
+    said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
+    return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
 
 
 def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[Kind | None]:
@@ -106,18 +134,13 @@ def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[
     ]
 
 
-def _taken(
-    scene: Scene, outcome: Outcome, findings: Sequence[Finding], kinds: Sequence[Kind | None]
-) -> dict[Kind, float]:
+def _taken(findings: Sequence[Finding], kinds: Sequence[Kind | None], unasked_ns: float) -> dict[Kind, float]:
     """The time that each class takes: of findings, and of time in which nobody asked for work."""
     taken: dict[Kind, float] = {}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
             taken[kind] = taken.get(kind, 0.0) + finding.loss.middle + moved
-    for row, cause in enumerate(CATALOGUE):
-        if not cause.fault:
-            kind = CLASS_OF[cause.number]
-            taken[kind] = taken.get(kind, 0.0) + float(scene.ns[outcome.cause == row].sum())
+    taken[Kind.UNASKED] = taken.get(Kind.UNASKED, 0.0) + unasked_ns
     return {kind: ns for kind, ns in taken.items() if ns}
 
 

@@ -179,6 +179,18 @@ def _start(scene: Scene) -> int:
     return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
 
 
+def finding_of(scene: Scene, cause: Cause, mine: Column) -> Finding:
+    """The finding of a cause by the segments that it takes, whether or not that is worth telling.
+
+    Args:
+        scene: What was found.
+        cause: The cause.
+        mine: Mask of its segments; of one process, and not empty.
+    """
+    claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
+    return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
+
+
 def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
     per_gap = scene.gap_ns(claim.segments)[gaps]
@@ -195,7 +207,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, _blamed(cause, claim)),
         chain(cause, claim),
-        (*_evidence(claim, per_gap), *_at_lines(cause, claim)),
+        (*_evidence(claim, per_gap), *_at_lines(cause, claim), *_waited_for(claim)),
         _ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),
@@ -295,6 +307,20 @@ def _at_lines(cause: Cause, claim: Claim) -> tuple[str, ...]:
     if len(parts) < 2:
         return ()
     return ("at " + ", ".join(f"{line.text()} {part:.0%}" for line, part in parts),)
+
+
+def _waited_for(claim: Claim) -> tuple[str, ...]:
+    """The files, sockets and pipes whose system calls most of a loss was spent in, where they are known."""
+    scene, rows = claim.scene, np.flatnonzero(claim.segments & claim.scene.does(State.BLOCKED))
+    rows = rows[scene.segments.slice[rows] >= 0]
+    if not len(rows):
+        return ()
+    names = scene.evidence.files
+    what = scene.evidence.slices["file"][scene.segments.slice[rows]]
+    ns = np.bincount(what, weights=scene.ns[rows], minlength=len(names))
+    parts = [(int(one), ns[one] / claim.ns) for one in np.argsort(-ns, kind="stable")[:_NAMED]]
+    told = [f"{names[one].replace(':', ' ', 1)} {part:.0%}" for one, part in parts if one and part >= _PART]
+    return ("waited for " + ", ".join(told),) if told else ()
 
 
 def _ruled_out(claim: Claim) -> tuple[str, ...]:

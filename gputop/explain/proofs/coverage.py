@@ -85,9 +85,6 @@ def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
         for row in sample.data.get("gpus") or ():
             if row.get("index") in gpu.devices.index:
                 found |= {int(pid) for pid, _bytes in row.get("processes") or ()}
-    inner = {
-        int(facts["namespace_pid"])
-        for facts in evidence.facts.processes.values()
-        if facts.get("namespace_pid") is not None
-    }
+    numbers = (facts.get("namespace_pid") for facts in evidence.facts.processes.values())
+    inner = {int(number) for number in numbers if number is not None}
     return frozenset(found - known - inner)

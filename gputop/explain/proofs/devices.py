@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gputop.engine.gpu_of import Device, UnknownGpuError, visible_devices
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Columns, Evidence
 from gputop.explain.evidence.ranges import Ints, unique_runs
+from probes.samples import ProcessData
 
 
 class Devices:
@@ -61,7 +60,7 @@ class Devices:
         return np.where(same, value, 0)
 
     def _number(self, pid: int, ordinal: int) -> int:
-        facts = self._evidence.facts.processes.get(pid, {})
+        facts: ProcessData = self._evidence.facts.processes.get(pid, {})
         index = self._physical(facts, ordinal)
         key = ("gpu", index, 0) if index >= 0 else ("process", pid, ordinal)
         if key not in self._numbers:
@@ -71,7 +70,7 @@ class Devices:
             self.index.append(index)
         return self._numbers[key]
 
-    def _physical(self, facts: dict[str, Any], ordinal: int) -> int:
+    def _physical(self, facts: ProcessData, ordinal: int) -> int:
         try:
             visible = visible_devices(facts, self._gpus)
         except UnknownGpuError:

@@ -15,7 +15,7 @@ from gputop.format import (
     format_percent,
     width_of,
 )
-from gputop.playback.feed import Explained
+from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.verdict import LEVEL_TOKENS
 
@@ -109,6 +109,9 @@ class ChainPage:
             )
         if said := what_if_text(report):
             text.add(said, "", 1)
+        if self._explained.detail_age_ns >= OLD_NS:
+            age = format_ns(self._explained.detail_age_ns)
+            text.add(f"chains, steps and what a fix wins are {age} older than the figures", "dim", 1)
         text.blank()
         for place, finding in enumerate(report.findings):
             text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))

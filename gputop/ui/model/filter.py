@@ -111,12 +111,12 @@ def _word(word: str) -> Test:
     if not colon:
         wanted = word.lower()
         return lambda row, _: wanted in words_of(row).lower()
-    if name.lower() not in _FIELDS:
-        raise FilterError(f"no field {name!r}: {', '.join(_FIELDS)}; !{word} looks for the text")
+    if name.lower() not in FIELDS:
+        raise FilterError(f"no field {name!r}: {', '.join(FIELDS)}; !{word} looks for the text")
     values = [part.lower() for part in value.split(",") if part]
     if not values:
         raise FilterError(f"{name}: needs a value behind the colon")
-    return _FIELDS[name.lower()](values)
+    return FIELDS[name.lower()](values)
 
 
 def _text(read: Callable[[ProcessRow], str]) -> Callable[[list[str]], Test]:
@@ -163,7 +163,7 @@ def _telling(row: ProcessRow) -> list[ThreadRow]:
     return [thread for thread in row.threads if thread.cuda] or list(row.threads)
 
 
-_FIELDS: dict[str, Callable[[list[str]], Test]] = {
+FIELDS: dict[str, Callable[[list[str]], Test]] = {
     "gpu": _gpu,
     "user": _text(lambda row: row.user),
     "call": _call,

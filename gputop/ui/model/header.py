@@ -17,7 +17,6 @@ from gputop.format import (
     format_percent,
 )
 from gputop.playback.feed import RecordingState
-from gputop.ui.model.actions import Action, actions_of
 from gputop.ui.model.details import shares_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 
@@ -208,31 +207,3 @@ def storm_lines(
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
-
-
-def footer_line(mode: str, width: int, *, has_log: bool) -> Line:
-    """The keys that matter most, from the table of actions; ``?`` and ``q`` are always among them."""
-    spans: list[Span] = []
-    for action in _footer(mode, width, has_log=has_log):
-        keys, word = action.footer.split("|")
-        spans += [(" " + keys, "key"), (f" {word} ", "dim")]
-    return fit_line(spans, width)
-
-
-def footer_action(x: int, mode: str, width: int, *, has_log: bool) -> str:
-    """The name of the action whose keys stand at a column of the footer, "" beside them."""
-    end = 0
-    for action in _footer(mode, width, has_log=has_log):
-        end += len(action.footer) + 2
-        if x < end:
-            return action.name
-    return ""
-
-
-def _footer(mode: str, width: int, *, has_log: bool) -> list[Action]:
-    entries = [action for action in actions_of(mode) if action.footer and (has_log or action.name != "log")]
-    always = [action for action in entries if action.name in ("help", "quit")]
-    others = [action for action in entries if action not in always]
-    while others and sum(len(action.footer) + 2 for action in others + always) > width:
-        others.remove(max(others, key=lambda action: action.rank))
-    return others + always

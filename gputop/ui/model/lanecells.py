@@ -33,6 +33,8 @@ _WAITS = {
     Wait.LOCK: ("l", "lock"),
     Wait.POLL: ("e", "event"),
     Wait.READ: ("r", "read"),
+    Wait.DATA: ("r", "read"),
+    Wait.REQUEST: ("w", "waits for a request"),
     Wait.SOCKET: ("n", "network"),
     Wait.DISK: ("d", "disk"),
     Wait.SLEEP: ("s", "asleep"),

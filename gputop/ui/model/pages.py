@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from gputop.engine.frame import Frame
 from gputop.format import escape_text
 from gputop.ui.model import gpu_text
-from gputop.ui.model.actions import actions_of
 from gputop.ui.model.lanecells import meanings
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
@@ -19,45 +20,70 @@ FILTER_HELP = (
     ("pid:12,34", "these processes"),
 )
 
-COLUMNS_HELP = (
-    ("CALL/s", "outermost CUDA calls a second"),
-    ("TOP CALL, p99", "the API with most time, 99 % of its calls are faster than p99"),
-    ("INV/s, VOL/s", "involuntary switches (driven off the CPU) and voluntary ones (waiting) a second"),
-    ("RUNQ%", "time its threads were runnable and not running; 100 is one thread all the time"),
-    ("BLK%", "time its CUDA threads waited for something else"),
-    ("~41.0ms", "fewer than 100 calls: the percentile is one of the slowest calls"),
-    ("NOW", "calls that have not returned yet, and the age of the oldest"),
-    ("SHARE%", "of the time of all calls whose line is known, this line's"),
-    ("L", "layer: R runtime, D driver, N NCCL; a nested call (indented) ran within another one"),
-    ("C", "the thread made a CUDA call"),
+# by the heading of a column
+COLUMNS_HELP = {
+    "CALL/s": "outermost CUDA calls a second",
+    "TOP CALL": "the API with most time",
+    "n/s": "calls a second",
+    "TIME/s": "time inside of it, a second",
+    "p50": "half of its calls are faster",
+    "p95": "95 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
+    "p99": "99 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
+    "INV/s": "involuntary switches a second: driven off the CPU",
+    "VOL/s": "voluntary switches a second: it waits",
+    "RUNQ%": "time its threads were runnable and not running; 100 is one thread all the time",
+    "BLK%": "time its CUDA threads waited for something else",
+    "CPU%": "time its threads were running; 100 is one CPU",
+    "GMEM": "memory on GPUs",
+    "NOW": "calls that have not returned yet, and the age of the oldest",
+    "SHARE%": "of the time of all calls whose line is known, this line's",
+    "LAYER": "runtime, driver, NCCL; a nested call ran within another one",
+    "L": "layer: R runtime, D driver, N NCCL; n: a nested call ran within another one",
+    "C": "the thread made a CUDA call",
+    "HISTOGRAM": "how long its calls took, from short to long; all rows share one range",
+    "PREEMPTED BY": "who ran while it waited for a CPU",
+}
+_OTHER_HELP = (
     ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
     ("SM% TENS%", "GPUs: time in which SMs had work, in which tensor cores had (from Hopper on)"),
     ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
     ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
+Group = tuple[str, Sequence[tuple[str, str]]]
 
 
-def help_page(mode: str, width: int, glyphs: Glyphs, *, readonly: bool = False) -> list[Line]:
-    """All actions that work in this mode, then what the columns mean."""
+def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]:
+    """All keys that work, then what the columns mean.
+
+    Args:
+        groups: Titles, each with its keys and what they do.
+        width: Columns.
+        glyphs: The signs used.
+    """
     out: list[Line] = []
-    group = ""
-    for action in actions_of(mode, readonly=readonly):
-        if action.group != group:
-            group = action.group
-            out += [((("" if not out else " "), ""),), ((f" {group}", "head"),)]
-        out += _entry(action.shown, action.help, 10, width, "key")
+    for title, entries in groups:
+        out += [((" ", ""),), ((f" {title}", "head"),)] if out else [((f" {title}", "head"),)]
+        for keys, text in entries:
+            out += _entry(keys, text, 10, width, "key")
     out += [((" ", ""),), ((" Mouse", "head"),)]
-    out += _entry("click", "a heading sorts by it, again reverses; a row is selected", 10, width, "key")
     out += _entry(
-        "", "a key in the last line does what it says; the verdict opens its chain", 10, width, "key"
+        "click", "a heading sorts by it, again reverses; a row is selected; a tab opens", 10, width, "key"
+    )
+    out += _entry(
+        "",
+        "a key in [ ] or in the last line does what it says; the verdict opens its chain",
+        10,
+        width,
+        "key",
     )
     out += _entry("wheel", "scrolls the pane under the pointer", 10, width, "key")
+    out += _entry("drag", "marks text; y or ^C copies it", 10, width, "key")
     out += [((" ", ""),), ((" Filter [/]", "head"),)]
     for name, text in FILTER_HELP:
         out += _entry(name, text, 15, width, "value")
     out += [((" ", ""),), ((" Columns", "head"),)]
-    for name, text in COLUMNS_HELP:
+    for name, text in (*COLUMNS_HELP.items(), *_OTHER_HELP):
         out += _entry(name, text, 15, width, "value")
     storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from gputop.format import NS_PER_S, fit
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, spread
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 
 T = TypeVar("T")
 SORT_PERIOD_NS = NS_PER_S  # order is looked at again once a second, whatever the rate of values
@@ -100,8 +100,6 @@ class Table(Generic[T]):
         columns: Sequence[Column[T]],
         key: Callable[[T], Hashable],
         sort_key: str,
-        *,
-        cursor: bool = True,
     ) -> None:
         """Make an empty table.
 
@@ -109,23 +107,19 @@ class Table(Generic[T]):
             columns: All columns it can show.
             key: What stays the same about a row.
             sort_key: The column it is sorted by at first.
-            cursor: Whether a row can be selected.
         """
         self.columns = tuple(columns)
-        self.cursor = cursor
         self.selected: Hashable | None = None
         self.frozen = False
         self.held = False  # the selected row stays in sight, whoever scrolls
         self.arrange: Callable[[list[Hashable]], list[Hashable]] = lambda order: order
         self.sorted_as: Mapping[Hashable, T] = {}  # rows that are placed by the figures of others
-        self.top = 0
         self.rows: list[T] = []
         self._key = key
         self._order: list[Hashable] = []
         self._placed_by: dict[Hashable, float | str] = {}
         self._sorted_at: int | None = None
         self._spans: list[tuple[int, int, Column[T]]] = []
-        self._page = 1
         self._chosen = False  # a cursor nobody has moved does not drag the view along
         self.sort_by(sort_key)
 
@@ -174,7 +168,6 @@ class Table(Generic[T]):
         """Forget rows, order and place: the table will show something else."""
         self._forget_order()
         self._order = []
-        self.top = 0
         self.selected = None
         self._chosen = False
 
@@ -195,14 +188,11 @@ class Table(Generic[T]):
             self._order = [k for k in self._order if k in by_key] + [k for k in by_key if k not in known]
             self._order = self.arrange(self._order)
         index = self.index
-        in_sight = self.top <= index < self.top + self._page
         self.rows = [by_key[key] for key in self._order]
-        if self.rows and self.cursor and not self._chosen:
+        if self.rows and not self._chosen:
             self.selected = self._order[0]  # nobody chose a row: the first one counts
-        elif self.selected not in by_key and self.rows and self.cursor:
+        elif self.selected not in by_key and self.rows:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
-        if (in_sight or self.held) and self._chosen:
-            self._follow()  # a row that was read stays in sight when its place changes
 
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
         place = {key: index for index, key in enumerate(self._order)}
@@ -233,101 +223,69 @@ class Table(Generic[T]):
         return self.rows[self.index] if self.index >= 0 else None
 
     def move(self, by: int) -> None:
-        """Move the cursor by rows; a table without cursor scrolls."""
-        if not self.cursor:
-            self.scroll(by)
-        elif self.rows:
+        """Move the cursor by rows."""
+        if self.rows:
             self.select(self._key(self.rows[min(max(self.index + by, 0), len(self.rows) - 1)]))
-            self._follow()
 
     def select(self, key: Hashable) -> None:
-        """Put the cursor on a row and keep it in sight."""
+        """Put the cursor on a row."""
         self.selected = key
         self._chosen = True
 
-    def scroll(self, by: int) -> None:
-        """Move what is in sight, the cursor stays on its row."""
-        self.top = min(max(self.top + by, 0), max(len(self.rows) - self._page, 0))
+    def select_place(self, place: int) -> None:
+        """Put the cursor on the row in this place, if there is one."""
+        if 0 <= place < len(self.rows):
+            self.select(self._key(self.rows[place]))
 
-    def _follow(self) -> None:
-        index = self.index
-        if index >= 0:
-            self.top = max(min(self.top, index), index - self._page + 1, 0)
+    def column_at(self, x: int) -> Column[T] | None:
+        """The column that stands there."""
+        return next((column for start, end, column in self._spans if start <= x < end), None)
 
-    def click(self, x: int, y: int) -> None:
-        """A click in the body of the pane: line 0 is the heading, then come the rows.
-
-        Args:
-            x: Columns from the left edge of the pane.
-            y: Lines below the title.
-        """
-        if y == 0:
-            for start, end, column in self._spans:
-                if start <= x < end:
-                    if column is self.sort_column:
-                        self.reverse()
-                    else:
-                        self.sort_by(column.key)
-        elif self.cursor and 0 < y <= self._page and self.top + y - 1 < len(self.rows):
-            self.select(self._key(self.rows[self.top + y - 1]))
-
-    def more(self, height: int) -> str:
-        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight.
-
-        Args:
-            height: How many rows are in sight.
-        """
-        above = min(self.top, max(len(self.rows) - height, 0))
-        below = len(self.rows) - max(height, 0) - above
-        parts = [f"{above} above"] if above else []
-        if below > 0:
-            parts.append(f"+{below} row{'s' if below > 1 else ''}")
-        return ", ".join(parts)
+    def sort_or_reverse(self, column: Column[T]) -> None:
+        """Sort by a column; by the one it is sorted by already the other way round."""
+        if column is self.sort_column:
+            self.reverse()
+        else:
+            self.sort_by(column.key)
 
     def lines(
         self,
         context: Context,
         width: int,
-        height: int,
+        top: int,
+        count: int,
         *,
         focused: bool,
         mark: bool,
         row_token: Callable[[T], str],
     ) -> list[Line]:
-        """The heading and the rows in sight, exactly ``height`` lines of ``width`` columns.
+        """The heading and the rows in sight, in lines of ``width`` columns.
 
         Args:
             context: What cells need.
             width: Columns of the terminal.
-            height: Lines, the heading among them.
+            top: The first row in sight.
+            count: How many rows there is room for.
             focused: Whether the keys go here.
             mark: Whether the selected row is marked when they do not.
             row_token: The token of cells that have none of their own.
         """
-        lead = 1 if self.cursor else 0  # the column of the cursor sign
+        lead = 1  # the column of the cursor sign
         chosen = choose_columns(self.columns, width - lead)
         self._spans = self._place(chosen, lead)
-        resized = self._page != max(height - 1, 1)
-        self._page = max(height - 1, 1)
-        self.scroll(0)
-        if resized and focused:
-            self._follow()
         out = [self._heading(chosen, context.glyphs, lead, width)]
         ellipsis = context.glyphs.ellipsis
-        for row in self.rows[self.top : self.top + self._page]:
-            selected = self.cursor and (focused or mark) and self._key(row) == self.selected
+        for row in self.rows[top : top + count]:
+            selected = (focused or mark) and self._key(row) == self.selected
             token = row_token(row)
             suffix = ("+select" if focused else "+mark") if selected else ""
-            spans: list[Span] = (
-                [(context.glyphs.cursor if selected else " ", "cursor" + suffix)] if lead else []
-            )
+            spans: list[Span] = [(context.glyphs.cursor if selected else " ", "cursor" + suffix)]
             for place, (column, columns) in enumerate(chosen):
                 text, own = column.cell(row, context, columns)
                 text = fit(text, columns, right=column.right, ellipsis=ellipsis)
                 spans.append((text if place == 0 else " " + text, (own or token) + suffix))
             out.append(merged(fit_line(spans, width, token=token + suffix)))
-        blank: Line = ((" " * width, ""),)
-        return (out + [blank] * (height - len(out)))[:height]
+        return out
 
     def _place(self, chosen: list[tuple[Column[T], int]], lead: int) -> list[tuple[int, int, Column[T]]]:
         spans, x = [], lead
@@ -363,15 +321,3 @@ class Table(Generic[T]):
         if any(column is self.sort_column for _, _, column in self._spans):
             return ""
         return f"by {self.sort_column.title} {glyphs.descending if self.descending else glyphs.ascending}"
-
-
-def title_line(title: Sequence[Span], right: str, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The rule above a pane with its title, and what is out of sight at its right end.
-
-    A sign stands before the title of the pane that the keys go to: a colour alone tells nothing.
-    """
-    rule = "rule.focus" if focused else "rule"
-    left = [(glyphs.rule, rule), (glyphs.cursor if focused else " ", rule), *title, (" ", rule)]
-    end = [(f" {right} ", "more"), (glyphs.rule, rule)] if right else [(glyphs.rule, rule)]
-    line = merged(spread(left, end, width, fill=(glyphs.rule, rule)))
-    return fit_line(line, width, ellipsis=glyphs.ellipsis)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gputop.explain.answer.figures import loss_ns
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
-from gputop.playback.feed import Explained
+from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 ENOUGH_NS = NS_PER_S  # before, and with fewer than ENOUGH_STEPS, "no loss that repeats" would be early
 ENOUGH_STEPS = 3
 EARLY_NS = 4 * NS_PER_S  # before, that something cannot be told would be early
-OLD_NS = 2 * NS_PER_S  # an explanation older than this says so
 LEAST_TITLE = 10  # letters of a title that is cut
 USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
 
@@ -44,7 +43,11 @@ def verdict_line(
     body = _body(explained, traced, glyphs)
     right: list[Span] = []
     if explained.report is not None:
-        right = [(f" {_when(explained, now_ns)}", "dim"), (" [Enter]" if focused else " [w]", "key")]
+        old = explained.age_ns(now_ns) >= OLD_NS
+        right = [
+            (f" {_when(explained, now_ns)}", "warn" if old else "dim"),
+            (" [Enter]" if focused else " [w]", "key"),
+        ]
     for chosen, least, tail in _tellings(body, right, width):
         room = width - line_width(lead) - line_width(tail) - 1 - line_width(body.line("", chosen))
         whole = brief(body.title, max(room, 0))
@@ -257,7 +260,7 @@ def _when(explained: Explained, now_ns: int) -> str:
     report = explained.report
     assert report is not None
     length = f"{report.duration_ns / NS_PER_S:.0f} s"
-    age = now_ns - explained.end_ns
+    age = explained.age_ns(now_ns)
     return f"last {length}" if age < OLD_NS else f"{length} up to {format_ns(age)} ago"
 
 

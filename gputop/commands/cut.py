@@ -1,0 +1,46 @@
+"""``gputop cut``: a part of a recording as a recording of its own."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.commands.words import bounded
+from gputop.files.cut import cut as write_part
+from gputop.format import format_count
+from gputop.library.session import NS, open_session
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+    for name, where in (("from", "since"), ("to", "until")):
+        parser.add_argument(
+            f"--{name}",
+            dest=where,
+            type=bounded(0, 1e9, "s"),
+            metavar="T",
+            help=f"{name} the frame at T seconds after the start of FILE",
+        )
+
+
+def cut(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        part = write_part(session, options.output, options.since, options.until, progress)
+    say(
+        f"{options.output}: from {part.start_ns / NS:.3f} to {part.end_ns / NS:.3f} s of {options.file}, "
+        f"{format_count(part.records)} records"
+    )
+    return 0
+
+
+COMMAND = Command(
+    description="Write a part of a recording to a new file. It explains like the whole over that part.",
+    add_arguments=add_arguments,
+    run=cut,
+)

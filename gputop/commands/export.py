@@ -1,0 +1,44 @@
+"""``gputop export``: a recording in a form that other tools read."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.exchange.export import FORMATS
+from gputop.exchange.export import export as write
+from gputop.library.session import open_session
+from gputop.process.say import say
+
+_OPENED_BY = {
+    "perfetto": "open it at ui.perfetto.dev, which reads it on your machine",
+    "parquet": "a file for each table: duckdb -c \"FROM '{}/findings.parquet'\"",
+    "csv": "a file for each table",
+    "speedscope": "open it at speedscope.app, which reads it on your machine",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    parser.add_argument("--to", required=True, choices=FORMATS, help="the form; parquet and csv are folders")
+    add_file(
+        parser, "-o", "--output", required=True, metavar="OUT", help="where to; nothing may be there yet"
+    )
+
+
+def export(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        write(session, options.output, options.to, progress)
+    say(f"{options.output}: {_OPENED_BY[options.to].format(options.output)}")
+    return 0
+
+
+COMMAND = Command(
+    description="Write a recording for Perfetto, as Parquet or CSV tables, or for speedscope.",
+    add_arguments=add_arguments,
+    run=export,
+)

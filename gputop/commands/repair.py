@@ -1,0 +1,39 @@
+"""``gputop repair``: what is intact of a damaged recording, as a whole one."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.files.whole import repair as copy_intact
+from gputop.format import format_count
+from gputop.library.session import open_session
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+
+
+def repair(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        found = copy_intact(session, options.output, progress)
+    for text in found.problems:
+        say(text)
+    say(
+        f"{options.output}: {found.frames} frames, {format_count(found.records)} records"
+        + ("" if found.problems else f"; {options.file} was whole already")
+    )
+    return 0
+
+
+COMMAND = Command(
+    description="Write what is intact of a damaged recording to a new file, which tells of what is missing.",
+    add_arguments=add_arguments,
+    run=repair,
+)

@@ -1,0 +1,41 @@
+"""``gputop report``: one HTML page about a recording."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.files.output import new_file
+from gputop.format import format_bytes
+from gputop.library.session import open_session
+from gputop.process.say import say
+from gputop.report_page.page import report_page
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_file(
+        parser, "-o", "--output", required=True, metavar="PAGE", help="the page; nothing may be there yet"
+    )
+
+
+def report(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        page = report_page(session, os.path.basename(options.file), progress).encode()
+    with new_file(options.output) as file:
+        file.write(page)
+    say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
+    return 0
+
+
+COMMAND = Command(
+    description="Write one HTML page about a recording: verdict, timeline, findings, latencies, lines, "
+    "tables. It holds everything that it shows and asks nobody for anything.",
+    add_arguments=add_arguments,
+    run=report,
+)

@@ -1,0 +1,41 @@
+"""``gputop verify``: whether a session file is whole."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command, always
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.files.whole import verify as read_all
+from gputop.format import escape_text, format_count
+from gputop.library.session import open_session
+from gputop.process.say import show
+
+DAMAGED = 3  # exit status when something is missing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status: 0 whole, 3 damaged."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        found = read_all(session, progress)
+    held = f"{found.frames} frames, {format_count(found.records)} records, {found.samples} samples"
+    lines = [f"{options.file}: {'damaged' if found.problems else 'whole'}; intact: {held}", *found.problems]
+    if found.problems:
+        lines.append(f"what is intact as a file of its own: gputop repair {options.file} OUT")
+    show("\n".join(map(escape_text, lines)) + "\n")
+    return DAMAGED if found.problems else 0
+
+
+COMMAND = Command(
+    description="Read all of a recording and hold it against its checksums. "
+    "Status 0: it is whole, 3: something is damaged or missing, 1: nothing can be read.",
+    add_arguments=add_arguments,
+    run=verify,
+    only_reads=always,
+)

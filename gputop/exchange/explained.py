@@ -1,0 +1,90 @@
+"""What the explanation knows that other tools show: idle time piece by piece, findings, losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.answer.report import Report
+from gputop.explain.build import examine
+from gputop.explain.causes.registry import in_order
+from gputop.library.evidence import evidence_of
+from gputop.library.reading import Progress, understood
+from gputop.library.session import Session
+
+UNEXPLAINED = "not explained"
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePieces:
+    """Pieces of time in which a GPU had nothing to do, by GPU and begin; those of one GPU are disjoint.
+
+    Attributes:
+        gpu: Label of the GPU of each.
+        begin, end: CLOCK_MONOTONIC, ns.
+        cause: ``C12``, or ``""`` where none took it.
+        title: What the cause is.
+        level: ``proved``, ``strong`` (an assumption holds as far as one can see) or ``estimated``.
+        tid: The thread at the end of its chain.
+    """
+
+    gpu: list[str]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    cause: list[str]
+    title: list[str]
+    level: list[str]
+    pid: npt.NDArray[np.int64]
+    tid: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A recording, explained; ``lost`` are (begin, end) of stretches in which records are missing."""
+
+    report: Report
+    idle: IdlePieces
+    lost: tuple[tuple[int, int], ...]
+
+
+def explained(session: Session, progress: Progress | None = None) -> Explained:
+    """Explains a recording for export.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        GputopError: It cannot be read or understood.
+    """
+    evidence = evidence_of(session, progress)
+    if progress is not None:
+        progress.goes_on("explaining")
+    with understood(session.path):
+        report, scene, outcome = examine(evidence)
+        gaps, segments = scene.gaps, scene.segments
+        labels = scene.analysis.gpu.devices.labels
+        names = [(cause.number, cause.title) for cause in in_order()] + [("", UNEXPLAINED)]
+        keep = np.flatnonzero(segments.end > segments.begin)
+        device = gaps.device[segments.gap[keep]]
+        order = keep[np.lexsort((segments.begin[keep], device))]
+        gap = segments.gap[order]
+        told = [names[row] for row in outcome.cause[order].tolist()]
+        threads, thread = evidence.threads, segments.thread[order]
+        known = thread >= 0
+        idle = IdlePieces(
+            gpu=[labels[row] for row in gaps.device[gap].tolist()],
+            begin=segments.begin[order],
+            end=segments.end[order],
+            cause=[number for number, _ in told],
+            title=[title for _, title in told],
+            level=[
+                "estimated" if guessed else "proved" if proved and report.coverage else "strong"
+                for proved, guessed in zip(
+                    gaps.proved[gap].tolist(), gaps.estimated[gap].tolist(), strict=True
+                )
+            ],
+            pid=np.where(known, threads.pid[thread], 0),
+            tid=np.where(known, threads.tid[thread], 0),
+        )
+        lost = tuple(zip(*(column.tolist() for column in evidence.lost), strict=True))
+        return Explained(report, idle, lost)

@@ -1,0 +1,53 @@
+"""Writes a recording in a form that other tools read."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Final
+
+from gputop.exchange.csv_files import CsvFile
+from gputop.exchange.parquet_files import ParquetFile
+from gputop.exchange.perfetto import write_perfetto
+from gputop.exchange.speedscope import write_speedscope
+from gputop.exchange.tables import COLUMNS, tables
+from gputop.files.output import new_file, new_folder
+from gputop.library.reading import Progress
+from gputop.library.session import Session
+
+FORMATS: Final = ("perfetto", "parquet", "csv", "speedscope")
+
+
+def export(session: Session, path: str, to: str, progress: Progress | None = None) -> None:
+    """Writes a file, or for tables a folder with a file each.
+
+    Args:
+        session: The recording.
+        path: Where to; nothing may be there.
+        to: One of ``FORMATS``.
+        progress: Is told how far the work is.
+
+    Raises:
+        GputopError: It cannot be read or written, or a package that the format needs is not installed.
+    """
+    if to == "perfetto":
+        with new_file(path) as file:
+            write_perfetto(session, file, progress)
+    elif to == "speedscope":
+        with new_file(path) as file:
+            write_speedscope(session, file, os.path.basename(session.path), progress)
+    else:
+        _tables(session, path, to, progress)
+
+
+def _tables(session: Session, path: str, to: str, progress: Progress | None) -> None:
+    kind = ParquetFile if to == "parquet" else CsvFile
+    with new_folder(path), ExitStack() as stack:
+        files = {
+            table: kind(table, stack.enter_context(new_file(os.path.join(path, f"{table}.{to}"))))
+            for table in COLUMNS
+        }
+        for rows in tables(session, progress):
+            files[rows.table].add(rows)
+        for one in files.values():
+            one.close()

@@ -1,0 +1,88 @@
+"""The packets of a Perfetto trace that come by the million: slices, thread states, wakeups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from gputop.exchange.packets import Template
+
+SEQUENCE = 1
+NEEDS_STATE = 2  # TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+ARGUMENTS = (
+    "bytes",
+    "stream",
+    "returned",
+    "line",
+)  # of calls; their places are their interned names, from 1 on
+
+_WIDE = ("time", "bytes", "stream")
+
+Ask = Callable[[str], int]
+
+
+class Forms:
+    """Makes each form when it is first needed."""
+
+    def __init__(self, proto: Any) -> None:
+        """Take the module of Perfetto's messages."""
+        self._proto = proto
+        self._made: dict[Any, Template] = {}
+        self._states = proto.GenericKernelTaskStateEvent
+
+    def begin(self, arguments: Iterable[str] = (), *, flow: str = "") -> Template:
+        """A slice begins: ``time``, ``track``, ``name`` (interned) and its arguments.
+
+        Args:
+            arguments: Of ``ARGUMENTS``.
+            flow: ``from`` or ``to``: an arrow, ``flow``, starts or ends there, and it is an instant.
+        """
+        return self._form(("begin", tuple(arguments), flow), partial(self._begin, tuple(arguments), flow))
+
+    def end(self) -> Template:
+        """The innermost slice of a ``track`` ends at ``time``."""
+        return self._form("end", self._end)
+
+    def state(self, name: str) -> Template:
+        """A thread's state from ``time`` on, of ``tid``, seen by ``cpu``; ``name`` as in Perfetto's enum."""
+        return self._form(("state", name), partial(self._state, name))
+
+    def _form(self, key: Any, fill: Callable[[Any, Ask], None]) -> Template:
+        if key not in self._made:
+            self._made[key] = Template(self._proto.TracePacket(), fill, _WIDE, ("flow",))
+        return self._made[key]
+
+    def _event(self, packet: Any, ask: Ask, kind: str) -> Any:
+        packet.trusted_packet_sequence_id = SEQUENCE
+        packet.sequence_flags = NEEDS_STATE
+        packet.timestamp = ask("time")
+        event = packet.track_event
+        event.type = getattr(self._proto.TrackEvent, f"TYPE_{kind}")
+        event.track_uuid = ask("track")
+        return event
+
+    def _begin(self, arguments: tuple[str, ...], flow: str, packet: Any, ask: Ask) -> None:
+        event = self._event(packet, ask, "INSTANT" if flow else "SLICE_BEGIN")
+        event.name_iid = ask("name")
+        if flow:
+            (event.flow_ids if flow == "from" else event.terminating_flow_ids).append(ask("flow"))
+        for name in arguments:
+            annotation = event.debug_annotations.add()
+            annotation.name_iid = ARGUMENTS.index(name) + 1
+            if name == "line":
+                annotation.string_value_iid = ask(name)
+            else:
+                annotation.uint_value = ask(name)
+
+    def _end(self, packet: Any, ask: Ask) -> None:
+        self._event(packet, ask, "SLICE_END")
+
+    def _state(self, name: str, packet: Any, ask: Ask) -> None:
+        packet.trusted_packet_sequence_id = SEQUENCE
+        packet.sequence_flags = NEEDS_STATE
+        packet.timestamp = ask("time")
+        event = packet.generic_kernel_task_state_event
+        event.cpu, event.tid = ask("cpu"), ask("tid")
+        event.state = getattr(self._states, f"TASK_STATE_{name}")
+        event.prio = 0

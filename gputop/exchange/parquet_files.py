@@ -1,0 +1,77 @@
+"""Tables as Parquet, one file each: for DuckDB, pandas, Polars, Spark."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gputop.errors import GputopError
+from gputop.exchange.tables import COLUMNS, TEXT, VERSION, Rows
+from gputop.format import escape_text
+
+_GROUP = 1 << 17  # rows of a row group
+_DELTA = ("start_ns", "time_ns")  # grow slowly
+_SPLIT = ("duration_ns", "runnable_ns")  # whose low bytes are noise
+_REPEATED = (
+    *("api", "layer", "stream", "syscall", "name", "command", "file", "function", "cause", "title", "level"),
+    *("gpu", "uuid"),
+)
+
+
+class ParquetFile:
+    """One table, with the encodings that made gputop's own columns smallest: 3 to 4 bytes a call."""
+
+    def __init__(self, table: str, file: BinaryIO) -> None:
+        """Begin a file.
+
+        Raises:
+            GputopError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            raise GputopError(
+                "pyarrow is not installed: pip install 'gputop[exchange]', or use --to csv"
+            ) from error
+        self._pa = pa
+        columns = COLUMNS[table]
+        kinds = {"int64": pa.int64(), "double": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
+        about = {"gputop.table": table, "gputop.version": str(VERSION)}
+        self._schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()], metadata=about)
+        encodings = {name: "DELTA_BINARY_PACKED" for name in columns if name in _DELTA}
+        encodings |= {name: "BYTE_STREAM_SPLIT" for name in columns if name in _SPLIT}
+        self._writer = parquet.ParquetWriter(
+            file,
+            self._schema,
+            compression="zstd",
+            use_dictionary=[name for name in columns if name in _REPEATED],
+            column_encoding=encodings,
+        )
+        self._held: list[Any] = []
+        self._rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Take rows; they are written when there are enough."""
+        arrays = [self._array(rows.columns[field.name], field) for field in self._schema]
+        batch = self._pa.record_batch(arrays, schema=self._schema)
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= _GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is held and the footer."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._pa.Table.from_batches(self._held), row_group_size=_GROUP)
+        self._held, self._rows = [], 0
+
+    def _array(self, values: Any, field: Any) -> Any:
+        if not isinstance(values, np.ndarray) and str(field.type) == TEXT:
+            values = [None if value is None else escape_text(value) for value in values]
+        return self._pa.array(values, type=field.type)

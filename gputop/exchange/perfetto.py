@@ -1,0 +1,268 @@
+"""A recording as a native Perfetto trace: calls, thread states, wakeups, idle GPUs, findings, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.facts import Facts
+from gputop.errors import GputopError
+from gputop.exchange.explained import Explained, explained
+from gputop.exchange.forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
+from gputop.exchange.packets import Ordered
+from gputop.exchange.perfetto_tracks import Tracks
+from gputop.format import escape_text
+from gputop.library.reading import Progress, understood
+from gputop.library.session import Session, reader_of
+from probes.proc.syscalls import name as syscall_name
+from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
+from probes.source import ACTIVITY, GPUS, MARK, Sample
+
+_MOST_STATE = 2  # TASK_UNINTERRUPTIBLE of a task's state
+_COUNTERS = (
+    "utilization_percent",
+    "memory_used_bytes",
+    "sm_active_percent",
+    "power_milliwatts",
+    "sm_clock_mhz",
+    "temperature_celsius",
+    "pcie_tx_bytes_per_second",
+    "pcie_rx_bytes_per_second",
+)
+
+Column = npt.NDArray[Any]
+
+
+def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
+    """Writes the trace; Perfetto's page (ui.perfetto.dev) and its trace processor open it.
+
+    Args:
+        session: The recording.
+        file: Takes the bytes.
+        progress: Is told how far the work is.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        GputopError: It cannot be read, or Perfetto's messages are not installed.
+    """
+    try:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+    except ImportError as error:
+        raise GputopError(
+            "Perfetto's messages are not installed: pip install 'gputop[exchange]', or pip install perfetto"
+        ) from error
+    known = explained(session, progress)
+    if progress is not None:
+        progress.goes_on("writing")
+    reader = reader_of(session)
+    with understood(session.path):
+        trace = _Trace(session, proto, file)
+        trace.begin(known)
+        items = reader.items()
+        for item in progress.through(items, len(reader.marks)) if progress else items:
+            trace.feed(item)
+        trace.flush()
+
+
+class _Trace:
+    """Takes the items of a recording, and writes a tick's packets when it is closed."""
+
+    def __init__(self, session: Session, proto: Any, file: BinaryIO) -> None:
+        self._session, self._proto, self._file = session, proto, file
+        self._forms = Forms(proto)
+        self._tracks = Tracks(session, proto)
+        self._facts = Facts()
+        self._held: list[Records] = []
+        self._last_cpu: dict[int, int] = {}
+        self._flows = 0
+        machine = session.header.get("machine")
+        self._machine = (
+            str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+        )
+
+    def begin(self, known: Explained) -> None:
+        """What does not come in the order of time: clocks, tracks, what the explanation says."""
+        self._write(self._tracks.head(ARGUMENTS))
+        self._write(self._tracks.explanation(known))
+
+    def feed(self, item: Any) -> None:
+        """Takes an item."""
+        if not isinstance(item, Sample):
+            self._held.append(item)
+            return
+        self._facts.take(item)
+        if item.kind == GPUS:
+            self._write(self._counters(item))
+        elif item.kind == ACTIVITY:
+            self._write(self._tracks.activities(item.data))
+        elif item.kind == MARK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is held: by now the stacks of these records are known."""
+        if not self._held:
+            return
+        records, self._held = join(self._held), []
+        ordered = Ordered()
+        self._calls(select(records, records["kind"] == Kind.CALL), ordered)
+        self._off_cpu(select(records, records["kind"] == Kind.OFFCPU), ordered)
+        self._ends(select(records, records["kind"] == Kind.EXIT), ordered)
+        self._write(self._tracks.news())  # of threads and names that these packets are the first to use
+        self._file.write(ordered.bytes())
+
+    def _write(self, packets: Any) -> None:
+        self._file.write(packets.SerializeToString())
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def _calls(self, calls: Records, ordered: Ordered) -> None:
+        if not len(calls):
+            return
+        end = np.minimum(calls["t_end"], np.uint64(1 << 62)).astype(np.int64)
+        begin = np.minimum(end - np.minimum(calls["duration"], calls["t_end"]).astype(np.int64), end - 1)
+        depth = calls["depth"].astype(np.int64)
+        track = self._tracks.threads(calls["tid"], calls["pid"], self._facts)
+        columns = {
+            "time": np.maximum(begin, 0),
+            "track": track,
+            "name": self._named(calls["op"], lambda op: self._facts.api(op)[0]),
+            "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)),
+            "stream": np.minimum(calls["stream"], np.uint64((1 << 63) - 1)),
+            "returned": calls["ret"].astype(np.int64) & 0x7FFFFFFF,
+            "line": self._named(calls["stack"], self._line, empty=True),
+        }
+        told = {name: columns[name] > 0 for name in ARGUMENTS}
+        form = sum(told[name].astype(np.int64) << place for place, name in enumerate(ARGUMENTS))
+        for number in np.unique(form).tolist():
+            rows = np.flatnonzero(form == number)
+            arguments = [name for place, name in enumerate(ARGUMENTS) if number >> place & 1]
+            part = {name: column[rows] for name, column in columns.items()}
+            packets = self._forms.begin(arguments).packets(part)
+            # at one moment inner calls end first, then outer ones; outer ones begin first, then inner ones
+            ordered.add(packets, part["time"], 100 + depth[rows])
+        ends = self._forms.end().packets({"time": np.maximum(end, 0), "track": track})
+        ordered.add(ends, end, 50 - np.minimum(depth, 40))
+
+    def _line(self, stack: int) -> str:
+        line = self._facts.stacks.line(stack)
+        return "" if line is None else line.text()
+
+    def _named(self, values: Column, name: Any, *, empty: bool = False) -> Column:
+        """Interned names of values; 0 for none where ``empty`` allows it."""
+        different, place = np.unique(values, return_inverse=True)
+        intern = self._tracks.text if empty else self._tracks.name
+        numbers = [intern(escape_text(name(value))) for value in different.tolist()]
+        return np.array(numbers, np.int64)[place.reshape(-1)]
+
+    # -- threads ----------------------------------------------------------------------------------
+
+    def _off_cpu(self, records: Records, ordered: Ordered) -> None:
+        if not len(records):
+            return
+        rows = records.view(ALIASED)[np.lexsort((records["t_end"], records["tid"]))]
+        end = np.minimum(rows["t_end"], np.uint64(1 << 62)).astype(np.int64)
+        duration = np.minimum(rows["duration"], rows["t_end"]).astype(np.int64)
+        begin = end - duration
+        queued = end - np.minimum(rows["runnable"].astype(np.int64), duration)
+        missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
+        queued = np.where(missed, end, queued)
+        tid, cpu = rows["tid"].astype(np.int64), rows["cpu"].astype(np.int64)
+        left = self._cpus_before(tid, cpu)
+        deep = (rows["ret"] & _MOST_STATE) != 0
+        blocked, waited = queued > begin, end > queued
+        # a thread is in one state at a time: of two that begin at one moment the later one in this list holds
+        for name, chosen, time, where in (
+            ("UNINTERRUPTIBLE_SLEEP", blocked & deep, begin, left),
+            ("INTERRUPTIBLE_SLEEP", blocked & ~deep, begin, left),
+            ("RUNNABLE", waited, queued, left),
+            ("RUNNING", end > begin, end, cpu),  # who is picked again at once has not left
+        ):
+            at = np.flatnonzero(chosen)
+            if len(at):
+                columns = {"time": time[at], "tid": tid[at], "cpu": where[at]}
+                ordered.add(
+                    self._forms.state(name).packets(columns), time[at], 10 if name != "RUNNING" else 12
+                )
+        self._slices(rows, begin, queued, end, blocked, waited, ordered)
+        self._wakeups(rows, queued, blocked & ~missed, ordered)
+
+    def _cpus_before(self, tid: Column, cpu: Column) -> Column:
+        """On which CPU each thread ran before: where it came back the time before."""
+        left = np.append(cpu[:1], cpu[:-1])
+        first = np.flatnonzero(np.append(True, tid[1:] != tid[:-1]))
+        for row, thread in zip(first.tolist(), tid[first].tolist(), strict=True):
+            left[row] = self._last_cpu.get(thread, int(cpu[row]))
+        last = np.append(first[1:] - 1, len(tid) - 1)
+        self._last_cpu.update(zip(tid[last].tolist(), cpu[last].tolist(), strict=True))
+        return left
+
+    def _slices(
+        self,
+        rows: Records,
+        begin: Column,
+        queued: Column,
+        end: Column,
+        blocked: Column,
+        waited: Column,
+        ordered: Ordered,
+    ) -> None:
+        track = self._tracks.off_cpu(rows["tid"], rows["pid"], self._facts)
+        why = self._named(rows["op"], self._blocked)
+        for chosen, name, since, until in (
+            (blocked, why, begin, queued),
+            (waited, np.full(len(rows), self._tracks.name("waits for a CPU")), queued, end),
+        ):
+            at = np.flatnonzero(chosen)
+            if len(at):
+                columns = {"time": since[at], "track": track[at], "name": name[at]}
+                ordered.add(self._forms.begin().packets(columns), since[at], 100)
+                ends = {"time": until[at], "track": track[at]}
+                ordered.add(self._forms.end().packets(ends), until[at], 50)
+
+    def _blocked(self, number: int) -> str:
+        if number == NO_SYSCALL:
+            return "blocked"
+        return f"blocked in {syscall_name(number, self._machine) or f'system call {number}'}"
+
+    def _wakeups(self, rows: Records, queued: Column, chosen: Column, ordered: Ordered) -> None:
+        at = np.flatnonzero(chosen & (rows["waker_tid"] > 0))
+        if not len(at):
+            return
+        flow = np.arange(1, len(at) + 1, dtype=np.int64) + self._flows
+        self._flows += len(at)
+        waker = self._tracks.wakeups(rows["waker_tid"][at], rows["waker_pid"][at], self._facts)
+        woken = self._tracks.wakeups(rows["tid"][at], rows["pid"][at], self._facts)
+        for track, name, way in ((waker, "wakes", "from"), (woken, "woken", "to")):
+            number = np.full(len(at), self._tracks.name(name))
+            columns = {"time": queued[at], "track": track, "name": number, "flow": flow}
+            ordered.add(
+                self._forms.begin(flow=way).packets(columns), queued[at], 110 if way == "from" else 111
+            )
+
+    def _ends(self, exits: Records, ordered: Ordered) -> None:
+        if len(exits):
+            time = np.minimum(exits["t_end"], np.uint64(1 << 62)).astype(np.int64)
+            columns = {"time": time, "tid": exits["tid"], "cpu": exits["cpu"]}
+            ordered.add(self._forms.state("DEAD").packets(columns), time, 13)
+
+    # -- GPUs -------------------------------------------------------------------------------------
+
+    def _counters(self, sample: Sample) -> Any:
+        trace = self._proto.Trace()
+        for gpu in sample.data.get("gpus", ()):
+            for key in _COUNTERS:
+                value = gpu.get(key)
+                if value is None:
+                    continue
+                packet = trace.packet.add()
+                packet.trusted_packet_sequence_id, packet.sequence_flags = SEQUENCE, NEEDS_STATE
+                packet.timestamp = max(sample.time_ns, 0)
+                packet.track_event.type = self._proto.TrackEvent.TYPE_COUNTER
+                packet.track_event.track_uuid = self._tracks.counter(int(gpu["index"]), key)
+                packet.track_event.double_counter_value = float(value)
+        news = self._tracks.news()
+        news.MergeFrom(trace)
+        return news

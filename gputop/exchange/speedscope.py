@@ -1,0 +1,80 @@
+"""The lines of a recording as a speedscope profile (speedscope.app, format 0.0.1): sums by stack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from gputop.engine.lines import Line
+from gputop.exchange.stacks import StackTime, stack_times
+from gputop.format import escape_text
+from gputop.library.reading import Progress
+from gputop.library.session import Session
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write_speedscope(session: Session, file: BinaryIO, name: str, progress: Progress | None = None) -> None:
+    """Writes the profiles: of each process one of its calls and one of its waits between calls.
+
+    Args:
+        session: The recording.
+        file: Takes the bytes.
+        name: What speedscope calls it.
+        progress: Is told how far the work is.
+    """
+    stacks = stack_times(session, progress)
+    frames = _Frames()
+    profiles = [
+        frames.profile(
+            f"{stacks.names.get(pid, '')} ({pid}): {what}", [row for row in rows if row.pid == pid]
+        )
+        for what, rows in (("in CUDA calls", stacks.calls), ("off the CPU between calls", stacks.waits))
+        for pid in sorted({row.pid for row in rows})
+    ]
+    document = {
+        "$schema": _SCHEMA,
+        "exporter": "gputop",
+        "name": escape_text(name),
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames.rows},
+        "profiles": profiles,
+    }
+    file.write(json.dumps(document).encode())
+
+
+class _Frames:
+    """Each frame once; profiles name it by its number."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._numbers: dict[tuple[str, str, int], int] = {}
+
+    def profile(self, name: str, rows: Sequence[StackTime]) -> dict[str, Any]:
+        """A profile of stacks with their time."""
+        samples = [[*map(self._line, reversed(row.frames)), self._number(row.what, "", 0)] for row in rows]
+        return {
+            "type": "sampled",
+            "name": escape_text(name),
+            "unit": "nanoseconds",
+            "startValue": 0,
+            "endValue": sum(row.ns for row in rows),
+            "samples": samples,
+            "weights": [row.ns for row in rows],
+        }
+
+    def _line(self, line: Line) -> int:
+        return self._number(line.function or line.text(), line.file, line.line)
+
+    def _number(self, name: str, file: str, line: int) -> int:
+        key = name, file, line
+        if key not in self._numbers:
+            self._numbers[key] = len(self.rows)
+            row: dict[str, Any] = {"name": escape_text(name)}
+            if file:
+                row["file"] = escape_text(file)
+            if line:
+                row["line"] = line
+            self.rows.append(row)
+        return self._numbers[key]

@@ -1,0 +1,211 @@
+"""Takes items in, live or from a file, as columns for the analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.apart import apart
+from gputop.engine.facts import Facts, lost_before
+from gputop.engine.occupancy import segments_of
+from gputop.engine.switches import OpenThreads
+from gputop.explain.evidence.activity import ActivityGatherer
+from gputop.explain.evidence.apiclass import ApiTable, Role
+from gputop.explain.evidence.before import records_before
+from gputop.explain.evidence.descriptors import UNKNOWN, Descriptors
+from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Table
+from gputop.explain.evidence.lives import lives_of
+from gputop.explain.evidence.losses import LossFinder
+from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.samples import places_of
+from gputop.explain.evidence.tick import Tick
+from gputop.explain.evidence.waits import STOPPED, machine_of
+from probes import api, schema
+from probes.samples import told
+from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+
+
+def _times(records: Records) -> tuple[Ints, Ints]:
+    """(begin, end); a damaged file may hold any number."""
+    end = np.minimum(records["t_end"], np.uint64(1 << 62))
+    begin = end - np.minimum(records["duration"], end)
+    return begin.astype(np.int64), end.astype(np.int64)
+
+
+def calls_of(records: Records) -> Columns:
+    """CALL records as columns."""
+    begin, end = _times(records)
+    flags = records["flags"]
+    return Columns(
+        {
+            "begin": begin,
+            "end": end,
+            "tid": records["tid"].copy(),
+            "pid": records["pid"].copy(),
+            "op": records["op"].copy(),
+            "direction": (flags >> COPY_SHIFT).astype(np.uint8),
+            "abandoned": (flags & CallFlag.ABANDONED) != 0,
+            "ret": records["ret"].copy(),
+            "bytes": records["bytes"].astype(np.int64),
+            "stream": records["stream"].copy(),
+            "aux": records["aux"].copy(),
+            "stack": records["stack"].copy(),
+        }
+    )
+
+
+def slices_of(records: Records) -> Columns:
+    """OFFCPU records as columns."""
+    rows = records.view(ALIASED)
+    begin, end = _times(rows)
+    queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
+    missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
+    return Columns(
+        {
+            "begin": begin,
+            "queued": np.where(missed, end, queued),
+            "end": end,
+            "tid": rows["tid"].copy(),
+            "pid": rows["pid"].copy(),
+            "waker_tid": rows["waker_tid"].copy(),
+            "waker_pid": rows["waker_pid"].copy(),
+            "cpu": rows["cpu"].copy(),
+            "queue_cpu": rows["queue_cpu"].copy(),
+            "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
+            "flags": rows["flags"].copy(),
+            "faults": rows["faults"].copy(),
+            "descriptor": rows["argument"].copy(),
+            "file": np.full(len(rows), UNKNOWN, np.int32),  # told at the next mark
+            "stack": rows["stack"].copy(),
+        }
+    )
+
+
+class Gatherer:
+    """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.header = header
+        self.facts = Facts()
+        self._proves = not header.get("unproved")  # a file without streams, say, proves nothing
+        self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
+        self.ticks: list[Tick] = [Tick()]
+        self.lives: list[Table] = []
+        cut = header.get("cut") is not None
+        self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
+        self._lost_before = lost_before(header)
+        self.gpus: list[Sample] = []
+        self.activities = ActivityGatherer()
+        self.open = OpenThreads()
+        self.descriptors = Descriptors(machine_of(header))
+        self.end_ns = 0
+        self.counted_lost = 0
+        self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
+        self._grouped = False
+
+    def feed(self, item: Item) -> bool:
+        """Takes one item in; True when it closed a tick."""
+        if not isinstance(item, Sample):
+            self._records(item)
+            return False
+        if item.kind == MARK:
+            self._mark(item)
+            return True
+        if item.kind == OPEN:
+            self.open = OpenThreads.from_sample(item.data)
+        elif item.kind == GPUS:
+            self.gpus.append(item)
+        elif (files := told(item, FILES)) is not None:
+            self.descriptors.take(files)
+        elif item.kind == PLACES:
+            self.ticks[-1].places.append(places_of(item.data))
+        elif item.kind == CARRIED:
+            self._before(item)
+        elif item.kind == ACTIVITY:
+            self.activities.take(item.data)
+        elif item.kind == APIS:
+            self.apis = ApiTable(item.data.get("rows", ()), proves=self._proves)
+        self.facts.take(item)
+        return False
+
+    def copy(self) -> Gatherer:
+        """At a mark: one that goes on from here by itself. Closed ticks are both's: they never change."""
+        other = apart(self, shared=("header", "apis", "open"))  # replaced as a whole, never changed
+        other.ticks[-1] = Tick()
+        return other
+
+    def join(self, first: int) -> None:
+        """Makes one of the closed ticks from this one on: few large tables take less time and room."""
+        closed = self.ticks[first:-1]
+        tick = Tick(
+            calls=[Columns.join((part for one in closed for part in one.calls), CALL_COLUMNS)],
+            inner=[Columns.join((part for one in closed for part in one.inner), CALL_COLUMNS)],
+            slices=[Columns.join((part for one in closed for part in one.slices), SLICE_COLUMNS)],
+            stints=[part for one in closed for part in one.stints],
+            moves=[part for one in closed for part in one.moves],
+            places=[part for one in closed for part in one.places],
+        )
+        tick.close(closed[-1].mark_ns)
+        self.ticks[first:-1] = [tick]
+
+    def _mark(self, mark: Sample) -> None:
+        self.end_ns = mark.time_ns
+        counted = sum(int(number) for number in mark.data.get("lost", {}).values())
+        self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
+        for part in self.ticks[-1].slices:
+            self.descriptors.tell(part)
+        self.ticks[-1].close(mark.time_ns)
+        self.ticks.append(Tick())
+
+    def _before(self, sample: Sample) -> None:
+        """Calls from before a cut: no record of the file, so none is lost among them."""
+        records, complete = records_before(sample.data)
+        self.complete |= complete
+        if len(records):
+            self._take(records)
+
+    def _records(self, records: Records) -> None:
+        if not len(records):
+            return
+        self.losses.add(records)
+        self._take(records)
+
+    def _take(self, records: Records) -> None:
+        self.end_ns = max(self.end_ns, int(records["t_end"].max()))
+        kinds, tick = records["kind"], self.ticks[-1]
+        calls = kinds == np.uint8(Kind.CALL)
+        if calls.any():
+            self._calls(records, calls)
+        if calls.all():
+            return
+        slices = kinds == np.uint8(Kind.OFFCPU)
+        if slices.any():
+            tick.slices.append(slices_of(select(records, slices)))
+        for kind, parts, cpu in (
+            (Kind.OCCUPANT, tick.stints, "cpu"),
+            (Kind.MIGRATE, tick.moves, "queue_cpu"),
+        ):
+            mask = kinds == np.uint8(kind)
+            if mask.any():
+                parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
+        life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
+        if life.any():
+            self.lives.append(lives_of(select(records, life)))
+
+    def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
+        nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0
+        outer = calls & ~nested
+        if outer.any():
+            self.ticks[-1].calls.append(calls_of(select(records, outer)))
+        inner = calls & nested
+        if not inner.any():
+            return
+        roles = self.apis.role.take(records["op"], mode="clip")
+        self._grouped |= bool((roles[calls] == Role.BRACKET).any())
+        if self._grouped:
+            gives = roles == Role.ENQUEUE
+            self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))

@@ -1,0 +1,297 @@
+"""A report brought up to date: the figures of now, the words of the last whole explanation.
+
+What is proved comes from newer looks. Of the rest the share that was idle, and whose fault it was, is taken
+to be as it was explained last, unless NVML contradicts it: then NVML's word counts, and the next whole
+explanation comes sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from gputop.explain.answer.account import whole
+from gputop.explain.answer.report import Account, Diagnosis, Finding, GpuSpan, Level, Range, Report
+from gputop.explain.answer.sentence import verdict
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.families import family_table
+from gputop.explain.causes.ranks import of_lateness
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Ints
+from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, Kind, by_losses
+from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
+from gputop.explain.lanes import ASSUMED, COLUMN_NS, PRESUMED, WHOLE, Lanes
+from gputop.explain.proofs.witness import witness
+from gputop.explain.tally import Counted, Key, OfCause, OfGpu, Row
+
+LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go
+JUDGED = 0.5  # of a loss was there when it was explained at length and was no finding
+APART = 0.05  # of the time: NVML and what is told contradict each other beyond this and NVML's own error
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was explained at length: the report, and the sums (tally.py) of what it rests on."""
+
+    report: Report
+    sums: Mapping[Key, int]
+    new: dict[tuple[int, int], Finding] = field(default_factory=dict)  # what looks have found since
+
+    @cached_property
+    def guessed(self) -> dict[tuple[int, int], float]:
+        """Of estimated idle time the share of each (cause, process)."""
+        return _shares(self.sums, (Row.ESTIMATED,))
+
+    def idle_share(self, label: str) -> float | None:
+        """The part that was idle of what no call tells of a GPU, None where nobody said."""
+        account = self.account(label)
+        if account is None or account.source is None:
+            return None
+        open_ns = self.sums.get(OfGpu(label, Row.OPEN), 0)
+        return min(self.sums.get(OfGpu(label, Row.ESTIMATED), 0) / open_ns, 1.0) if open_ns else 0.0
+
+    def account(self, label: str) -> Account | None:
+        """A GPU's account, by its name."""
+        return next((gpu.account for gpu in self.report.gpus if gpu.label == label), None)
+
+    def presumed(self, counted: Counted, lanes: Lanes) -> Lanes:
+        """The lanes of a look, with what it does not tell filled in as it was explained before."""
+        table = family_table()
+        made = []
+        for lane in lanes.gpus:
+            share, untold = self.idle_share(lane.label), counted.figures.get(OfGpu(lane.label, Row.UNTOLD))
+            if share is None or untold is None:
+                made.append(lane)
+                continue
+            parts = untold[: lanes.columns] * WHOLE / COLUMN_NS
+            shares = lane.shares.astype(np.float64)
+            shares[PRESUMED] += (1 - share) * parts
+            for (cause, _pid), part in self.guessed.items():
+                shares[ASSUMED + table[cause]] += share * part * parts
+            made.append(replace(lane, shares=np.clip(shares, 0, WHOLE).astype(np.uint8)))
+        return replace(lanes, gpus=tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What is known now: the sums of the last seconds, the newest look, and the stretch that they are of."""
+
+    sums: Mapping[Key, int]
+    scene: Scene
+    owner: Ints
+    stretch: tuple[int, int]
+
+    def of_gpu(self, label: str, row: Row) -> int:
+        """A figure of a GPU, ns."""
+        return self.sums.get(OfGpu(label, row), 0)
+
+    @property
+    def labels(self) -> list[str]:
+        """The GPUs of which there is something to tell."""
+        return sorted({key.label for key in self.sums if isinstance(key, OfGpu) and key.row is Row.SPAN})
+
+    @property
+    def causes(self) -> list[tuple[int, int]]:
+        """(row of the catalogue, process) of every cause that takes something."""
+        return sorted({(key.cause, key.pid) for key in self.sums if isinstance(key, OfCause)})
+
+    def certain(self, cause: tuple[int, int]) -> int:
+        """Time of gaps that no estimate is needed for, ns."""
+        return sum(self.sums.get(OfCause(*cause, row), 0) for row in (Row.PROVED, Row.ASSUMED))
+
+
+def renewed(before: Before, now: Now) -> tuple[Report, bool]:
+    """(the report of now, whether what is seen contradicts the one of before)."""
+    report, labels = before.report, now.labels
+    found = [_account(before, now, label) for label in labels]
+    accounts = [account for account, _apart in found]
+    contradicted = any(apart for _account, apart in found)
+    idle, span = whole(accounts), sum(one.span_ns for one in accounts)
+    findings = _findings(before, now, accounts)
+    losses = {key: ns for key, ns in _losses(before, now, accounts).items() if key[0] < 0}
+    unexplained = int(sum(losses.values()))
+    diagnosis, same = _diagnosis(before, now, findings, accounts)
+    said = (
+        verdict(labels, accounts, idle, span, findings, diagnosis, unexplained) if labels else report.verdict
+    )
+    fresh = replace(
+        report,
+        duration_ns=now.stretch[1] - now.stretch[0],
+        verdict=said,
+        diagnosis=diagnosis,
+        idle=idle,
+        span_ns=span,
+        gpus=tuple(
+            GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
+        ),
+        findings=tuple(findings),
+        unexplained_ns=unexplained,
+        lost_events=now.scene.evidence.lost_events,
+    )
+    return fresh, contradicted or not same
+
+
+def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
+    """(a GPU's time of now, whether NVML contradicts what is told of it)."""
+    told, share = before.account(label), before.idle_share(label)
+    span, pending = now.of_gpu(label, Row.SPAN), now.of_gpu(label, Row.PENDING)
+    proved, assumed = now.of_gpu(label, Row.PROVED), now.of_gpu(label, Row.ASSUMED)
+    untold = now.of_gpu(label, Row.UNTOLD)
+    open_ns = now.of_gpu(label, Row.OPEN) + untold
+    outside = max(span - proved - assumed - pending - open_ns, 0)
+    upper = span - pending
+    if told is not None and not told.proved_ns and before.sums.get(OfGpu(label, Row.PROVED), 0):
+        proved, assumed = 0, proved + assumed  # others use this GPU, too: nothing is called proved
+    bounds = Range(proved, upper)
+    if told is None or share is None:
+        parts = (proved, assumed, pending, open_ns + outside)
+        account = Account(span, *parts, outside, None, None, told.agrees if told else True, None, bounds)
+        return account, False
+    guessed = min(now.of_gpu(label, Row.ESTIMATED) + int(share * untold), open_ns)
+    error = int((told.error_ns or 0) * span / max(told.span_ns, 1))
+    seen, apart = _seen(told, now, label, 1 - (proved + assumed + guessed + outside) / max(span, 1))
+    if apart and seen is not None:
+        guessed = int(min(max(span * (1 - seen) - proved - assumed - outside, 0), open_ns))
+        error += int(APART * span)
+    account = Account(
+        span_ns=span,
+        proved_ns=proved,
+        estimated_ns=assumed + guessed + outside,
+        busy_ns=span - proved - assumed - guessed - outside,
+        unknown_ns=0,
+        outside_ns=outside,
+        error_ns=min(error, open_ns),
+        source="nvml" if apart else told.source,
+        agrees=told.agrees,
+        seen_busy=told.seen_busy,
+        bounds=bounds,
+    )
+    return account, apart
+
+
+def _seen(told: Account, now: Now, label: str, busy: float) -> tuple[float | None, bool]:
+    """(the share for which NVML says that the GPU was at work, whether that contradicts what is told)."""
+    devices = now.scene.analysis.gpu.devices
+    if label not in devices.labels or told.seen_busy is None:
+        return None, False
+    low, high = now.stretch
+    heard = witness(now.scene.evidence, devices.index[devices.labels.index(label)], low, high)
+    if heard is None:
+        return None, False
+    # copies are no kernels: NVML does not count them
+    beside = told.busy_ns / max(told.span_ns, 1) - told.seen_busy
+    seen = min(max(heard.busy + beside, 0.0), 1.0)
+    return seen, abs(seen - busy) > APART + heard.error
+
+
+def _shares(sums: Mapping[Key, int], rows: tuple[Row, ...]) -> dict[tuple[int, int], float]:
+    found: dict[tuple[int, int], float] = {}
+    for key, ns in sums.items():
+        if isinstance(key, OfCause) and key.row in rows:
+            found[key.cause, key.pid] = found.get((key.cause, key.pid), 0.0) + ns
+    total = sum(found.values())
+    return {cause: ns / total for cause, ns in found.items()} if total else {}
+
+
+def _losses(before: Before, now: Now, accounts: list[Account]) -> dict[tuple[int, int], float]:
+    """What each (cause, process) takes of the idle time, ns."""
+    losses = {
+        cause: float(now.certain(cause) + now.sums.get(OfCause(*cause, Row.ESTIMATED), 0))
+        for cause in now.causes
+    }
+    estimated = sum(ns for key, ns in now.sums.items() if isinstance(key, OfGpu) and key.row is Row.ESTIMATED)
+    certain = sum(now.of_gpu(label, row) for label in now.labels for row in (Row.PROVED, Row.ASSUMED))
+    guessed = sum(one.proved_ns + one.estimated_ns - one.outside_ns for one in accounts if one.source)
+    more = max(guessed - certain - estimated, 0) if guessed else 0
+    for cause, share in before.guessed.items():
+        losses[cause] = losses.get(cause, 0.0) + share * more
+    return losses
+
+
+def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding]:
+    """Those of before with what they take now, and what is new; without what is gone."""
+    losses = _losses(before, now, accounts)
+    were = _losses(before, replace(now, sums=before.sums), [gpu.account for gpu in before.report.gpus])
+    least = max(LEAST_SHARE * max((one.span_ns for one in accounts), default=0), LEAST_NS)
+    # of the last seconds some may be missing: what is lost a step is a share of the time
+    longer = before.report.span_ns / max(sum(one.span_ns for one in accounts), 1)
+    rows = {cause.number: row for row, cause in enumerate(CATALOGUE)}
+    findings = []
+    for one in before.report.findings:
+        key = (rows.get(one.cause, -1), one.pid)
+        if one.kind != "idle" or not were.get(key):
+            findings.append(one)
+        elif losses.get(key, 0.0) >= LEFT * least:
+            findings.append(_scaled(one, losses[key] / were[key], longer))
+    known = {(rows.get(one.cause, -1), one.pid) for one in findings}
+    for key in now.causes:
+        gaps = now.sums.get(OfCause(*key, Row.GAPS), 0)
+        fault = key[0] >= 0 and CATALOGUE[key[0]].fault
+        new = were.get(key, 0.0) < JUDGED * losses[key] and gaps >= LEAST_GAPS
+        told = key not in known and fault and new and now.certain(key) >= least
+        found = (before.new.get(key) or _new(now, key)) if told else None
+        if found is not None:
+            before.new[key] = found
+            findings.append(_measured(found, now, key, int(losses[key])))
+    moved = of_lateness(findings)
+    order = sorted(
+        range(len(findings)),
+        key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
+    )
+    return [findings[place] for place in order]
+
+
+def _scaled(finding: Finding, times: float, longer: float) -> Finding:
+    loss = finding.loss
+    estimate = None if loss.estimate is None else int(loss.estimate * times)
+    per_step = None if finding.per_step_ns is None else int(finding.per_step_ns * times * longer)
+    changed = Range(int(loss.lower * times), int(loss.upper * times), estimate)
+    return replace(finding, loss=changed, per_step_ns=per_step)
+
+
+def _new(now: Now, key: tuple[int, int]) -> Finding | None:
+    """A cause that was not there before, as far as the newest look tells of it."""
+    scene, (number, pid) = now.scene, key
+    if not len(scene.gaps):
+        return None
+    mine = (now.owner == number) & (scene.evidence.threads.pid[scene.gaps.thread[scene.segments.gap]] == pid)
+    return finding_of(scene, CATALOGUE[number], mine) if mine.any() else None
+
+
+def _measured(finding: Finding, now: Now, key: tuple[int, int], loss_ns: int) -> Finding:
+    """The same with what it takes now."""
+    sure = now.sums.get(OfCause(*key, Row.PROVED), 0)
+    level = finding.level if sure >= 0.5 * loss_ns or finding.level is not Level.PROVED else Level.STRONG
+    return replace(
+        finding,
+        level=level,
+        loss=Range(min(now.certain(key), loss_ns), loss_ns),
+        gaps=now.sums.get(OfCause(*key, Row.GAPS), 0),
+    )
+
+
+def _diagnosis(
+    before: Before, now: Now, findings: list[Finding], accounts: list[Account]
+) -> tuple[Diagnosis | None, bool]:
+    """(the class, whether it is the one of before)."""
+    told = before.report.diagnosis
+    leader = before.report.findings[told.lead] if told is not None and told.lead is not None else None
+    kinds: list[Kind | None] = []
+    for one in findings:
+        same = leader is not None and (one.cause, one.pid, one.tid) == (leader.cause, leader.pid, leader.tid)
+        kinds.append(Kind(told.kind) if same and told and told.kind else CLASS_OF.get(one.cause))
+    losses = _losses(before, now, accounts)
+    unasked = sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS)
+    span = sum(one.span_ns - one.outside_ns for one in accounts)
+    if span <= 0:
+        return told, True
+    agreed = all(one.agrees for one in accounts)
+    found = by_losses(findings, kinds, unasked, span, len(accounts), agreed=agreed)
+    if found is not None:
+        return found, told is not None and told.kind == found.kind
+    idle = sum(one.proved_ns + one.estimated_ns - one.outside_ns for one in accounts) / span
+    busy = told is not None and told.lead is None and told.kind != Kind.UNASKED
+    return (told, True) if busy and idle <= MOST_IDLE else (None, told is None)

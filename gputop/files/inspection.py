@@ -1,0 +1,223 @@
+"""What a session file says of itself: machine, GPUs, probes, cost, losses, gaps, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from gputop.documents.inspect import CostJson, GapJson, InspectDocument, InspectedGpuJson, LibraryJson
+from gputop.engine.facts import Facts, lost_before
+from gputop.errors import SessionUnreadableError
+from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
+from gputop.library.reading import understood
+from gputop.library.session import Session, reader_of
+from probes.source import GPUS, MARK, Sample
+from replay.census import Census, census
+from replay.items import ItemReader
+
+SCHEMA: Final = "gputop.inspect/1"
+_GAP: Final = 3.0  # marks that lie so many times further apart than usual have nothing between them
+_LISTED_NS: Final = 3_000_000_000  # NVML's samples are at most so far apart
+_NO_TIME: Final = (1 << 63) - 1
+
+
+def inspect(session: Session) -> InspectDocument:
+    """What a file is, as ``gputop inspect --json`` prints it; only facts and marks are read, not the records.
+
+    Raises:
+        GputopError: It cannot be read or understood.
+    """
+    reader = reader_of(session)
+    with understood(session.path):
+        try:
+            sizes = census(session.path)
+        except OSError as error:
+            raise SessionUnreadableError(f"{session.path} cannot be read: {error.strerror}") from error
+        marks = reader.samples(MARK)
+        facts, gpus = _facts(reader)
+        header = session.header
+        clock = header.get("clock", {})
+        realtime = clock.get("realtime_ns")
+        return {
+            "schema": SCHEMA,
+            "format": f"{header.get('major')}.{header.get('minor')}",
+            "recorder": _text(header.get("gputop")),
+            "source": str(header.get("source", "gputop")),
+            "start_realtime_ns": None
+            if realtime is None
+            else int(realtime) + session.start_ns - int(clock.get("monotonic_ns", session.start_ns)),
+            "duration_ns": session.duration_ns,
+            "frames": len(session.moments_ns),
+            "private": bool(header.get("private")),
+            "cut": header.get("cut") is not None,
+            "machine": {
+                "host": _text(_machine(header).get("hostname", header.get("hostname"))),
+                "kernel": _text(_machine(header).get("kernel")),
+                "architecture": _text(_machine(header).get("architecture")),
+                "cpus": _number(_machine(header).get("cpus")),
+                "memory_bytes": _number(_machine(header).get("memory_bytes")),
+            },
+            "driver": _text(header.get("driver")),
+            "gpus": gpus,
+            "probes": {
+                "calls_observed": session.calls_observed,
+                "lines": _text(header.get("lines")),
+                "rate_hz": float(header["rate_hz"]) if "rate_hz" in header else None,
+                "ring_bytes": _number(header.get("ring_bytes")),
+                "libraries": _libraries(header),
+            },
+            "processes": sum(bool(row.get("watched")) for row in facts.processes.values()),
+            "cost": _cost(marks),
+            "lost": _lost(header, marks),
+            "gaps": _gaps(session),
+            "closed": sizes.closed,
+            "sizes": _sizes(sizes),
+            "notes": list(facts.notes()),
+            "problems": [*session.problems, *facts.problems(None)],
+        }
+
+
+def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    machine = header.get("machine")
+    return machine if isinstance(machine, Mapping) else {}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
+    """What is known at the end, and the GPUs that were listed last."""
+    facts, listed = Facts(), None
+    last = len(reader.marks) - 1
+    for item in reader.items_until(last, _NO_TIME, int(reader.marks[last]) - _LISTED_NS):
+        if isinstance(item, Sample):
+            facts.take(item)
+            if item.kind == GPUS and item.data.get("gpus"):
+                listed = item.data["gpus"]
+    return facts, [
+        {
+            "index": int(row["index"]),
+            "name": str(row.get("name", "")),
+            "uuid": str(row.get("uuid", "")),
+            "memory_total_bytes": _number(row.get("memory_total_bytes")),
+        }
+        for row in listed or ()
+    ]
+
+
+def _libraries(header: Mapping[str, Any]) -> list[LibraryJson]:
+    return [
+        {"layer": str(row["layer"]), "build_id": str(row.get("build_id", "")), "symbols": int(row["symbols"])}
+        for row in header.get("libraries", ())
+    ]
+
+
+def _cost(marks: Sequence[Sample]) -> CostJson:
+    cpu = [
+        float(mark.data["own_cpu_percent"]) for mark in marks if mark.data.get("own_cpu_percent") is not None
+    ]
+    rss = [int(mark.data["own_rss_bytes"]) for mark in marks if mark.data.get("own_rss_bytes") is not None]
+    return {
+        "own_cpu_percent_mean": round(sum(cpu) / len(cpu), 2) if cpu else None,
+        "own_cpu_percent_max": max(cpu, default=None),
+        "own_rss_bytes_max": max(rss, default=None),
+    }
+
+
+def _lost(header: Mapping[str, Any], marks: Sequence[Sample]) -> Any:
+    before = lost_before(header)
+    counted = marks[-1].data.get("lost", {}) if marks else {}
+    kinds = {str(kind): max(int(count) - before.get(kind, 0), 0) for kind, count in counted.items()}
+    return {"events": sum(kinds.values()), "by_kind": kinds}
+
+
+def _gaps(session: Session) -> list[GapJson]:
+    moments = np.array(session.moments_ns, np.int64)
+    apart = np.diff(moments)
+    if not len(apart):
+        return []
+    wide = np.flatnonzero(apart > _GAP * float(np.median(apart)))
+    return [{"start_ns": int(moments[row]), "end_ns": int(moments[row + 1])} for row in wide.tolist()]
+
+
+def _sizes(sizes: Census) -> Any:
+    each = sizes.bytes_a_record
+    return {
+        "size_bytes": sizes.size_bytes,
+        "other_bytes": sizes.other_bytes,
+        "bytes_per_record": None if each is None else round(each, 2),
+        "kinds": [
+            {"kind": one.kind, "chunks": one.chunks, "items": one.items, "size_bytes": one.size_bytes}
+            for one in sizes.kinds
+        ],
+    }
+
+
+def inspection_to_text(found: InspectDocument) -> str:
+    """The same for a person."""
+    machine, probes, cost, sizes = found["machine"], found["probes"], found["cost"], found["sizes"]
+    lines = [
+        f"format      {found['format']}, by {_or(found['recorder'])}, source {found['source']}"
+        + (", private" if found["private"] else "")
+        + (", cut from a longer one" if found["cut"] else ""),
+        f"time        {format_ns(found['duration_ns'])}, {found['frames']} frames" + _began(found),
+        f"machine     {_or(machine['host'])}, Linux {_or(machine['kernel'])}, "
+        f"{_or(machine['architecture'])}, {_or(machine['cpus'])} CPUs, "
+        f"{format_bytes(machine['memory_bytes'])}",
+        f"driver      {_or(found['driver'])}",
+    ]
+    lines += [
+        f"GPU {gpu['index']:<7} {gpu['name']}, {format_bytes(gpu['memory_total_bytes'])}, {gpu['uuid']}"
+        for gpu in found["gpus"]
+    ] or ["GPU         none is listed"]
+    functions = sum(one["symbols"] for one in probes["libraries"])
+    lines.append(f"processes   {found['processes']} watched")
+    lines.append(
+        f"probes      {functions} functions of {len(probes['libraries'])} libraries; "
+        f"lines: {_or(probes['lines'])}; {_or(probes['rate_hz'])} frames a second"
+        if probes["calls_observed"]
+        else "probes      no calls: recorded without eBPF"
+    )
+    mean, rss = cost["own_cpu_percent_mean"], format_bytes(cost["own_rss_bytes_max"])
+    lines.append(
+        "cost        not told"
+        if mean is None
+        else f"cost        {mean:.1f} % of a CPU (at most {cost['own_cpu_percent_max']:.1f} %), {rss}"
+    )
+    kinds = ", ".join(f"{kind} {count}" for kind, count in found["lost"]["by_kind"].items() if count)
+    lines.append(f"lost        {found['lost']['events']} events" + (f" ({kinds})" if kinds else ""))
+    lines += [
+        f"gap         from {gap['start_ns'] / 1e9:.3f} to {gap['end_ns'] / 1e9:.3f} s: nothing is recorded"
+        for gap in found["gaps"]
+    ]
+    each = sizes["bytes_per_record"]
+    lines.append(
+        f"size        {format_bytes(sizes['size_bytes'])}"
+        + ("" if each is None else f", {each:.1f} bytes a record")
+        + ("" if found["closed"] else "; the recorder did not end in order")
+    )
+    lines += [
+        f"  {one['kind']:<10}{format_bytes(one['size_bytes']):>7} {format_count(one['items']):>6}"
+        for one in sizes["kinds"]
+    ]
+    lines += [f"! {text}" for text in found["problems"]]
+    return "\n".join(escape_text(line) for line in lines) + "\n"
+
+
+def _began(found: InspectDocument) -> str:
+    start = found["start_realtime_ns"]
+    if start is None:
+        return ""
+    day = np.datetime64(start, "ns").astype("datetime64[D]")
+    return f", began {day} {format_clock(start, 0)} UTC"
+
+
+def _or(value: Any) -> str:
+    return "not known" if value is None else str(value)

@@ -1,0 +1,73 @@
+"""Whether a session file is whole, and a copy of what is intact of one that is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputop.files.output import new_session
+from gputop.library.reading import Progress, understood
+from gputop.library.session import Session, reader_of
+from probes.source import MARK, PROBLEM, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What reading all of a file has shown.
+
+    Attributes:
+        frames: Intact marks.
+        records: Intact records.
+        samples: Intact samples, marks among them.
+        problems: What is damaged or missing, in sentences; none: the file is whole.
+    """
+
+    frames: int
+    records: int
+    samples: int
+    problems: tuple[str, ...]
+
+
+def verify(session: Session, progress: Progress | None = None) -> Verification:
+    """Reads everything: each chunk is held against its checksum and decoded.
+
+    Raises:
+        SessionDamagedError: The file holds what this gputop does not understand.
+    """
+    reader = reader_of(session)
+    frames = records = samples = 0
+    with understood(session.path):
+        items = reader.items()
+        for item in progress.through(items, len(reader.marks)) if progress else items:
+            if isinstance(item, Sample):
+                samples += 1
+                frames += item.kind == MARK
+            else:
+                records += len(item)
+    return Verification(frames, records, samples, session.problems)
+
+
+def repair(session: Session, path: str, progress: Progress | None = None) -> Verification:
+    """Writes what is intact to a new file, which is whole and tells of what is missing.
+
+    Args:
+        session: The damaged one; it is only read.
+        path: Of the new file.
+        progress: Is told how far the work is.
+
+    Returns:
+        What was found in the damaged one; all that is intact of it is in the new one.
+
+    Raises:
+        GputopError: It cannot be read, or the new one not be written.
+    """
+    found = verify(session, progress)
+    if progress is not None:
+        progress.goes_on("writing")
+    reader = reader_of(session)
+    with new_session(path, session.header) as writer, understood(session.path):
+        for text in found.problems:
+            writer.write(Sample(PROBLEM, session.start_ns, {"text": text}))
+        items = reader.items()
+        for item in progress.through(items, len(reader.marks)) if progress else items:
+            writer.write(item)
+    return found

@@ -1,0 +1,1 @@
+"""Work on parts of recordings that merges, in several processes."""

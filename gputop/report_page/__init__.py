@@ -1,0 +1,1 @@
+"""``gputop report``: one page that holds everything, to be sent to a colleague."""

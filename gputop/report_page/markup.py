@@ -1,0 +1,77 @@
+"""Text and figures as HTML: what comes from a recording is escaped here and nowhere else."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from gputop.format import clip, escape_text
+
+_LONGEST = 200  # characters of one name: a page is read by people
+
+
+def text(value: object) -> str:
+    """Any text: signs that could move, hide or mean something are shown as what they are."""
+    return html.escape(clip(escape_text(str(value)), _LONGEST))
+
+
+def sentence(value: str) -> str:
+    """A sentence of gputop's, whole."""
+    return html.escape(escape_text(value))
+
+
+def figure(key: str, value: int | float | None, shown: str) -> str:
+    """A figure with the exact value that it stands for.
+
+    Args:
+        key: Its place in ``gputop explain --json``, as ``findings.0.loss_ns.lower``; ``""``: it has none.
+        value: As there.
+        shown: As a person reads it.
+    """
+    exact = "null" if value is None else str(value)
+    named = f' data-key="{html.escape(key)}"' if key else ""
+    return f'<data value="{exact}"{named}>{html.escape(shown)}</data>'
+
+
+def items(sentences: Iterable[str], kind: str) -> str:
+    """Sentences as a list; nothing where there are none."""
+    rows = "".join(f"<li>{sentence(one)}</li>" for one in sentences)
+    return f'<ul class="{kind}">{rows}</ul>' if rows else ""
+
+
+def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], left_out: int = 0) -> str:
+    """A table that sorts.
+
+    Args:
+        name: Its caption.
+        heads: Of its columns; those that begin with ``#`` hold figures.
+        rows: Cells, as HTML.
+        left_out: How many rows more there are.
+    """
+    columns = list(heads)
+    figures = [head.startswith("#") for head in columns]
+    top = "".join(
+        f'<th scope="col"{_number(is_figure)}>{_button(head)}</th>'
+        for head, is_figure in zip(columns, figures, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_number(is_figure)}>{cell}</td>" for cell, is_figure in zip(row, figures, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    more = f'<p class="note">{left_out} rows more: gputop stats</p>' if left_out else ""
+    return (
+        f'<div class="scroll"><table class="sorts"><caption>{html.escape(name)}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+    )
+
+
+def _number(is_figure: bool) -> str:
+    return ' class="n"' if is_figure else ""
+
+
+def _button(head: str) -> str:
+    return f'<button type="button">{html.escape(head.lstrip("#"))}</button>'

@@ -1,0 +1,132 @@
+"""What is known of the selected process: panes of which tabs choose one, or two side by side."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Tab, Tabs
+
+from gputop.ui.model.look import Line
+from gputop.ui.model.view import View
+from gputop.ui.panes import Chart, Plain
+from gputop.ui.tables import Calls, Detail, Lines, Threads
+
+
+class About(Plain):
+    """Beside the tabs: whose details they are."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """One line."""
+        pane = self.screen.query_one(Details).shown
+        more = pane.more()
+        return [(*pane.about(), *([(f"  {more}", "more")] if more else []))]
+
+
+class Details(Vertical):
+    """What is known of the selected process: one of several panes, which tabs choose."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "turn(1)", "Next pane", show=False, tooltip="the next tab, then the next pane"),
+        Binding(
+            "shift+tab", "turn(-1)", "Pane before", show=False, tooltip="the tab before, then the pane before"
+        ),
+        Binding("right", "turn(1)", "Next tab", show=False, tooltip="the next tab"),
+        Binding("left", "turn(-1)", "Tab before", show=False, tooltip="the tab before"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Make the panes."""
+        super().__init__(id="details")
+        self._view = view
+        self._panes: tuple[Detail, ...] = (
+            Calls(view, view.calls, id="calls"),
+            Lines(view, view.lines, id="lines"),
+            Threads(view, view.threads, id="threads"),
+        )
+        self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
+        self._tabs.can_focus = False
+
+    def on_mount(self) -> None:
+        """The first pane is shown."""
+        self.arrange_tabs()
+        self._mark()
+
+    def compose(self) -> ComposeResult:
+        """The tabs, and below them the panes."""
+        with Horizontal(id="tabs"):
+            yield self._tabs
+            yield About(self._view)
+        with Horizontal(id="panes"):
+            yield self._panes[0]
+            yield self._panes[1]
+            yield self._panes[2]
+        yield Chart(self._view)
+
+    @property
+    def shown(self) -> Detail:
+        """The pane whose tab is the active one."""
+        active = self._tabs.active
+        return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
+
+    def _choices(self) -> list[Detail]:
+        gone = self._view.hidden
+        return [
+            pane
+            for pane in self._panes
+            if pane.id not in gone and not (pane.id == "lines" and "calls" in gone)
+        ]
+
+    def arrange_tabs(self) -> None:
+        """Leave the tabs of hidden panes out."""
+        choices = self._choices()
+        for pane in self._panes:
+            there = pane in choices
+            pane.set_class(not there, "-hidden")
+            (self._tabs.show if there else self._tabs.hide)(f"tab-{pane.id}")
+        self._tabs.styles.width = sum(len(pane.name_shown) + 2 for pane in choices)
+        self.set_class(not choices, "-hidden")
+        if choices and self.shown not in choices:
+            self.open(choices[0])
+
+    def open(self, pane: Detail, *, focus: bool = False) -> None:
+        """Show a pane."""
+        self._tabs.active = f"tab-{pane.id}"
+        self._mark()
+        if focus:
+            pane.focus()
+
+    def _mark(self) -> None:
+        for pane in self._panes:
+            pane.set_class(pane is self.shown, "-active")
+
+    @on(Tabs.TabActivated)
+    def _activated(self) -> None:
+        """A tab was chosen: its pane is shown, and gets the keys where the pane before had them."""
+        had = any(pane.has_focus for pane in self._panes)
+        self._mark()
+        if had:
+            self.shown.focus()
+        self.screen.query_one(Chart).show()
+        self.query_one(About).show()
+        self.call_after_refresh(self.shown.show)
+
+    def action_turn(self, by: int) -> None:
+        """The next tab; behind the last one the next pane."""
+        there = [pane for pane in self._choices() if pane.display or pane is self.shown]
+        every = self._choices()
+        here = next((pane for pane in every if pane.has_focus), self.shown)
+        place = every.index(here) + by if here in every else -1
+        if 0 <= place < len(every):
+            beside = every[place]
+            if beside.display and beside in there and beside is not self.shown and self.shown.display:
+                beside.focus()
+            else:
+                self.open(beside, focus=True)
+        elif by > 0:
+            self.screen.focus_next()
+        else:
+            self.screen.focus_previous()

@@ -1,0 +1,265 @@
+"""The main screen: which panes there are, and the keys that are about more than one of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+
+from gputop.engine.lines import Line
+from gputop.ui.details import Details
+from gputop.ui.footer import Keys
+from gputop.ui.model.lines import line_uses
+from gputop.ui.model.view import TOGGLED, View
+from gputop.ui.pages import CallPage, GpuPage, SourcePage, WhyPage
+from gputop.ui.pane import Pane
+from gputop.ui.panes import (
+    Banner,
+    Chain,
+    Findings,
+    Gpus,
+    Header,
+    Log,
+    Storms,
+    TimeBar,
+    TimelinePane,
+    TooSmall,
+    Why,
+)
+from gputop.ui.processes import Processes
+from gputop.ui.tables import Calls, Detail, Lines, TablePane
+from gputop.ui.time_keys import TimeScreen
+
+
+class MainScreen(TimeScreen):
+    """All that is told at a glance."""
+
+    AUTO_FOCUS = "Why"
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (160, "-broad"), (180, "-vast"),
+    ]  # fmt: skip
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-flat"), (10, "-low"), (20, "-middle"), (30, "-tall"), (36, "-high"), (44, "-huge"),
+    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
+        Binding("s", "source", "Source", tooltip="the line of Python that makes the calls, in its file"),
+        Binding(
+            "escape,backspace",
+            "back",
+            "Back",
+            show=False,
+            tooltip="back out: unzoom, list all, to the processes, to the verdict",
+        ),
+        Binding(
+            "z", "zoom", "Zoom", show=False, tooltip="the focused pane takes the screen or gives it back"
+        ),
+        Binding("t,6", "timeline", "Timeline", show=False, tooltip="show or hide the timeline"),
+        # where the cursor is in no table these are for the processes
+        *(
+            Binding(one.key, f"list('{one.action}')", one.description, show=one.show, tooltip=one.tooltip)
+            for one in Processes.BINDINGS
+            if isinstance(one, Binding)
+        ),
+        *(
+            Binding(one.key, f"processes('{one.action}')", one.description, show=False, tooltip=one.tooltip)
+            for one in TablePane.BINDINGS
+            if isinstance(one, Binding) and one.key not in ("enter", "home", "end")
+        ),
+        Binding(
+            "home",
+            "edge(0)",
+            "Oldest",
+            show=False,
+            tooltip="the first process; on the bar of time the oldest moment",
+        ),
+        Binding(
+            "end",
+            "edge(1)",
+            "Newest",
+            show=False,
+            tooltip="the last process; on the bar of time the newest moment",
+        ),
+        *(
+            Binding(
+                str(place), f"pane('{name}')", f"Hide {name}", show=False, tooltip=f"show or hide the {name}"
+            )
+            for place, name in enumerate(TOGGLED, 1)
+        ),
+        Binding("F", "all_panes", "All panes", show=False, tooltip="show all panes again"),
+        Binding("l", "log", "Log", show=False, tooltip="show or hide the output of the started command"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Show a view."""
+        super().__init__()
+        self._view = view
+        self._hidden: set[str] = set()  # what is hidden on the screen
+
+    def compose(self) -> ComposeResult:
+        """The panes from the top."""
+        view = self._view
+        yield TooSmall(view)
+        yield Header(view)
+        yield Why(view)
+        yield Banner(view)
+        with Horizontal(id="top"):
+            yield Gpus(view, id="gpus")
+            yield Findings(view)
+        yield Storms(view)
+        with Container(id="body"):
+            yield Processes(view, view.processes, id="processes")
+            yield Details(view)
+        yield TimelinePane(view, id="timeline")
+        yield Chain(view)
+        yield Log(view)
+        yield TimeBar(view)
+        yield Keys()
+
+    def show(self) -> None:
+        """Panes that the user has hidden are not there."""
+        if self._view.hidden != self._hidden:
+            self._hide()
+        super().show()
+
+    def _hide(self) -> None:
+        hidden = self._hidden = set(self._view.hidden)
+        self.query_one("#gpus").set_class("gpus" in hidden, "-hidden")
+        self.query_one("#processes").set_class("processes" in hidden, "-hidden")
+        details = self.query_one(Details)
+        details.arrange_tabs()
+        self.query_one("#body").set_class(details.has_class("-hidden"), "-alone")
+        focused = self.focused
+        if focused is not None and focused.has_class("-hidden"):
+            self._first().focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals only where there is who sends them."""
+        if action == "list" and parameters == ("signal",):
+            return self.app.sender is not None
+        return super().check_action(action, parameters)
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def action_why(self) -> None:
+        """Why the GPU waits."""
+        self.app.push_screen(WhyPage(self._view))
+
+    def action_gpu_page(self) -> None:
+        """Every figure of the selected GPU."""
+        if self._view.gpu is not None:
+            self.app.push_screen(GpuPage(self._view))
+
+    def action_source(self) -> None:
+        """The line that is selected, else the finding's, else the costliest of the process."""
+        finding, row = self._view.chain.selected, self._view.selected
+        line: Line | None = None
+        pid = row.pid if row else 0
+        if isinstance(self.focused, Why) and finding is not None:
+            line, pid = finding.line, finding.pid
+        else:
+            chosen = self._view.lines.selected_row if isinstance(self.focused, Lines) else None
+            use = chosen or next(iter(line_uses(row)), None)
+            line = use.line if use else None
+        self.app.push_screen(SourcePage(self._view, line, pid))
+
+    @on(TablePane.Opened)
+    def _opened(self, event: TablePane.Opened) -> None:
+        """From a process to its calls, from a call to its page, from a line to its source."""
+        details = self.query_one(Details)
+        if isinstance(event.pane, Processes):
+            details.open(details.shown, focus=True)
+        elif isinstance(event.pane, Calls):
+            self.app.push_screen(CallPage(self._view))
+        elif isinstance(event.pane, Lines):
+            self.action_source()
+        else:
+            self.action_zoom()
+
+    # -- panes --------------------------------------------------------------------------------
+
+    async def action_processes(self, action: str) -> None:
+        """Keys of tables, pressed where there is none, are for the processes."""
+        table = self._first()
+        if isinstance(table, TablePane):
+            table.focus()
+            await table.run_action(action)
+
+    async def action_list(self, action: str) -> None:
+        """Keys that choose what is listed, wherever the cursor is."""
+        await self.query_one(Processes).run_action(action)
+
+    async def action_edge(self, edge: int) -> None:
+        """To the oldest or the newest moment; live to the first or the last process."""
+        if self._view.live:
+            await self.action_processes("last" if edge else "first")
+        else:
+            self.go_to_edge(edge)
+
+    def _first(self) -> Pane:
+        """The first pane with rows that is not hidden."""
+        panes: list[Pane] = [*self.query(Processes), *self.query(Detail), *self.query(Gpus)]
+        return next(pane for pane in panes if not pane.has_class("-hidden"))
+
+    def action_back(self) -> None:
+        """Out: the zoom, the filter, to the processes, then to the verdict."""
+        focused = self.focused
+        if self.maximized is not None:
+            self.minimize()
+        elif isinstance(focused, Processes | Why) and self._view.listing.filtered:
+            self._view.listing.clear()
+            self.query_one(Processes).relist()
+        elif isinstance(focused, Processes) or "processes" in self._view.hidden:
+            self.query_one(Why).focus()
+        else:
+            self.query_one(Processes).focus()
+
+    def action_zoom(self) -> None:
+        """The focused pane takes the screen or gives it back."""
+        pane = self.focused
+        if isinstance(pane, Why | Findings):
+            self.action_why()
+        elif isinstance(pane, Gpus):
+            self.action_gpu_page()
+        elif self.maximized is not None:
+            self.minimize()
+        elif isinstance(pane, Pane):
+            self.maximize(pane)
+        self.call_after_refresh(self.show)
+
+    def action_timeline(self) -> None:
+        """Show the timeline or hide it."""
+        pane = self.query_one(TimelinePane)
+        wanted = not pane.display
+        pane.set_class(wanted, "-wanted")
+        pane.set_class(not wanted, "-unwanted")
+        if not wanted and pane.has_focus:
+            self.query_one(Why).focus()
+        self.call_after_refresh(self.show)
+
+    def action_pane(self, name: str) -> None:
+        """Hide a pane or show it again; the last one that the keys can go to stays."""
+        hidden = self._view.hidden
+        if name in hidden:
+            hidden.discard(name)
+        elif name != "storms" and hidden | {name, "storms"} >= set(TOGGLED):
+            self.app.say("this is the last pane: it stays")
+        else:
+            hidden.add(name)
+            if self.maximized is not None:
+                self.minimize()
+        self.app.show()
+
+    def action_all_panes(self) -> None:
+        """Show all panes again."""
+        self._view.hidden.clear()
+        self.app.show()
+
+    def action_log(self) -> None:
+        """Show or hide the output of the command."""
+        self._view.log_shown = not self._view.log_shown
+        self.app.show()

@@ -1,0 +1,137 @@
+"""The stacks of a process merged into a tree: exact nanoseconds, whose children sum up to their parent.
+
+``tree_of(row, which)`` takes a ``ProcessRow`` (its ``stacks``) and returns the root. Outermost frames come
+first, the function that was called (or ``off-CPU``) is the leaf. Runs of frames that nobody who changes the
+program writes, native ones and libraries', are folded into one node, so that own code stands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
+from typing import Literal
+
+from gputop.engine.frame import OFF_CPU, UNPLACED, ProcessRow, StackRow
+from gputop.engine.lines import Line as SourceLine
+from probes.code.source_files import is_library
+
+Which = Literal["all", "calls", "waits"]
+Kind = Literal["root", "own", "folded", "call", "wait", "other"]
+Path = tuple[str, ...]  # the names of the nodes from below the root on
+OTHERS = "other stacks"
+
+
+@dataclass(slots=True)
+class Node:
+    """One frame, or a run of folded ones, with all that happened below it.
+
+    Attributes:
+        name: ``train.py:88 main()``.
+        kind: What it stands for.
+        line: The line of source that it stands for, None for a function that was called and the like.
+        ns: The time of the stacks that pass here.
+        count: Their calls and waits.
+        children: By name, own code first, then by name: nothing jumps when times change.
+    """
+
+    name: str
+    kind: Kind
+    line: SourceLine | None = None
+    ns: int = 0
+    count: int = 0
+    children: dict[str, Node] = field(default_factory=dict)
+
+    def ordered(self) -> list[Node]:
+        """Its children in the order in which they are drawn."""
+        return sorted(self.children.values(), key=lambda node: (node.kind != "own", node.name))
+
+    def at(self, path: Path) -> tuple[Path, Node]:
+        """As far as a path leads, and the node there."""
+        node: Node = self
+        for place, name in enumerate(path):
+            if name not in node.children:
+                return path[:place], node
+            node = node.children[name]
+        return path, node
+
+    @property
+    def depth(self) -> int:
+        """How many levels there are, itself included."""
+        return 1 + max((child.depth for child in self.children.values()), default=0)
+
+
+def tree_of(row: ProcessRow, which: Which = "all") -> Node:
+    """The tree of a process.
+
+    Args:
+        row: The process; where no lines are looked for it has no stacks, and the root has no time.
+        which: Only calls, only waits between them, or both.
+    """
+    root = Node(row.name, "root")
+    for stack in row.stacks:
+        waits = stack.api == OFF_CPU
+        if which == "all" or waits == (which == "waits"):
+            _add(root, stack, _steps(stack))
+    return root
+
+
+def _add(root: Node, stack: StackRow, steps: Sequence[tuple[str, Kind, SourceLine | None]]) -> None:
+    node = root
+    node.ns, node.count = node.ns + stack.sum_ns, node.count + stack.count
+    for name, kind, line in steps:
+        node = node.children.setdefault(name, Node(name, kind, line))
+        node.ns, node.count = node.ns + stack.sum_ns, node.count + stack.count
+
+
+def _steps(stack: StackRow) -> list[tuple[str, Kind, SourceLine | None]]:
+    """The nodes of one stack, the outermost first."""
+    leaf: Kind = "wait" if stack.api == OFF_CPU else "call"
+    if not stack.frames or stack.frames == (UNPLACED,):
+        name = UNPLACED.function if stack.frames else OTHERS
+        return [(name, "other", None), (stack.api, leaf, None)]
+    steps: list[tuple[str, Kind, SourceLine | None]] = []
+    for own, run in groupby(reversed(stack.frames), key=_is_own):
+        frames = list(run)
+        steps += [(_name(line), "own", line) for line in frames] if own else [_folded(frames)]
+    return [*steps, (stack.api, leaf, None)]
+
+
+@lru_cache(maxsize=8_192)
+def _is_own(line: SourceLine) -> bool:
+    """Whether somebody who works on the program wrote it: no native code, no library."""
+    return bool(line.file) and not line.is_native and not is_library(line.file)
+
+
+def _folded(frames: Sequence[SourceLine]) -> tuple[str, Kind, SourceLine | None]:
+    """A run of frames by the one that own code calls, or which calls it: the outermost that has a line."""
+    python = [line for line in frames if line.file and not line.is_native]
+    named = next(iter(python), next((line for line in frames if line.file), frames[0]))
+    name = _name(named) if named.file else "native code"
+    more = len(frames) - 1
+    return (f"{name} +{more}" if more else name), "folded", named if named.file else None
+
+
+@lru_cache(maxsize=8_192)
+def _name(line: SourceLine) -> str:
+    return line.function if line.is_native else f"{line.place} {line.function}()"
+
+
+def start(tree: Node) -> Path:
+    """Where a graph begins to tell something: the last of the program's lines that all of the time passes."""
+    path: list[str] = []
+    found: Path = ()
+    node = tree
+    while len(node.children) == 1:
+        node = next(iter(node.children.values()))
+        path.append(node.name)
+        found = tuple(path) if node.kind == "own" else found
+    return found
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Every node with its path, itself first, children in their order."""
+    yield path, node
+    for child in node.ordered():
+        yield from walk(child, (*path, child.name))

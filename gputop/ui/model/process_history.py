@@ -1,0 +1,99 @@
+"""Each process's calls per second over the last minute, as a sparkline of fixed width.
+
+Keep one ``ProcessHistory`` a screen, call ``take(frame)`` with every frame that is shown, and put
+``spark_column(history)`` among the columns of the process table (``gputop.ui.model.processes``); or call
+``history.spark(row, time_ns, glyphs)`` for the text alone, always ``WIDTH`` columns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII
+from gputop.ui.model.look import Glyphs, Span
+from gputop.ui.model.ring import BIN_NS, Ring, Values
+from gputop.ui.model.table import Column, Context
+
+WIDTH = 10
+SPAN_NS = 60 * NS_PER_S
+MOST = 256  # processes; of more, those that make fewest calls have no sparkline
+_KEPT_NS = 2 * SPAN_NS  # of which one minute is still there behind a jump back by another
+_CELL_NS = SPAN_NS // WIDTH
+_HOLD = 2.5  # frames apart, from which on something is missing between two
+
+
+class ProcessHistory:
+    """Calls per second of each process over the last two minutes."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._ring = Ring(MOST, _KEPT_NS // BIN_NS)
+        self._rows: dict[int, int] = {}  # by pid
+        self._seen: dict[int, int] = {}  # by pid: the newest frame with it
+        self._taken: Frame | None = None
+        self._drawn: tuple[int, Frame | None, Values] | None = None
+
+    def take(self, frame: Frame) -> None:
+        """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join."""
+        if frame is self._taken or not frame.calls_observed:
+            return
+        self._taken = frame
+        processes = sorted(frame.processes, key=lambda row: -row.calls_per_second)[:MOST]
+        self._make_room({row.pid for row in processes})
+        values = np.full(MOST, np.nan)
+        for row in processes:
+            values[self._row(row.pid)] = row.calls_per_second
+            self._seen[row.pid] = frame.time_ns
+        hold_ns = _HOLD * NS_PER_S / frame.rate_hz if frame.rate_hz > 0 else 0
+        self._ring.put(frame.time_ns, values.tolist(), int(hold_ns))
+
+    def _make_room(self, wanted: set[int]) -> None:
+        """Forgets those that were not seen for longest, so that the new ones have a row each."""
+        new = len(wanted - self._rows.keys())
+        gone = sorted(self._rows.keys() - wanted, key=lambda pid: self._seen[pid])
+        for pid in gone[: max(len(self._rows) + new - MOST, 0)]:
+            self._ring.forget(self._rows.pop(pid))
+            del self._seen[pid]
+
+    def _row(self, pid: int) -> int:
+        if pid not in self._rows:
+            used = set(self._rows.values())
+            self._rows[pid] = next(row for row in range(MOST) if row not in used)
+        return self._rows[pid]
+
+    def spark(self, row: ProcessRow, time_ns: int, glyphs: Glyphs) -> str:
+        """The last minute of a process on the scale of its own highest: blank for none, a dot for unknown.
+
+        Args:
+            row: The process; before its start it made no calls.
+            time_ns: Where the minute ends.
+            glyphs: The signs to draw with.
+        """
+        if self._drawn is None or self._drawn[:2] != (time_ns, self._taken):
+            self._drawn = time_ns, self._taken, self._ring.cells(time_ns, WIDTH, _CELL_NS)
+        place = self._rows.get(row.pid)
+        values = self._drawn[2][place].tolist() if place is not None else [math.nan] * WIDTH
+        signs, unknown = (SPARKS_ASCII, "?") if glyphs.ascii else (SPARKS, glyphs.dot)
+        most = max((value for value in values if not math.isnan(value)), default=0.0)
+        born = WIDTH - 1 - (time_ns // _CELL_NS - row.start_ns // _CELL_NS)
+        drawn = []
+        for cell, value in enumerate(values):
+            if math.isnan(value):
+                drawn.append(" " if cell < born else unknown)
+            else:
+                drawn.append(signs[math.ceil(value / most * (len(signs) - 1)) if most else 0])
+        return "".join(drawn)
+
+
+def spark_column(history: ProcessHistory) -> Column[ProcessRow]:
+    """The column of the process table; sorted as calls per second are."""
+
+    def cell(row: ProcessRow, context: Context, _width: int) -> Span:
+        if not context.traced:
+            return "-", "unknown"
+        return history.spark(row, context.time_ns, context.glyphs), "busy" if row.exited_ns is None else ""
+
+    return Column("spark", "1 min", WIDTH, cell, lambda row: row.calls_per_second, right=False, keep=30)

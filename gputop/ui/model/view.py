@@ -1,0 +1,199 @@
+"""What is shown and what the user has chosen to see: every widget looks at it, none keeps a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.playback.feed import Explained, RecordingState
+from gputop.ui.model import details, lines, processes
+from gputop.ui.model.chain import ChainPage
+from gputop.ui.model.config import Preferences
+from gputop.ui.model.header import Status
+from gputop.ui.model.listing import Listing
+from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.table import Table
+from gputop.ui.model.timebar import TransportView
+from gputop.ui.model.timeline import Subject, Timeline
+
+LOG_LINES = 2_000
+TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # the key of a pane is its place here
+
+
+class View:
+    """The state of the view.
+
+    Attributes:
+        frame: The frame shown.
+        hidden: The panes that the user has hidden, by the names that the preferences have for them.
+        complaints: What is wrong with the preferences, in sentences.
+    """
+
+    def __init__(
+        self,
+        mode: str = "live",
+        *,
+        ascii_only: bool = False,
+        selected_pid: int | None = None,
+        title: str = "",
+    ) -> None:
+        """Start without a frame.
+
+        Args:
+            mode: ``live`` or ``replay``.
+            ascii_only: Whether to draw with ASCII only.
+            selected_pid: The process selected as soon as it appears.
+            title: What is watched, for the header.
+        """
+        self.glyphs = ASCII if ascii_only else UNICODE
+        self.mode = mode
+        self.title = title
+        self.frame: Frame | None = None
+        self.hidden: set[str] = set()
+        self.complaints: tuple[str, ...] = ()
+        self.log: list[str] = []
+        self.log_shown = False
+        self.failure: str | None = None
+        self.recording: RecordingState | None = None
+        self.transport: TransportView | None = None
+        self.native_lines = 0
+        self.explained = Explained()
+        self.chain = ChainPage()
+        self.timeline = Timeline(self.glyphs)
+        self.listing = Listing()
+        self.processes: Table[ProcessRow] = processes.process_table()
+        self.calls: Table[CallRow] = details.call_table()
+        self.threads: Table[ThreadRow] = details.thread_table()
+        self.lines: Table[lines.LineUse] = lines.line_table()
+        self._gpu: int | None = None
+        self._wanted_pid = selected_pid
+        self._detail_pid: int | None = None
+
+    @property
+    def tables(self) -> dict[str, Table[object]]:
+        """All tables, by the names that the preferences have for them."""
+        names = ("processes", "calls", "threads", "lines")
+        return {name: getattr(self, name) for name in names}
+
+    def prefer(self, preferences: Preferences) -> None:
+        """Start as the user prefers it."""
+        self.hidden = set(preferences.hide)
+        self.listing.as_tree = preferences.tree
+        for name, keys in preferences.columns.items():
+            self.tables[name].show_columns(keys)
+        self.complaints = preferences.problems
+
+    # -- what is shown ------------------------------------------------------------------------
+
+    def show(self, frame: Frame) -> str:
+        """Take a frame.
+
+        Args:
+            frame: What is shown from now on.
+
+        Returns:
+            A sentence when the followed process has left the frame, else "".
+        """
+        self.frame = frame
+        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
+            self.processes.select(self._wanted_pid)
+            self._wanted_pid = None
+        return self.list()
+
+    def list(self) -> str:
+        """List the processes of the frame, and what is known of the selected one; see ``show``."""
+        frame = self.frame
+        if frame is None:
+            return ""
+        followed = self.listing.followed
+        if followed is not None and self.processes.selected != followed.pid:
+            self.listing.followed = None  # the cursor was moved
+        farewell = self.listing.show(self.processes, frame, ascii_only=self.glyphs.ascii)
+        row = self.selected
+        pid = row.pid if row else None
+        if pid != self._detail_pid:
+            self._detail_pid = pid
+            for table in (self.calls, self.threads, self.lines):
+                table.reset()
+        self.calls.update(row.calls if row else (), frame.time_ns)
+        self.threads.update(row.threads if row else (), frame.time_ns)
+        self.lines.update(lines.line_uses(row), frame.time_ns)
+        return farewell
+
+    def explain(self, explained: Explained) -> None:
+        """Take an explanation: what the verdict and its chain say from now on."""
+        self.explained = explained
+        self.chain.take(explained)
+        self.timeline.take(explained)
+
+    def add_log(self, output: Sequence[str]) -> None:
+        """Take lines of output of the started command; the newest are kept."""
+        self.log = [*self.log, *output][-LOG_LINES:]
+
+    # -- what is selected ---------------------------------------------------------------------
+
+    @property
+    def selected(self) -> ProcessRow | None:
+        """The process whose calls and threads are shown."""
+        return self.processes.selected_row
+
+    @property
+    def gpu(self) -> GpuRow | None:
+        """The GPU with the cursor; the first where that has gone."""
+        gpus = self.frame.gpus if self.frame else ()
+        return next((gpu for gpu in gpus if gpu.index == self._gpu), gpus[0] if gpus else None)
+
+    def move_gpu(self, by: int) -> None:
+        """The cursor goes to another GPU, so many down."""
+        gpu, gpus = self.gpu, self.frame.gpus if self.frame else ()
+        if gpu is not None:
+            self._gpu = gpus[max(0, min(gpus.index(gpu) + by, len(gpus) - 1))].index
+
+    def thread_subject(self) -> Subject | None:
+        """The thread that has a lane: the one the cursor was put on, else the first that calls CUDA."""
+        if self.threads.chosen and self.threads.selected_row is not None:
+            row = self.selected
+            thread = self.threads.selected_row
+            return Subject(thread.tid, thread.name, (row.gpus if row else None) or ())
+        return next(iter(self.thread_subjects()), None)
+
+    def thread_subjects(self) -> Sequence[Subject]:
+        """All threads of the selected process, those that call CUDA first."""
+        row = self.selected
+        if row is None:
+            return ()
+        ordered = sorted(row.threads, key=lambda one: (not one.cuda, one.tid))
+        return [Subject(one.tid, one.name, row.gpus or ()) for one in ordered]
+
+    # -- what is said -------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether the screen shows the present: no time has been gone to."""
+        return self.transport is None
+
+    @property
+    def status(self) -> Status:
+        """What the header says beside the frame."""
+        transport, paused = self.transport, self.mode == "live" and not self.live
+        return Status(
+            mode=self.mode,
+            paused=paused,
+            behind_ns=transport.end_ns - transport.position_ns if transport and paused else 0,
+            playing=transport is not None and transport.playing,
+            title=self.title,
+            failure=self.failure,
+            recording=self.recording,
+            native_lines=self.native_lines,
+            frozen=self.processes.frozen,
+            hidden=len(self.hidden),
+        )
+
+    @property
+    def told(self) -> Frame | None:
+        """The frame, with what is wrong with the preferences among its problems."""
+        frame = self.frame
+        if frame is None or not self.complaints:
+            return frame
+        return replace(frame, problems=(*frame.problems, *self.complaints))

@@ -1,0 +1,262 @@
+"""What every pane is: lines of text of which only those that changed are painted again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.errors import NoWidget
+from textual.geometry import Offset, Region, Size
+from textual.screen import Screen
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.widget import Widget
+
+from gputop.format import escape_text, width_of
+from gputop.playback.feed import Feed
+from gputop.ui.model.look import Line, Span, ascii_line, line_width, plain
+from gputop.ui.model.signals import Sender
+from gputop.ui.model.view import View
+from gputop.ui.palette import Palette
+
+_KEY = re.compile(r"\[([^\s\[\]]+)\]")
+_NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
+Heading = tuple[Sequence[Span], str]
+
+
+class Host(App[int]):
+    """The program as panes and screens know it.
+
+    Attributes:
+        feed: Where frames come from.
+        view: What is shown and chosen.
+        palette: The colours.
+        sender: Who sends signals, None where nothing may be sent (a replay, ``--readonly``).
+    """
+
+    feed: Feed
+    view: View
+    palette: Palette
+    sender: Sender | None = None
+
+    def show(self) -> None:
+        """All panes in sight look at the view again."""
+        raise NotImplementedError
+
+    def poll(self) -> None:
+        """Look for a newer frame."""
+        raise NotImplementedError
+
+    def ask(self, question: Screen[None]) -> None:
+        """Open a question, once the one that led to it has closed."""
+        self.call_next(self.push_screen, question)
+
+    def copy(self, text: str) -> None:
+        """To the terminal's clipboard."""
+        self.copy_to_clipboard(text)
+        self.say(f"copied, where the terminal allows it: {text.splitlines()[0] if text else ''}")
+
+    def say(self, text: str) -> None:
+        """Tell what a key has done."""
+        self.clear_notifications()
+        if text:
+            self.notify(text, markup=False)
+
+
+class Pane(ScrollView, can_focus=True):
+    """A part of a screen; what it says comes from pure functions over the view.
+
+    A key in square brackets that a pane shows can be clicked.
+    """
+
+    app: Host
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "scroll_up", show=False),
+        Binding("j", "scroll_down", show=False),
+    ]
+
+    def __init__(self, view: View, *, id: str | None = None, classes: str | None = None) -> None:
+        """Show nothing yet.
+
+        Args:
+            view: What is shown and chosen.
+            id: Its name on its screen.
+            classes: Its classes in the style sheet.
+        """
+        super().__init__(id=id, classes=classes)
+        self.view = view
+        self._shown: list[Line] = []
+        self._told: tuple[Line, str] = ((), "")
+        self._asked = (0, 0)  # width that the layout asked for, lines that it was told
+
+    # -- what a pane says ---------------------------------------------------------------------
+
+    def wanted(self, width: int) -> int:
+        """Lines it wants; with none it gives its room away."""
+        return 1
+
+    def heading(self) -> Heading | None:
+        """What stands above its lines: at the left, at the right; None without a title."""
+        return None
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The lines in sight."""
+        raise NotImplementedError
+
+    def clicked(self, x: int, y: int) -> None:
+        """A click on one of its lines."""
+
+    # -- how it is shown ----------------------------------------------------------------------
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Textual asks how high it is to be."""
+        self._asked = (width, self.wanted(width))
+        return self._asked[1]
+
+    def show(self) -> None:
+        """Look at the view again; what is as it was is not painted."""
+        if not self.is_attached:
+            return
+        wanted = self.wanted(self._asked[0] or self.app.size.width)
+        self.set_class(not wanted, "-empty")
+        if wanted != self._asked[1] and self.styles.is_auto_height:
+            self._asked = (self._asked[0], wanted)
+            self.refresh(layout=True)
+        width, height = self.scrollable_content_region.size
+        if not wanted or not width or not height or not self.display:
+            return
+        lines = list(self.lines(width, height))
+        if self.view.glyphs.ascii:
+            lines = [ascii_line(line) for line in lines]
+        old, self._shown = self._shown, lines
+        longest = max(len(old), len(lines))
+        changed = [y for y in range(longest) if y >= len(old) or y >= len(lines) or old[y] != lines[y]]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+        self._show_heading()
+
+    def _show_heading(self) -> None:
+        heading = self.heading()
+        if heading is None:
+            return
+        left, right = heading
+        glyphs = self.view.glyphs
+        token = "title.focus" if self.has_focus else "title"
+        boxed = self.styles.border_left[0] != ""
+        room = self.outer_size.width - (6 if boxed else 2)
+        start: list[Span] = [(glyphs.cursor if self.has_focus else " ", token)]
+        start += [(text, one or token) for text, one in left]
+        rule = "rule.focus" if self.has_focus else "rule"
+        gap = room - line_width(start) - width_of(right) - 3
+        if not right or gap < 1:
+            line: Line = (*start, (" ", rule))
+        else:
+            line = (*start, (" ", rule), (glyphs.rule * gap, rule), (f" {right} ", "more"))
+        told = (ascii_line(line) if glyphs.ascii else line, self.app.palette.name)
+        if told != self._told:
+            self._told = told
+            self.border_title = Content.assemble(
+                *((text, Style.from_rich_style(self.app.palette.style(name))) for text, name in told[0])
+            )
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the pane."""
+        width, palette = self.size.width, self.app.palette
+        if y >= len(self._shown):
+            return Strip.blank(width, palette.style(""))
+        # the lines are escaped where they are made; what was forgotten there does not reach the terminal
+        strip = Strip([Segment(escape_text(text), palette.style(token)) for text, token in self._shown[y]])
+        # between a resize and the next look the lines have the old width
+        strip = strip.adjust_cell_length(width, palette.style(""))
+        selection = self.text_selection
+        span = selection.get_span(y) if selection is not None else None
+        if span is None:
+            return strip
+        start, end = span[0], width if span[1] < 0 else span[1]
+        parts = strip.divide([start, min(end, width), width])
+        return Strip.join([parts[0], parts[1].apply_style(palette.style("+select")), *parts[2:]])
+
+    # -- what Textual tells it ----------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        """It has another size."""
+        self.show()
+
+    def on_mount(self) -> None:
+        """It is there: shown once the layout has given it a size."""
+        self.call_after_refresh(self.show)
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The keys go here now, or no more."""
+        super().watch_has_focus(has_focus)
+        self.show()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other lines are in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self.show()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click: on a key that is written there, on the title, or on a line."""
+        at = event.get_content_offset(self)
+        if at is not None:
+            key = key_at(plain(self._shown[at.y]), at.x) if at.y < len(self._shown) else ""
+        else:
+            key = key_at(plain(self._told[0]), event.x - (2 if self.styles.border_left[0] else 0))
+        if key:
+            self.app.simulate_key(key)
+        elif at is not None:
+            self.clicked(at.x, at.y)
+
+    # -- text that is marked with the mouse ---------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text that is marked."""
+        return selection.extract("\n".join(plain(line).rstrip() for line in self._shown)), "\n"
+
+    def changed(self) -> None:
+        """Something was chosen here: the whole screen looks at the view again."""
+        self.app.show()
+
+
+def key_at(text: str, x: int) -> str:
+    """The key whose name stands in square brackets at a column; "" where none does."""
+    for found in _KEY.finditer(text):
+        if width_of(text[: found.start()]) <= x < width_of(text[: found.end()]):
+            return _NAMED.get(found[1], found[1]) if len(found[1]) == 1 or found[1] in _NAMED else ""
+    return ""
+
+
+class PaneScreen(Screen[None]):
+    """A screen of panes."""
+
+    app: Host
+
+    def on_screen_resume(self) -> None:
+        """A page above it has closed, which may have chosen something else."""
+        self.show()
+
+    def show(self) -> None:
+        """All panes look at the view again."""
+        for pane in self.query(Pane):
+            pane.show()
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """Where text is marked: of a pane, whose cells hold no marks of their own, by its place."""
+        try:
+            widget, _region = self.get_widget_at(x, y)
+        except NoWidget:
+            return None, None
+        if not isinstance(widget, Pane):
+            return super().get_widget_and_offset_at(x, y)
+        content = widget.content_region
+        return widget, Offset(max(x - content.x, 0), max(y - content.y, 0))

@@ -1,0 +1,194 @@
+"""The pane of the processes, and the keys that choose which of them are listed and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.engine.frame import Frame
+from gputop.format import clip, escape_text
+from gputop.process.signals import OFFERED
+from gputop.ui.dialogs import FilterSuggester, Menu, Question
+from gputop.ui.model import processes
+from gputop.ui.model.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
+from gputop.ui.model.table import Context
+from gputop.ui.pane import Heading
+from gputop.ui.tables import TablePane
+
+
+class Processes(TablePane):
+    """The watched processes; the selected one is what the panes of details are about."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "slash", "filter", "Filter",
+            tooltip="list only some processes: text, !regex, gpu: user: call: state: pid: name: command:",
+        ),
+        Binding("o", "freeze", "Freeze", show=False, tooltip="freeze the order of the rows, values go on"),
+        Binding(
+            "g", "gpu", "GPU", show=False,
+            tooltip="only the processes of one GPU: the next one, at last all again",
+        ),
+        Binding(
+            "e", "tree", "Tree", show=False,
+            tooltip="processes under the one that started them, folded with the sums; or a list",
+        ),
+        Binding("E", "fold", "Fold", show=False, tooltip="fold or unfold the branch of the selected process"),
+        Binding(
+            "f", "follow", "Follow", show=False,
+            tooltip="follow the selected process: it stays selected, listed and in sight",
+        ),
+        Binding(
+            "K", "signal", "Signal", show=False,
+            tooltip="send the selected process a signal: a menu, and a question before it is sent",
+        ),
+    ]  # fmt: skip
+    mark = True
+
+    def context(self, frame: Frame) -> Context:
+        """What the cells need."""
+        return self.view.listing.context(processes.context_of(frame, self.view.glyphs))
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        return self.view.listing.empty(frame) or processes.waiting(frame)
+
+    def row_token(self, row: Any) -> str:
+        """Ended processes are dim."""
+        return processes.row_token(row)
+
+    def heading(self) -> Heading:
+        """How many, and which of them are listed."""
+        title = [("Processes", ""), *self.view.listing.title(self.view.glyphs), *self.sorted_out_of_sight()]
+        return title, self.more()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals only where there is who sends them."""
+        return self.app.sender is not None if action == "signal" else super().check_action(action, parameters)
+
+    # -- the list -----------------------------------------------------------------------------
+
+    def relist(self) -> None:
+        """Other processes are listed from now on."""
+        self.view.processes.resort()
+        self.app.say(self.view.list())
+        self.app.show()
+
+    def action_freeze(self) -> None:
+        """Keep the order of all tables, or let it go."""
+        frozen = not self.view.processes.frozen
+        for table in self.view.tables.values():
+            table.frozen = frozen
+        self.app.show()
+
+    def action_filter(self) -> None:
+        """Ask for a filter; it is tried with every key and dropped by Escape."""
+        listing = self.view.listing
+        before = listing.filter
+
+        def take(made: Filter) -> None:
+            listing.filter = made
+            self.relist()
+
+        def changed(text: str) -> None:
+            try:
+                take(parse_filter(text))
+            except FilterError:
+                return  # half typed: said after Enter
+
+        def answered(text: str) -> str:
+            try:
+                take(parse_filter(text))
+            except FilterError as error:
+                return str(error)
+            return SLOW if listing.filter.slow else ""
+
+        question = Question(
+            "filter",
+            answered,
+            before.text,
+            hint=HINT,
+            changed=changed,
+            cancelled=lambda: take(before),
+            suggester=FilterSuggester(self._words()),
+        )
+        self.app.ask(question)
+
+    def _words(self) -> Iterable[str]:
+        """What a filter may hold now."""
+        rows = self.view.frame.processes if self.view.frame else ()
+        told = [("user", row.user) for row in rows] + [("name", row.name) for row in rows]
+        told += [("call", call.api) for row in rows for call in row.calls]
+        told += [("gpu", str(index)) for row in rows for index in row.gpus or ()]
+        told += [("state", state) for state in STATES]
+        words = {
+            f"{field}:{text}"
+            for field, text in told
+            if text and escape_text(text) == text and " " not in text
+        }
+        return words | {f"{field}:" for field in FIELDS}
+
+    def action_gpu(self) -> None:
+        """List the processes of the next GPU only, after the last one all again."""
+        if self.view.frame is not None:
+            self.view.listing.next_gpu(self.view.frame)
+            self.relist()
+
+    def action_tree(self) -> None:
+        """Processes below the process that started them, or as a list."""
+        self.view.listing.toggle_tree(self.view.processes)
+        self.relist()
+
+    def action_fold(self) -> None:
+        """Fold or unfold the branch of the selected process."""
+        listing = self.view.listing
+        if not listing.as_tree:
+            self.action_tree()
+        elif listing.fold(self.view.processes):
+            self.relist()
+        else:
+            self.app.say("this process has started no other one that is listed")
+
+    def action_follow(self) -> None:
+        """Keep the selected process selected, listed and in sight; again: let it go."""
+        listing, row = self.view.listing, self.view.selected
+        if listing.followed is not None:
+            listing.followed = None
+        elif row is not None:
+            listing.followed = row
+            name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+            self.app.say(f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it")
+        self.view.list()
+        self.app.show()
+
+    # -- signals ------------------------------------------------------------------------------
+
+    def action_signal(self) -> None:
+        """Ask for a signal to the selected process."""
+        row, sender = self.view.selected, self.app.sender
+        if row is None or sender is None:
+            return
+        name = escape_text(row.name)
+        if row.exited_ns is not None:
+            self.app.say(f"{row.pid} {name} has ended already")
+            return
+        refusal = sender.refusal(row)
+        if refusal:
+            self.app.say(refusal)
+            return
+
+        def chosen(index: int) -> None:
+            def answered(text: str) -> str:
+                yes = text.strip().lower() in ("y", "yes")
+                self.app.say(sender.send(row, index) if yes else "nothing was sent")
+                return ""
+
+            asked = f"send {OFFERED[index][0].name} to {row.pid} {name}?"
+            self.app.ask(Question(asked, answered, hint="y sends it"))
+
+        choices = [f"{number.name:<9} {meaning}" for number, meaning in OFFERED]
+        command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)
+        who = f"signal to {row.pid} {name}  user {escape_text(row.user)}\n{command}"
+        self.app.ask(Menu(who, choices, chosen))

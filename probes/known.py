@@ -1,0 +1,105 @@
+"""What is known at a moment: the facts of all samples before it, folded in one way, live and for a seek."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import Any, Final, TypeVar
+
+from probes.samples import ProcessData, merged, process_data, told
+from probes.source import APIS, CLIENT, NAMES, NOTE, PROBLEM, Sample
+
+_NOTES: Final = 32  # readers show fewer
+MOST_ROWS: Final = 65_536  # whoever makes more has the oldest forgotten
+_MOST_PROBLEMS: Final = 256
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Known:
+    """Takes facts in. Who holds it says which ended processes it forgets.
+
+    Attributes:
+        processes: The watched processes' facts, all samples merged, by process number.
+        clients: Who uses a GPU and is not watched, the newest sample of each.
+        names: Threads' (process, name) by thread id.
+        problems: What it is about -> the newest sample; one without text says that it has ended.
+        notes: The newest ones.
+        apis: The API table, if it was told.
+    """
+
+    def __init__(self) -> None:
+        """Start without facts."""
+        self.processes: dict[int, ProcessData] = {}
+        self.clients: dict[int, Sample] = {}
+        self.names: dict[int, tuple[int, str]] = {}
+        self.problems: dict[str, Sample] = {}
+        self.notes: deque[Sample] = deque(maxlen=_NOTES)
+        self.apis: Sample | None = None
+
+    def copy(self) -> Known:
+        """One that grows apart from this."""
+        other = Known()
+        other.absorb(self)
+        return other
+
+    def take(self, sample: Sample) -> None:
+        """Take a sample in; kinds that are not held here are ignored, and so is what is damaged."""
+        if (process := process_data(sample)) is not None:
+            self.take_process(process)
+        elif (client := told(sample, CLIENT)) is not None:
+            if isinstance(client.get("pid"), int):
+                self.clients[client["pid"]] = sample
+        elif (names := told(sample, NAMES)) is not None:
+            rows = zip(names.get("tid", ()), names.get("pid", ()), names.get("name", ()), strict=False)
+            for tid, pid, name in rows:
+                self.names[int(tid)] = (int(pid), str(name))
+            shorten(self.names)
+        elif told(sample, APIS) is not None:
+            self.apis = sample
+        elif told(sample, NOTE) is not None:
+            self.notes.append(sample)
+        elif told(sample, PROBLEM) is not None:
+            self._take_problem(sample)
+
+    def take_process(self, later: ProcessData) -> ProcessData:
+        """Take facts of a process in; returns all that is known of it now."""
+        known = self.processes[later["pid"]] = merged(self.processes.get(later["pid"]), later)
+        return known
+
+    def _take_problem(self, sample: Sample) -> None:
+        about = str(sample.data.get("about", "") or sample.data.get("text", ""))
+        before = self.problems.get(about)
+        if before is not None and not before.data.get("text"):
+            del self.problems[about]  # it is news again
+        self.problems[about] = sample
+        if (
+            len(self.problems) > 2 * _MOST_PROBLEMS
+        ):  # the first say what does not work at all, the last are news
+            for name in list(self.problems)[_MOST_PROBLEMS // 2 : -_MOST_PROBLEMS // 2]:
+                del self.problems[name]
+
+    def absorb(self, later: Known) -> None:
+        """Take in what was told after these facts."""
+        for data in later.processes.values():
+            self.take_process(data)
+        self.clients.update(later.clients)
+        self.names.update(later.names)
+        shorten(self.names)
+        for sample in later.problems.values():
+            self._take_problem(sample)
+        self.notes.extend(later.notes)
+        self.apis = later.apis or self.apis
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Drop these processes and the names of their threads."""
+        for pid in pids:
+            del self.processes[pid]
+        self.names = {tid: row for tid, row in self.names.items() if row[0] not in pids}
+
+
+def shorten(rows: dict[Key, Any]) -> None:
+    """Drop the oldest rows when there are twice as many as are kept."""
+    if len(rows) > 2 * MOST_ROWS:
+        for key in list(rows)[:-MOST_ROWS]:
+            del rows[key]

@@ -1,0 +1,208 @@
+"""What the data of each kind of sample holds: one type a kind, and ``told``, which gives it to who asks.
+
+docs/session-format.md says what the keys mean. Files come from older and newer gputops and may be damaged, so
+any key may be missing, and who reads a number makes it one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, cast, overload
+
+from probes.source import Item, Sample
+
+
+class MarkData(TypedDict, total=False):
+    """``mark``: closes a tick."""
+
+    number: int
+    wall_ns: int
+    lost: dict[str, int]  # since the start, by kind
+    begun: int
+    read: int
+    own_cpu_percent: float
+    own_rss_bytes: int
+
+
+class GpusData(TypedDict, total=False):
+    """``gpus``: what NVML said; the keys of a row are many, see ``gputop/engine/gpus.py``."""
+
+    driver: str
+    error: str
+    gpus: list[dict[str, Any]]
+
+
+class ClientData(TypedDict, total=False):
+    """``client``: a process that uses a GPU and is not watched."""
+
+    pid: int
+    parent_pid: int
+    name: str
+    command: str
+    user: str
+    uid: int
+    namespace_pid: int | None
+    container: str
+
+
+class ProcessData(ClientData, total=False):
+    """``process``: facts of a watched process; later ones add to earlier ones."""
+
+    start_ns: int
+    seen_ns: int
+    watched: bool
+    exited_ns: int | None
+    exit_code: int
+    called: bool
+    cuda_visible_devices: str | None
+    cuda_device_order: str | None
+    cuda_devices: list[int]
+    cuda_devices_missed: bool
+    cuda_devices_hidden: bool
+
+
+class NamesData(TypedDict, total=False):
+    """``names``: of threads; lists of equal length."""
+
+    tid: list[int]
+    pid: list[int]
+    name: list[str]
+
+
+class OpenData(TypedDict, total=False):
+    """``open``: all watched threads at the mark; lists of equal length."""
+
+    pid: list[int]
+    tid: list[int]
+    off_since: list[int]
+    queued_since: list[int]
+    queue_cpu: list[int]
+    op: list[int]
+    call_since: list[int]
+    flags: list[int]
+    syscall: list[int]
+    argument: list[int]
+
+
+class CountersData(TypedDict, total=False):
+    """``counters``: what the kernel has counted of each thread; lists of equal length."""
+
+    pid: list[int]
+    tid: list[int]
+    born_ns: list[int]
+    state: list[str]
+    on_cpu_ns: list[int]
+    run_delay_ns: list[int]
+    voluntary: list[int]
+    involuntary: list[int]
+
+
+class FilesData(TypedDict, total=False):
+    """``files``: what descriptors are; lists of equal length."""
+
+    pid: list[int]
+    fd: list[int]
+    what: list[str]
+
+
+class FramesData(TypedDict, total=False):
+    """``frames``: stacks by number; lists of equal length."""
+
+    pid: list[int]
+    stack: list[int]
+    frames: list[list[tuple[str, int, str]]]
+
+
+class PlacesData(TypedDict, total=False):
+    """``places``: where threads were on a CPU; lists of equal length."""
+
+    time: list[int]
+    tid: list[int]
+    stack: list[int]
+
+
+class ApisData(TypedDict, total=False):
+    """``apis``: the API table; rows of name, layer, group."""
+
+    rows: list[list[str]]
+
+
+class ActivityData(TypedDict, total=False):
+    """``activity``: what others measured; lists of equal length but ``texts``; -1 is what is not known."""
+
+    begin: list[int]
+    end: list[int]
+    pid: list[int]
+    tid: list[int]
+    device: list[int]
+    stream: list[int]
+    bytes: list[int]
+    call_begin: list[int]
+    call_tid: list[int]
+    what: list[int]  # place in ``texts``
+    name: list[int]
+    texts: list[str]
+
+
+class CarriedData(TypedDict, total=False):
+    """``carried``: calls from before the recording's start, as columns of records."""
+
+    complete: list[int]
+    columns: dict[str, bytes]
+
+
+class TextData(TypedDict, total=False):
+    """``problem``, ``marker``, ``note``: a sentence."""
+
+    text: str
+    about: str  # of a problem: a later one about the same thing replaces it, one without text ends it
+    layer: str  # of a note about an attached library
+    pid: int
+
+
+@overload
+def told(item: Item, kind: Literal["mark"]) -> MarkData | None: ...
+@overload
+def told(item: Item, kind: Literal["gpus"]) -> GpusData | None: ...
+@overload
+def told(item: Item, kind: Literal["process"]) -> ProcessData | None: ...
+@overload
+def told(item: Item, kind: Literal["client"]) -> ClientData | None: ...
+@overload
+def told(item: Item, kind: Literal["names"]) -> NamesData | None: ...
+@overload
+def told(item: Item, kind: Literal["open"]) -> OpenData | None: ...
+@overload
+def told(item: Item, kind: Literal["counters"]) -> CountersData | None: ...
+@overload
+def told(item: Item, kind: Literal["files"]) -> FilesData | None: ...
+@overload
+def told(item: Item, kind: Literal["frames"]) -> FramesData | None: ...
+@overload
+def told(item: Item, kind: Literal["places"]) -> PlacesData | None: ...
+@overload
+def told(item: Item, kind: Literal["apis"]) -> ApisData | None: ...
+@overload
+def told(item: Item, kind: Literal["activity"]) -> ActivityData | None: ...
+@overload
+def told(item: Item, kind: Literal["carried"]) -> CarriedData | None: ...
+@overload
+def told(item: Item, kind: Literal["problem", "marker", "note"]) -> TextData | None: ...
+def told(item: Item, kind: str) -> object:
+    """The data of a sample of this kind; None for anything else."""
+    return item.data if isinstance(item, Sample) and item.kind == kind else None
+
+
+def process_data(sample: Sample) -> ProcessData | None:
+    """That of a ``process`` sample which says whose facts these are."""
+    data = told(sample, "process")
+    return data if data is not None and isinstance(data.get("pid"), int) else None
+
+
+def merged(known: ProcessData | None, later: ProcessData) -> ProcessData:
+    """A process's facts after a later sample. A new process may get the number of one that has ended."""
+    if known is None or (
+        known.get("exited_ns") is not None and "exited_ns" in later and later["exited_ns"] is None
+    ):
+        return cast(ProcessData, {**later})
+    seen: ProcessData = {"seen_ns": known["seen_ns"]} if "seen_ns" in known else {}
+    return cast(ProcessData, {**known, **later, **seen})

@@ -1,0 +1,135 @@
+"""What the new panes cost beside the process table, on 200x50 with 200 processes and eight GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gputop.engine.frame import OFF_CPU, Frame, StackRow
+from gputop.engine.lines import Line as SourceLine
+from gputop.engine.linesums import MOST_STACKS
+from gputop.explain.answer.report import GpuSpan
+from gputop.explain.lanes import COLUMN_NS
+from gputop.ui.model import processes
+from gputop.ui.model.blocklanes import Look
+from gputop.ui.model.flame import flame
+from gputop.ui.model.flametree import tree_of
+from gputop.ui.model.gpu_history import GpuHistory, detail_lines, list_lines
+from gputop.ui.model.look import UNICODE
+from gputop.ui.model.process_history import ProcessHistory
+from gputop.ui.model.timeblocks import TimeBlocks
+from gputop.ui.model.timeline import Subject
+from gputop.ui.model.waterfall import waterfall_lines
+from gputop.ui.model.why import why_of
+from gputop.ui.model.whylines import why_lines
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests import told_recordings as recordings
+
+WIDTH, HEIGHT, GPUS = 200, 50, 8
+TIMES, ROUNDS = 10, 3
+MOST = 5  # tables: a few milliseconds
+FRAMES = [fake.frame(tick, processes=200, gpus=GPUS, threads=1, calls=1) for tick in range(4)]
+
+
+def of_table() -> Callable[[Frame], object]:
+    """The heart of the screen today: the table of processes."""
+    table = processes.process_table()
+
+    def draw(frame: Frame) -> object:
+        table.update(frame.processes, frame.time_ns)
+        context = processes.context_of(frame, UNICODE)
+        return table.lines(context, WIDTH, HEIGHT, focused=True, mark=True, row_token=processes.row_token)
+
+    return draw
+
+
+def of_why() -> Callable[[Frame], object]:
+    account = why.account()
+    gpus = tuple(GpuSpan(f"GPU {n}", 10 * why.S, account.idle, account) for n in range(GPUS))
+    explained = why.explained(why.finding(), why.finding("C04"), why.finding("C13"), gpus=gpus)
+    return lambda frame: why_lines(why_of(explained, frame), WIDTH, 5, UNICODE)
+
+
+def of_gpus() -> Callable[[Frame], object]:
+    history = GpuHistory()
+
+    def draw(frame: Frame) -> object:
+        history.take(frame)
+        return list_lines(history, frame, WIDTH, GPUS, UNICODE)
+
+    return draw
+
+
+def of_one_gpu() -> Callable[[Frame], object]:
+    history = GpuHistory()
+
+    def draw(frame: Frame) -> object:
+        history.take(frame)
+        return detail_lines(history, frame, frame.gpus[0], WIDTH, 13, UNICODE)
+
+    return draw
+
+
+def of_sparks() -> Callable[[Frame], object]:
+    history = ProcessHistory()
+
+    def draw(frame: Frame) -> object:
+        history.take(frame)
+        return [history.spark(row, frame.time_ns, UNICODE) for row in frame.processes[:HEIGHT]]
+
+    return draw
+
+
+def of_step() -> Callable[[Frame], object]:
+    step = recordings.explained("numpy-sync").steps[0]
+    return lambda frame: waterfall_lines(step, WIDTH, 8, UNICODE)
+
+
+def of_time() -> Callable[[Frame], object]:
+    made = TimeBlocks()
+    made.take(replace(why.explained(), lanes=why.lanes(gpus=GPUS)))
+    subjects = [Subject(4242, "python", (0,))]
+    number = iter(range(10**9))
+    # the worst case: a new cell with every frame, so that nothing drawn before is of use
+    return lambda frame: made.picture(
+        WIDTH, 16, subjects, 100 * why.S + next(number) * COLUMN_NS * 10, Look(UNICODE)
+    )
+
+
+def of_flame() -> Callable[[Frame], object]:
+    def line(number: int) -> SourceLine:
+        return SourceLine(f"/home/me/train{number % 7}.py", number, f"f{number}")
+
+    stacks = tuple(
+        StackRow(tuple(line(number // 2**level) for level in range(9)), OFF_CPU, 1, 1_000 + number)
+        for number in range(MOST_STACKS)
+    )
+    row = replace(fake.process(0), stacks=stacks)
+    return lambda frame: flame(tree_of(row), (), WIDTH, HEIGHT, UNICODE)
+
+
+def cpu_ns(draw: Callable[[Frame], object]) -> int:
+    """The least CPU time of a round."""
+    found = []
+    for frame in FRAMES:
+        draw(frame)
+    for _ in range(ROUNDS):
+        begin = time.process_time_ns()
+        for number in range(TIMES):
+            draw(FRAMES[number % len(FRAMES)])
+        found.append(time.process_time_ns() - begin)
+    return min(found)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "made", [of_why, of_gpus, of_one_gpu, of_sparks, of_step, of_time, of_flame], ids=lambda one: one.__name__
+)
+def test_a_pane_costs_no_more_than_a_few_tables_of_processes(
+    made: Callable[[], Callable[[Frame], object]],
+) -> None:
+    assert cpu_ns(made()) <= MOST * cpu_ns(of_table())

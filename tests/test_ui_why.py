@@ -1,0 +1,279 @@
+"""The WHY panel: idle ranges, the two first causes and the fix, in one glance from 60 columns on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gputop.engine.lines import Line as SourceLine
+from gputop.explain.answer.report import GpuSpan, Range, Report
+from gputop.playback.feed import Explained
+from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
+from gputop.ui.model.why import GpuIdle, Why, why_of
+from gputop.ui.model.whylines import heading, idle_bar, range_text, why_lines
+from tests import fake_frames as fake
+from tests import fake_reports as made
+from tests import told_recordings as recordings
+
+LOUD = {"alert", "host", "warn"}
+# what is wrong with each program: cause, class, place, the words of the fix
+STORIES = {
+    "dataloader": ("C12", "input-bound", "loaders.py:36", "fetch whole batches"),
+    "dataloader-direct": ("C12", "input-bound", "loaders.py:40", "fetch whole batches"),
+    "dataloader-workers": ("C08", "input-bound", "loaders.py:97", "fetch whole batches"),
+    "numpy-sync": ("C02", "sync-bound", "transfers.py:29", "do that work on the device"),
+    "redundant-to-device": ("C05", "copy-bound", "transfers.py:60", "create them there"),
+}
+HEALTHY = ("healthy", "dataloader-fixed", "numpy-sync-fixed", "redundant-to-device-fixed")
+LINE = SourceLine("/home/me/train.py", 88, "main")
+
+
+def recorded(name: str) -> tuple[Report, Why]:
+    """What is told near the end of a recording."""
+    explained = recordings.explained(name)
+    assert explained.report is not None
+    return explained.report, why_of(explained, recordings.frame(name))
+
+
+def told(explained: Explained, age_ms: int = 400, **changes: object) -> Why:
+    """The panel's data, so long after the explanation."""
+    frame = replace(fake.frame(), time_ns=explained.end_ns + age_ms * made.MS, **changes)  # type: ignore[arg-type]
+    return why_of(explained, frame)
+
+
+def text(why: Why, width: int = 120, height: int = 5, glyphs: Glyphs = UNICODE) -> list[str]:
+    return [plain(line) for line in why_lines(why, width, height, glyphs)]
+
+
+def many(count: int, proved_ms: int = 4_800) -> Report:
+    """GPUs of which each is idle for 5 % longer than the one before."""
+    accounts = [made.account(proved_ms + 500 * index) for index in range(count)]
+    gpus = tuple(GpuSpan(f"GPU {n}", 10 * made.S, one.idle, one) for n, one in enumerate(accounts))
+    return made.report(made.finding(), gpus=gpus, span_ns=count * 10 * made.S)
+
+
+# -- what is told ---------------------------------------------------------------------------------------
+
+
+def test_the_idle_range_goes_from_what_is_proved_to_what_is_estimated_and_its_error() -> None:
+    account = made.account(4_700, 2_400)  # of 10 s, give or take 0.1 s
+    why = told(made.explained(made.finding(), told=account))
+    assert why.gpus == (GpuIdle("GPU 0", 0.47, 0.25, 0.0, untold=False),)
+    assert "GPU 0 idle 47–72 %" in text(why)[1]
+
+
+def test_an_estimates_error_never_leads_beyond_what_can_be_proved() -> None:
+    account = made.account(4_700, 2_400, error_ns=9 * made.S, bounds=Range(4_700 * made.MS, 8_000 * made.MS))
+    assert told(made.explained(told=account)).gpus[0].high == pytest.approx(0.8)
+
+
+def test_the_bar_is_solid_where_idleness_is_proved_hatched_where_it_is_not_and_blank_where_busy() -> None:
+    bar = idle_bar(GpuIdle("GPU 0", 0.25, 0.125, 0.125, untold=False), 42, UNICODE)
+    assert plain(bar) == "▐" + "█" * 10 + "▒" * 5 + "░" * 5 + " " * 20 + "▌"
+    assert plain(idle_bar(GpuIdle("GPU 0", 0.5, 0.0, 0.5, untold=False), 10, ASCII)) == "[####::::]"
+
+
+@pytest.mark.parametrize("width", [3, 7, 20, 53])
+@pytest.mark.parametrize("parts", [(0, 0, 0), (1, 0, 0), (0.33, 0.33, 0.34), (0.005, 0.99, 0.005)])
+def test_a_bar_has_its_width_whatever_its_parts(width: int, parts: tuple[float, float, float]) -> None:
+    assert line_width(idle_bar(GpuIdle("GPU 0", *parts, untold=False), width, UNICODE)) == width
+
+
+def test_it_cannot_be_told_only_where_no_source_tells_of_most_of_the_time() -> None:
+    assert told(made.explained(told=made.account(300, unknown_ms=5_100))).gpus[0].untold
+    assert not told(made.explained(told=made.account(300, unknown_ms=4_900))).gpus[0].untold
+    known = made.account(300, unknown_ms=9_000, source="nvml", error_ns=0)
+    assert not told(made.explained(told=known)).gpus[0].untold
+    why = told(made.explained(told=made.account(300, unknown_ms=9_000)))
+    assert "cannot be told (3–93 %)" in text(why)[1]
+
+
+def test_a_loss_that_is_a_range_is_shown_as_one_in_percent_and_in_a_step() -> None:
+    loss = Range(1_000 * made.MS, 4_000 * made.MS, 3_000 * made.MS)
+    finding = made.finding(loss=loss, per_step_ns=4_200_000, line=LINE)  # of the middle, 3 s
+    line = text(told(made.explained(finding)))[2]
+    assert "1 10–30 %" in line
+    assert "1.4–4.2 of 14.0 ms/step" in line
+    assert line.rstrip().endswith("train.py:88")
+
+
+def test_another_processs_step_is_not_what_a_loss_is_told_of() -> None:
+    why = told(made.explained(made.finding(pid=77)))
+    assert why.causes[0].step_ns is None
+    assert "4.5 ms/step" in text(why)[2]
+    assert why.fix is not None
+    assert not why.fix.per_step
+
+
+def test_the_cause_of_the_class_comes_first_and_the_fix_is_its() -> None:
+    other, lead = made.finding("C04", 3_000), made.finding("C12", 900, advice=("it is slow: make it fast",))
+    why = told(made.explained(other, lead, made.finding("C13"), diagnosis=made.diagnosis(lead=1)))
+    assert [cause.number for cause in why.causes] == ["C12", "C04"]
+    assert why.more == 1
+    assert why.fix is not None
+    assert why.fix.text == "make it fast"
+
+
+def test_a_wide_panel_says_what_the_fix_rests_on_too() -> None:
+    why = told(made.explained(made.finding(advice=("twenty copies a step: make them one",))))
+    assert " FIX 1 twenty copies a step: make them one  " in text(why, 120)[-1]
+    assert " FIX 1 make them one  " in text(why, 60)[-1]
+
+
+def test_what_a_fix_saves_is_told_a_step_and_is_never_more_than_the_step() -> None:
+    why = told(made.explained(made.finding(max_gain_ns=2_520 * made.MS)))  # 700 steps of 14 ms
+    assert why.fix is not None
+    assert why.fix.saves_ns == 3_600_000
+    assert text(why)[-1].rstrip().endswith("saves up to 3.6 ms/step")
+    whole = told(made.explained(made.finding(max_gain_ns=99 * made.S))).fix
+    assert whole is not None
+    assert whole.saves_ns == 14 * made.MS
+
+
+def test_how_old_it_is_stands_first_and_what_is_old_is_drawn_as_old() -> None:
+    finding = made.finding()
+    fresh, old = told(made.explained(finding), 400), told(made.explained(finding), 2_100)
+    assert plain(heading(fresh, UNICODE)).startswith("WHY is the GPU idle?  last 10 s, 0.4 s old")
+    assert plain(heading(old, UNICODE)).startswith("WHY is the GPU idle?  last 10 s, 2.1 s old")
+    assert not fresh.old
+    assert old.old
+    tokens = {token for line in why_lines(old, 120, 5, UNICODE)[1:] for _, token in line}
+    assert not tokens & {"alert", "host", "value"}
+    assert {token for line in why_lines(fresh, 120, 5, UNICODE)[1:] for _, token in line} & {"alert", "host"}
+
+
+def test_a_fix_that_is_older_than_the_figures_says_so() -> None:
+    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, ", 5.00s older")):
+        why = told(replace(made.explained(made.finding()), detail_age_ns=age_ns))
+        line = why_lines(why, 120, 5, UNICODE)[-1]
+        assert plain(line).rstrip().endswith(f"saves up to 4.6 ms/step{older}")
+        assert ("unsure" in {token for _, token in line}) == bool(older)
+
+
+def test_an_explanation_of_a_later_time_is_old_too() -> None:
+    why = told(made.explained(made.finding()), -5_000)
+    assert why.old
+    assert why.when == "10 s up to 5.00s later"
+
+
+# -- where there is nothing to tell ---------------------------------------------------------------------
+
+
+def test_without_ebpf_one_sentence_says_so_and_what_to_type() -> None:
+    lines = text(told(made.explained(made.finding()), calls_observed=False))
+    assert len(lines) == 1
+    assert "without eBPF" in lines[0]
+    assert "gputop check" in lines[0]
+
+
+def test_who_uses_no_cuda_is_said_to_use_none() -> None:
+    quiet = fake.process(0, calls=0, name="bash", pid=99)
+    one = why_of(Explained(), replace(fake.frame(), processes=(quiet,)))
+    assert "bash (99) made no CUDA call so far" in text(one)[0]
+    two = why_of(Explained(), replace(fake.frame(), processes=(quiet, replace(quiet, pid=98))))
+    assert "none of 2 processes made a CUDA call" in text(two)[0]
+    nobody = why_of(Explained(), replace(fake.frame(), processes=()))
+    assert "no process made a CUDA call so far" in text(nobody)[0]
+
+
+@pytest.mark.parametrize("report", [None, made.report(gpus=(), span_ns=0)])
+def test_no_calls_is_never_said_beside_calls(report: Report | None) -> None:
+    why = why_of(Explained(report, 100 * made.S), fake.frame())
+    assert "CUDA calls are seen" in text(why)[0]
+
+
+def test_why_the_explanation_stopped_is_told() -> None:
+    assert "more events" in text(told(Explained(problem="more events come than it can take in")))[0]
+
+
+# -- how it is laid out ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recordings.NAMES)
+def test_every_line_has_the_width_of_the_panel(name: str) -> None:
+    why = recorded(name)[1]
+    for width in range(60, 251, 5):
+        for height in range(1, 9):
+            for titled in (True, False):
+                lines = why_lines(why, width, height, UNICODE, titled=titled)
+                assert len(lines) <= height
+                assert {line_width(line) for line in lines} == {width}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 16])
+def test_many_gpus_have_their_bars_and_those_without_room_are_counted(count: int) -> None:
+    why = told(made.explained(made.finding(), gpus=many(count).gpus))
+    for width in (60, 80, 120, 200):
+        for height in (3, 5, 9):
+            lines = why_lines(why, width, height, UNICODE)
+            assert {line_width(line) for line in lines} == {width}
+            drawn = "".join(map(plain, lines))
+            hidden = int(drawn.partition(" +")[2].split()[0]) if " +" in drawn else 0
+            assert drawn.count("▐") + hidden == count
+    assert all("GPUs" not in line for line in text(why, 200, 9))
+
+
+def test_of_gpus_without_room_those_that_are_idle_most_are_shown() -> None:
+    lines = text(told(made.explained(made.finding(), gpus=many(8).gpus)), 60, 5)[1:3]
+    assert " 7 83–84 %" in lines[1]
+    assert lines[1].rstrip().endswith("+4 GPUs")
+    assert all(" 0 48" not in line for line in lines)
+
+
+@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize(("width", "height"), [(80, 3), (120, 5), (200, 5)])
+def test_one_glance_names_class_cause_line_and_fix(name: str, width: int, height: int) -> None:
+    cause, kind, place, fix = STORIES[name]
+    lines = text(recorded(name)[1], width, height)
+    assert all("cannot be told" not in line for line in lines)
+    assert kind in lines[0]
+    assert "idle" in lines[0] + lines[1]
+    first = next(line for line in lines if line.startswith(" 1 "))
+    assert cause in first
+    assert place in first
+    assert lines[-1].startswith(" FIX 1 ")
+    assert fix in lines[-1]
+    assert "saves up to" in lines[-1]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_program_has_two_calm_lines(name: str) -> None:
+    lines = why_lines(recorded(name)[1], 120, 5, UNICODE)
+    assert len(lines) == 2
+    assert "compute-bound" in plain(lines[0])
+    assert "a kernel ran for about" in plain(lines[1])
+    assert not LOUD & {token for line in lines for _, token in line}
+
+
+def test_without_unicode_the_panel_says_the_same_in_ascii() -> None:
+    for name in (*STORIES, *HEALTHY):
+        assert all(line.isascii() for line in text(recorded(name)[1], 100, 5, ASCII))
+    assert range_text(0.47, 0.72, ASCII) == "47-72 %"
+
+
+def test_names_of_others_are_escaped() -> None:
+    finding = made.finding(line=SourceLine("/x/\x1b[31m.py", 3, "f"), title="\x1b[2J")
+    assert all("\x1b" not in line for line in text(told(made.explained(finding))))
+
+
+# -- held against what the fixes really won -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dataloader", "numpy-sync", "redundant-to-device"])
+def test_what_the_fix_saved_is_no_more_than_what_it_was_said_to_save_at_most(name: str) -> None:
+    report, why = recorded(name)
+    fixed, _ = recorded(f"{name}-fixed")
+    assert why.fix is not None
+    assert report.steps is not None
+    assert fixed.steps is not None
+    saved = report.steps.usual_ns - fixed.steps.usual_ns
+    assert 0 < saved <= why.fix.saves_ns <= report.steps.usual_ns
+
+
+def test_a_frame_says_how_old_the_explanation_is_in_a_replay_too() -> None:
+    name = "numpy-sync"
+    why = why_of(recordings.explained(name), recordings.frame(name, later=2))
+    marks, place = recordings.reader(name).marks, recordings.place(name)
+    seconds = (int(marks[place + 2]) - int(marks[place])) / 1e9
+    assert why.when.endswith(f", {seconds:.1f} s old")
