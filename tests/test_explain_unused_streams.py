@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.items import START
-from tests.programs import FREE, LAUNCH, SYNC, US, Program, with_streams
+from tests.programs import FREE, LAUNCH, SYNC, US, Program, started, with_streams
 
 LOST_US, LATER_US = 15_500, 70_000
 OTHER = 500  # another process
@@ -71,3 +71,13 @@ def test_the_default_stream_of_a_process_was_there_from_its_birth(born_us: int, 
     made.call(LAUNCH, LATER_US, LATER_US + 10, pid=OTHER)
     found = proved(made, without(made, 15_001))
     assert {one for at, one in found.items() if 30_000 < at < 60_000} == {sure}
+
+
+def test_what_is_proved_again_behind_the_loss_is_as_sure_as_before() -> None:
+    """The proofs that a gap needs are its own, not those of the gap before it."""
+    made = started()
+    for begin in range(0, 50_000, 10_000):
+        made.call(LAUNCH, begin, begin + 10)
+        made.call(SYNC, begin + 20, begin + 5000)
+        made.call("cudaMalloc", begin + 7000, begin + 7001)
+    assert proved(made, without(made, 17_001)) == {5000: True, 25_000: True, 35_000: True}
