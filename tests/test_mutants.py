@@ -40,7 +40,7 @@ def test_a_survivor_is_open_until_somebody_says_why_it_is_right(results: report.
     assert results.line("one.py") == "one.py: 1 endless, 1 explained, 2 killed, 1 survived"
     page = results.page(["one.py"])
     assert "| `one.py` | 5 | 2 | 1 | 1 | 1 |" in page
-    assert "- `x = 3` → `x = 4`: three is as good" in page.replace("\n  ", " ")
+    assert "- `x = 3` → `x = 4`: three is as good\n- `x = 4` → `x = 5`: open" in page
 
 
 def test_outcomes_are_kept_from_run_to_run_and_those_of_other_code_are_forgotten(

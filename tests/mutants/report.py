@@ -6,7 +6,9 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from tests.mutants.mutant import Mutant
@@ -16,6 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_AROUND = 16  # columns of a line that are shown beside what differs in it
 EXPLAINED = Path(__file__).resolve().parent / "explained.toml"
 _INTRO = """# Mutation testing
 
@@ -74,7 +77,8 @@ class Results:
         return [row for row in self._rows.values() if self._outcome(row) == "survived"]
 
     def page(self, names: Iterable[str]) -> str:
-        """docs/mutation.md."""
+        """docs/mutation.md, of the files that were tried."""
+        names = [name for name in names if self.counts(name)]
         sample = max(sum(self.counts(name).values()) for name in names)
         return (
             _INTRO.format(sample=sample) + "\n".join([*self._table(names), "", *self._reasons(names)]) + "\n"
@@ -95,22 +99,16 @@ class Results:
         yield _row("all", total)
 
     def _reasons(self, names: Iterable[str]) -> Iterator[str]:
-        yield "## What survives, and why that is right"
-        yield ""
+        yield "## What survives"
         for name in names:
-            rows = [
-                row
-                for row in self._rows.values()
-                if row["path"] == name and self._outcome(row) == "explained"
-            ]
+            rows = [row for row in self._rows.values() if row["path"] == name]
+            rows = [row for row in rows if self._outcome(row) in ("explained", "survived")]
             if rows:
-                yield f"`{name}`"
-                yield ""
+                yield from ("", f"`{name}`", "")
             for row in rows:
-                why = self._why[_place(row)]
-                yield from _wrapped(f"- `{row['was']}`", f"→ `{row['becomes']}`: {why}")
-            if rows:
-                yield ""
+                why = self._why.get(_place(row), "open: no test notices, and nobody says why that is right")
+                change = (f"`{part}`" for part in _changed(row["was"], row["becomes"]))
+                yield from _wrapped(f"- {' → '.join(change)}: {why}")
 
 
 def _place(row: dict[str, Any]) -> tuple[str, str]:
@@ -124,14 +122,20 @@ def _row(name: str, counts: Counter[str]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _wrapped(*texts: str) -> Iterator[str]:
-    """Lines of at most 118 columns; code is not broken."""
-    line = ""
-    for word in " ".join(texts).replace("` ", "`\0").split("\0"):
-        for part in [word] if word.count("`") else word.split(" "):
-            if line and len(line) + 1 + len(part) > 116:
-                yield line
-                line = "  " + part
-            else:
-                line = f"{line} {part}" if line else part
-    yield line
+def _changed(was: str, becomes: str) -> tuple[str, str]:
+    """What differs, with a little around it."""
+    same = _alike(was, becomes)
+    after = _alike(was[same:][::-1], becomes[same:][::-1])
+    begin = max(same - _AROUND, 0)
+    first, second = (text[begin : len(text) - after + _AROUND].strip() for text in (was, becomes))
+    return first, second
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    """Lines of at most 118 columns."""
+    return iter(wrap(text, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
