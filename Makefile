@@ -1,7 +1,7 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make check   the tests that need neither root nor eBPF nor another process: a minute
 # make test    every test, real eBPF included (root)
-# The rest: test-long, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: test-long, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -10,7 +10,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run check test test-long fresh-machine fault-suite stories old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run check test test-long fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -38,6 +38,11 @@ fault-suite: dev
 # PyTorch programs, what is true of them and what gputop says; ARGS="--seeds 1,2,3 --busy --write S0"
 stories: dev
 	@.venv/bin/python -m tests.stories $(ARGS)
+
+# small wrong changes of the code, and whether the tests notice: two seconds each, 40 a file; ARGS="--again FILE",
+# ARGS=--write for docs/mutation.md
+mutants: dev
+	@scripts/mutants.sh $(ARGS)
 
 # gputop on Linux 6.1, or on the kernel of a Debian package, in qemu; ARGS="linux-image-….deb -- gputop check"
 old-kernel: dev

@@ -224,3 +224,17 @@ def test_a_table_without_a_size_of_its_entries_is_none(tmp_path: Path) -> None:
     symbols(made, DYNSYM, ["first"], link=1, entry=0)
     with made.open(tmp_path / "made") as file, pytest.raises(elf.ElfError, match="no dynamic symbols"):
         elf.read(file)
+
+
+def test_more_segments_than_a_library_has_are_refused(tmp_path: Path) -> None:
+    for count, wrong in (
+        (elf.MOST_SEGMENTS, False),
+        (elf.MOST_SEGMENTS + 1, True),
+        (elf.MOST_SEGMENTS + 9, True),
+    ):
+        made = Made(segments=[(LOAD, 0, 0, 64)] * count)
+        if wrong:
+            with pytest.raises(elf.ElfError, match="more than a library has"):
+                image(made, tmp_path)
+        else:
+            assert len(image(made, tmp_path).segments) == count

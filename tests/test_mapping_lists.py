@@ -89,3 +89,21 @@ def test_a_process_is_told_once_and_so_many_of_them(monkeypatch: pytest.MonkeyPa
     maps._note(1)
     maps._note(5)
     assert list(maps.cut()) == []
+
+
+def test_a_process_that_is_noted_again_and_again_pushes_no_other_out() -> None:
+    maps._note(1)
+    for _ in range(200):
+        maps._note(2)
+    assert list(maps.cut()) == [1, 2]
+
+
+def test_one_byte_too_many_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MOST_BYTES", 6)
+    assert lines(b"ab\ncd\n\n") == ["ab", "cd"]
+    assert list(maps.cut()) == [PID]
+
+
+def test_a_process_that_has_ended_has_no_mappings() -> None:
+    assert maps.executable(1 << 23) == []
+    assert list(maps.cut()) == []

@@ -1,4 +1,4 @@
-"""Opening a session file: a refusal is a sentence, the header has two copies, closing gives it back."""
+"""Opening a session file: a refusal is a sentence, the header has two copies, closing ends it."""
 
 from __future__ import annotations
 
@@ -72,3 +72,16 @@ def test_a_first_copy_of_the_header_that_is_no_data_is_passed_over(tmp_path: Pat
 )
 def test_sizes_are_said_in_bytes_up_to_a_thousand(count: int, said: str) -> None:
     assert reader._bytes(count) == said
+
+
+def test_a_key_of_the_header_that_is_no_text_is_no_damage(tmp_path: Path) -> None:
+    """Another recorder may number what it adds."""
+    path = tmp_path / "made"
+    data = write_recording(tmp_path / "kept").read_bytes()
+    header = dict(SessionReader(tmp_path / "kept").header)
+    packed = fmt.pack({**header, 7: "seven"})
+    place = data.index(fmt.MARKER)
+    chunk = fmt.parse_prefix(data[place : place + fmt.MAX_PREFIX_BYTES], place)
+    assert chunk is not None
+    path.write_bytes(packed + data[chunk.end :])
+    assert SessionReader(path).header[7] == "seven"

@@ -177,7 +177,7 @@ class GpuTime:
         place, at, row, cover = place[first], at[first], row[first], cover[first]
         head = np.flatnonzero(np.diff(place, prepend=-1))
         place, at, row, cover = place[head], at[head], row[head], cover[head]
-        at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(-FOREVER, cover)
+        at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(self._there(stream), cover)
         until = np.append(least[0], least[place])
         closing = np.append(whose[0], np.append(whose, -1)[place])
         closing = np.where(closing >= 0, order[np.maximum(closing, 0)], -1)
@@ -269,10 +269,23 @@ class GpuTime:
         for stream in empty:
             place = np.searchsorted(stream.at, at, side="right") - 1
             missing = starts[np.searchsorted(end, stream.cover[place], side="left")] < until
-            fresh &= ~missing | (stream.at[place] == -FOREVER)
+            fresh &= ~missing
             torn |= missing & (stream.at[place] == at)
         within = np.searchsorted(end, at, side="left") < np.searchsorted(starts[:-1], until, side="left")
         return torn | within, fresh
+
+    def _there(self, stream: int) -> int:
+        """Since when there is a stream: no record of it is missing from before. -FOREVER where nobody saw."""
+        streams, calls, threads = self.streams, self.evidence.calls, self.evidence.threads
+        if not len(self.evidence.lost[0]):
+            return -FOREVER  # nobody asks
+        pid = int(streams.pid[stream])
+        made = streams.rows(Role.CREATE_STREAM)
+        made = made[(calls["pid"][made] == pid) & (calls["stream"][made] == streams.handle[stream])]
+        if len(made):
+            return int(calls["begin"][made].min())
+        born = threads.known[threads.pid == pid] if pid in self.evidence.complete else threads.known[:0]
+        return int(born.min()) if len(born) else -FOREVER
 
     def _first_of_processes(self) -> Ints:
         """The first operation of each process: a gap that ends with it is its start-up, not a loss."""
