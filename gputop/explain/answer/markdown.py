@@ -1,8 +1,8 @@
 """The report as Markdown, to paste into an issue: nothing in it is markup but what stands here.
 
 Names of programs, files and functions are other people's data. GitHub turns more than Markdown's own signs
-into links (mentions, numbers of issues, addresses), also behind a backslash, but nothing within a code span. So
-each word that could be more than a word becomes one.
+into links (mentions, numbers of issues, addresses), also behind a backslash, but nothing within a code span.
+So each word that could be more than a word becomes one.
 """
 
 from __future__ import annotations
