@@ -41,10 +41,10 @@ class CsvFile:
 
 def _cells(values: Any, kind: str) -> list[Any]:
     plain = values.tolist() if isinstance(values, np.ndarray) else values
-    return [_safe(value) for value in plain] if kind == TEXT else plain
+    return [safe_cell(value) for value in plain] if kind == TEXT else plain
 
 
-def _safe(value: str | None) -> str | None:
+def safe_cell(value: str | None) -> str | None:
     """Text that is text to every spreadsheet: an apostrophe stands before what would be a formula."""
     if value is None:
         return None

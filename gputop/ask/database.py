@@ -1,0 +1,179 @@
+"""The tables of a recording in a database that can only be read: DuckDB, in memory, locked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputop.errors import GputopError
+from gputop.exchange.tables import BOOL, COLUMNS, INT, REAL, TEXT, Rows, tables
+from gputop.format import escape_text
+from gputop.library.reading import Progress, understood
+from gputop.library.session import Session
+
+_TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR", BOOL: "BOOLEAN"}
+_NUMPY: dict[str, Any] = {INT: np.int64, REAL: np.float64, BOOL: np.bool_}
+_AT_ONCE = 1 << 16  # rows; to insert each tick's by themselves takes longer than to read them
+_MEMORY = "2GB"
+# what a query must not reach: files, the network, extensions, our own variables; and no way back
+_LOCKS = (
+    "SET temp_directory=''",
+    "SET enable_external_access=false",
+    "SET python_enable_replacements=false",
+    "SET autoinstall_known_extensions=false",
+    "SET autoload_known_extensions=false",
+    "SET allow_community_extensions=false",
+    f"SET memory_limit='{_MEMORY}'",
+    "SET threads=1",
+    "SET lock_configuration=true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query; ``more``: there are rows beyond the limit."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+
+
+class Database:
+    """The tables of one recording (docs/exchange.md); may be asked by several threads at once."""
+
+    def __init__(self, session: Session, progress: Progress | None = None) -> None:
+        """Read all of a recording.
+
+        Raises:
+            GputopError: duckdb is not installed, or the file cannot be read or understood.
+        """
+        try:
+            import duckdb
+        except ImportError as error:
+            raise GputopError(
+                "duckdb is not installed, which answers SQL: pip install 'gputop[sql]'; without it: "
+                "gputop export --to csv"
+            ) from error
+        self._duckdb = duckdb
+        # only SELECT is run (``query``), so nothing can be added, changed or dropped
+        self._connection = duckdb.connect(":memory:")
+        try:
+            with self._told():
+                self._fill(session, progress)
+                for lock in _LOCKS:
+                    self._connection.execute(lock)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._connection.close()
+
+    def query(self, text: str, rows: int, seconds: float) -> Answer:
+        """Answers one SELECT.
+
+        Args:
+            text: In DuckDB's SQL.
+            rows: At most so many are returned.
+            seconds: It is given up after this long.
+
+        Raises:
+            GputopError: It is no single SELECT, is wrong, or takes too much time or memory.
+        """
+        cursor = self._connection.cursor()
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            cursor.interrupt()
+
+        timer = threading.Timer(seconds, give_up)
+        timer.daemon = True
+        try:
+            with self._told(late, seconds):
+                statements = cursor.extract_statements(text)
+                if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
+                    raise GputopError("only one SELECT at a time is answered: the tables can only be read")
+                timer.start()
+                # the newline ends a comment; the bound keeps what nobody will see from being computed
+                plain = statements[0].query.strip().rstrip(";")
+                cursor.execute(f"SELECT * FROM (\n{plain}\n) LIMIT {rows + 1}")
+                found = cursor.fetchall()
+                names = tuple(str(column[0]) for column in cursor.description or ())
+        finally:
+            timer.cancel()
+            cursor.close()
+        return Answer(names, tuple(found[:rows]), len(found) > rows)
+
+    def _fill(self, session: Session, progress: Progress | None) -> None:
+        for table, columns in COLUMNS.items():
+            made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in columns.items())
+            self._connection.execute(f'CREATE TABLE "{table}" ({made})')
+        held: dict[str, list[dict[str, Any]]] = {table: [] for table in COLUMNS}
+        waiting = dict.fromkeys(COLUMNS, 0)
+        for part in tables(session, progress):
+            with understood(session.path):
+                arrays = _arrays(part)
+            held[part.table].append(arrays)
+            waiting[part.table] += len(next(iter(arrays.values())))
+            if waiting[part.table] >= _AT_ONCE:
+                self._insert(part.table, held[part.table])
+                held[part.table], waiting[part.table] = [], 0
+        for table, parts in held.items():
+            self._insert(table, parts)
+
+    def _insert(self, table: str, parts: Sequence[dict[str, Any]]) -> None:
+        if not parts:
+            return
+        joined: Any = np.ma.concatenate  # numpy does not say its types
+        columns = {name: joined([part[name] for part in parts]) for name in COLUMNS[table]}
+        if len(next(iter(columns.values()))):
+            self._connection.register("rows_of_one_table", columns)
+            self._connection.execute(f'INSERT INTO "{table}" SELECT * FROM rows_of_one_table')
+            self._connection.unregister("rows_of_one_table")
+
+    @contextmanager
+    def _told(self, late: threading.Event | None = None, seconds: float = 0) -> Iterator[None]:
+        """Errors of the database as sentences."""
+        try:
+            yield
+        except self._duckdb.InterruptException as error:
+            if late is None or not late.is_set():
+                raise
+            raise GputopError(
+                f"the query took longer than {seconds:g} s: ask for fewer rows or joins"
+            ) from error
+        except (self._duckdb.OutOfMemoryException, MemoryError) as error:
+            raise GputopError(
+                f"that takes more than {_MEMORY} of memory: ask for less, or gputop cut the recording first"
+            ) from error
+        except self._duckdb.Error as error:
+            raise GputopError(" ".join(str(error).split())) from error
+
+
+def _arrays(part: Rows) -> dict[str, Any]:
+    kinds = COLUMNS[part.table]
+    return {name: _array(part.columns[name], kind) for name, kind in kinds.items()}
+
+
+def _array(values: Any, kind: str) -> Any:
+    """A column as masked numpy array; text is escaped, as in every file that gputop writes."""
+    if kind == TEXT:
+        return _texts(values)
+    if isinstance(values, np.ndarray):
+        return np.ma.masked_array(values.astype(_NUMPY[kind]))
+    unknown = [value is None for value in values]
+    return np.ma.masked_array([value or 0 for value in values], mask=unknown, dtype=_NUMPY[kind])
+
+
+def _texts(values: Iterable[str | None]) -> Any:
+    texts = [None if value is None else escape_text(str(value)) for value in values]
+    made = np.empty(len(texts), dtype=object)
+    made[:] = texts
+    return np.ma.masked_array(made)
