@@ -24,6 +24,7 @@ from gputop.playback.feed import Feed
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
 from gputop.ui.exports import ExportError, save, stamped
+from gputop.ui.flame import FlamePane
 from gputop.ui.main import MainScreen
 from gputop.ui.model.config import Preferences
 from gputop.ui.model.timebar import TransportView
@@ -233,6 +234,7 @@ class GputopApp(Host):
             ("Verdict", main.query_one(Why)),
             ("Tables", main.query_one(Processes)),
             ("Calls, lines, threads", main.query_one(Details)),
+            ("Flame", main.query_one(FlamePane)),
             ("GPUs", main.query_one(Gpus)),
             ("Timeline", main.query_one(TimelinePane)),
             ("Everywhere", main),

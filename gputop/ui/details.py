@@ -10,10 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
+from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
+from gputop.ui.pane import Tabbed
 from gputop.ui.panes import Chart, Plain
-from gputop.ui.tables import Calls, Detail, Lines, Threads
+from gputop.ui.tables import Calls, Lines, Threads
 
 
 class About(Plain):
@@ -40,12 +42,13 @@ class Details(Vertical):
 
     def __init__(self, view: View) -> None:
         """Make the panes."""
-        super().__init__(id="details")
+        super().__init__(id="details", classes="boxed")
         self._view = view
-        self._panes: tuple[Detail, ...] = (
+        self._panes: tuple[Tabbed, ...] = (
             Calls(view, view.calls, id="calls"),
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
+            FlamePane(view),
         )
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
         self._tabs.can_focus = False
@@ -61,18 +64,16 @@ class Details(Vertical):
             yield self._tabs
             yield About(self._view)
         with Horizontal(id="panes"):
-            yield self._panes[0]
-            yield self._panes[1]
-            yield self._panes[2]
+            yield from self._panes
         yield Chart(self._view)
 
     @property
-    def shown(self) -> Detail:
+    def shown(self) -> Tabbed:
         """The pane whose tab is the active one."""
         active = self._tabs.active
         return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
 
-    def _choices(self) -> list[Detail]:
+    def _choices(self) -> list[Tabbed]:
         gone = self._view.hidden
         return [
             pane
@@ -92,7 +93,7 @@ class Details(Vertical):
         if choices and self.shown not in choices:
             self.open(choices[0])
 
-    def open(self, pane: Detail, *, focus: bool = False) -> None:
+    def open(self, pane: Tabbed, *, focus: bool = False) -> None:
         """Show a pane."""
         self._tabs.active = f"tab-{pane.id}"
         self._mark()

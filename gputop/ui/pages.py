@@ -330,9 +330,11 @@ class HelpPage(Page):
 _SHOWN = {
     "comma": ",", "full_stop": ".", "slash": "/", "question_mark": "?", "exclamation_mark": "!", "minus": "-",
     "equals_sign": "=", "plus": "+", "left_square_bracket": "[", "right_square_bracket": "]",
-    "left_curly_bracket": "{", "right_curly_bracket": "}", "escape": "Esc", "enter": "Enter", "pageup": "PgUp",
+    "left_curly_bracket": "{", "right_curly_bracket": "}", "escape": "Esc", "enter": "Enter",
+    "pageup": "PgUp",
     "pagedown": "PgDn", "home": "Home", "end": "End", "up": "Up", "down": "Down", "left": "Left",
-    "right": "Right", "tab": "Tab", "shift+tab": "S-Tab", "backspace": "Bksp", "f1": "F1",
+    "right": "Right",
+    "tab": "Tab", "shift+tab": "S-Tab", "backspace": "Bksp", "f1": "F1",
 }  # fmt: skip
 
 

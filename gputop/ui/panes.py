@@ -8,16 +8,24 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
+from gputop.explain.onestep import OneStep
+from gputop.format import NS_PER_S as S
 from gputop.format import clip, escape_text
-from gputop.ui.model import callpage, gpu_users, gpus, header
+from gputop.ui.model import callpage, gpu_history, gpu_users, gpus, header, waterfall, why
+from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.look import Line, Span, fit_line, wrap
 from gputop.ui.model.timebar import moment_at, transport_line
+from gputop.ui.model.timeblocks import Picture
 from gputop.ui.model.verdict import storm_costs, verdict_line
+from gputop.ui.model.whylines import heading, why_lines
 from gputop.ui.pane import Heading, Pane
 from gputop.ui.time_keys import TimeScreen
 
-FINDINGS = 6  # lines
+USERS = 2  # of GPUs that a huge screen lists beside the GPUs themselves
+HUGE, GIANT = 44, 60  # lines of a screen that has room for more, and of one that has it for everything
+GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
 LEAST_USERS = 2  # lines to spare that are worth it: a heading and a process
+PANEL_WIDTH, PANEL_HEIGHT, TALL = 60, 20, 30  # from which on there is a panel, and one with a title
 NO_LANES = "no lane yet: the first seconds are still being looked at"
 
 
@@ -55,19 +63,61 @@ class Banner(Plain):
 
 
 class Why(Pane):
-    """Why the GPU was idle."""
+    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix; a line where it is narrow."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
     ]
 
+    _told_of: tuple[object, object, why.Why] | None = None
+    _made: tuple[object, list[Line]] = (None, [])
+
+    def _why(self) -> why.Why:
+        frame, explained = self.view.frame, self.view.explained
+        if self._told_of is None or self._told_of[0] is not explained or self._told_of[1] is not frame:
+            told = why.why_of(explained, frame) if frame else why.Why(said="nothing was seen yet")
+            self._told_of = explained, frame, told
+        return self._told_of[2]
+
+    def _is_line(self) -> bool:
+        """Whether there is room for one sentence only: on pages, and on small screens."""
+        size = self.app.size
+        return not self.screen.query(Gpus) or size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
+
+    def wanted(self, width: int) -> int:
+        """Five lines with the title, three on usual terminals; a calm program needs fewer."""
+        if self._is_line():
+            return 1
+        return len(self._panel(width, 4 if self.app.size.height >= TALL else 3))
+
+    def _panel(self, width: int, height: int) -> list[Line]:
+        told, titled = self._why(), self.app.size.height < TALL
+        asked = told, width, height, titled
+        if self._made[0] != asked:
+            self._made = asked, why_lines(told, width, height, self.view.glyphs, titled=titled)
+        return self._made[1]
+
+    def heading(self) -> Heading | None:
+        """The question, how old the answer is, the class."""
+        if self._is_line() or self.app.size.height < TALL:
+            return None
+        told = self._why()
+        return heading(told, self.view.glyphs), "" if told.calm and not told.more else "[w] all findings"
+
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The verdict."""
+        """The panel, or the verdict in one line."""
         view, frame = self.view, self.view.frame
+        if not self._is_line():
+            lines = list(self._panel(width, height))
+            if self.app.size.height < TALL and self.has_focus and lines:
+                (first, _), *rest = lines[0]
+                lines[0] = ((view.glyphs.cursor + first[1:], "title.focus"), *rest)
+            return lines
         now_ns = frame.time_ns if frame else view.explained.end_ns
         traced = frame is None or frame.calls_observed
-        line = verdict_line(view.explained, now_ns, width, view.glyphs, focused=self.has_focus, traced=traced)
-        return [line]
+        return [
+            verdict_line(view.explained, now_ns, width, view.glyphs, focused=self.has_focus, traced=traced)
+        ]
 
     def clicked(self, x: int, y: int) -> None:
         """Its chain."""
@@ -86,27 +136,41 @@ class Gpus(Pane):
     _more = ""
 
     def wanted(self, width: int) -> int:
-        """As many lines as there are GPUs and a heading, as far as a quarter of the screen allows."""
-        height = self.app.size.height
-        room = max(1, height // 5 if height < 30 else height // 4)
-        lines = gpus.lines_needed(self.view.frame, width, room) if self.view.frame else 1
-        return max(lines, FINDINGS) if self.screen.query_one(Findings).display else lines
+        """As many lines as there are GPUs and a heading, or a few graphs of the only one."""
+        height, frame = self.app.size.height, self.view.frame
+        room = max(1, height // 5 if height < TALL else height // 4)
+        if frame is None:
+            return 1
+        if self._graphed():
+            return min(GRAPHS, room)
+        lines, uses = gpus.lines_needed(frame, width, room), gpu_users.everybody(frame)
+        return lines + 1 + min(len(uses), USERS) if uses and height >= HUGE else lines
+
+    def _graphed(self) -> bool:
+        """Whether one GPU has the pane for its graphs."""
+        frame = self.view.frame
+        return frame is not None and len(frame.gpus) == 1 and self.app.size.height >= TALL
 
     def heading(self) -> Heading:
-        """How many, and the driver."""
-        frame = self.view.frame
+        """How many, and the driver; of the only one how much time its graphs span."""
+        frame, gpu, glyphs = self.view.frame, self.view.gpu, self.view.glyphs
+        if self._graphed() and gpu is not None:
+            name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+            return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], gpu_history.span_text(self.size.width)
         title: list[Span] = [("GPUs", ""), (f" {len(frame.gpus) if frame else 0}", "dim")]
         if frame and frame.driver:
             title.append((f"  driver {escape_text(frame.driver)}", "faint"))
         return title, self._more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The GPUs, then who uses them."""
-        frame, glyphs = self.view.frame, self.view.glyphs
+        """The GPUs, then who uses them; graphs of the only one."""
+        frame, glyphs, gpu = self.view.frame, self.view.glyphs, self.view.gpu
         if frame is None:
             return []
+        if self._graphed() and gpu is not None:
+            return gpu_history.detail_lines(self.view.gpu_history, frame, gpu, width, height, glyphs)
         self._first = 1 if gpus.has_full_lines(frame, width, height) else None
-        chosen = self.view.gpu if self.has_focus else None
+        chosen = gpu if self.has_focus else None
         lines, self._more = gpus.gpu_lines(frame, width, height, glyphs, chosen.index if chosen else None)
         uses, room = gpu_users.everybody(frame), height - len(lines)
         if room >= LEAST_USERS and uses:
@@ -126,6 +190,27 @@ class Gpus(Pane):
         frame, gpu = self.view.frame, self.view.gpu
         if frame and gpu and self._first is not None and 0 <= y - self._first < len(frame.gpus):
             self.action_cursor(y - self._first - frame.gpus.index(gpu))
+
+
+class Step(Plain):
+    """One step of the selected process as a waterfall, beside the GPUs; empty where it repeats nothing."""
+
+    def _step(self) -> OneStep | None:
+        row = self.view.selected
+        return waterfall.step_of(self.view.explained, row.pid) if row else None
+
+    def wanted(self, width: int) -> int:
+        """As high as the GPUs beside it."""
+        return GRAPHS if self._step() is not None else 0
+
+    def heading(self) -> Heading:
+        """Which step it is."""
+        return [(waterfall.title(self._step()), "")], ""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The waterfall."""
+        letters = self.app.palette.letters
+        return waterfall.waterfall_lines(self._step(), width, height, self.view.glyphs, letters=letters)
 
 
 class Storms(Plain):
@@ -160,34 +245,45 @@ class TimelinePane(Pane):
         Binding("down,j", "thread(1)", "Down", show=False, tooltip="the lane of the thread below"),
         Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
     ]
-    _hidden = 0
+    _picture: Picture | None = None
+    _drawn: tuple[object, int] = (None, 0)  # the explanation, and the moment at the right end
 
     def wanted(self, width: int) -> int:
-        """Lines for everything there is."""
-        frame = self.view.frame
-        return self.view.timeline.wanted() - 1 if frame and not self.view.timeline.empty(frame.time_ns) else 1
+        """Lines for everything there is, one where there is nothing."""
+        frame, timeline = self.view.frame, self.view.timeline
+        return timeline.wanted() if frame and not timeline.empty(frame.time_ns) else 1
 
     def heading(self) -> Heading:
         """How much time."""
-        span = self.view.timeline.title(self.size.width)
+        frame, hidden = self.view.frame, self._picture.hidden if self._picture else 0
+        span = self.view.timeline.title(self.size.width, frame.time_ns) if frame else ""
         keys = "  [,] less [.] more time  [Up Down] thread" if self.has_focus else ""
-        more = f"+{self._hidden} GPU{'s' if self._hidden > 1 else ''} [z]" if self._hidden else ""
+        more = f"+{hidden} GPU{'s' if hidden > 1 else ''} [z]" if hidden else "click = go there"
         return [("Timeline", ""), (f"  {span}", "dim"), (keys, "key")], more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The lanes."""
         view, frame = self.view, self.view.frame
+        self._picture = None
         if frame is None:
             return []
         view.timeline.chosen_ns = view.chain.moments_ns
-        self._hidden = 0
         if view.timeline.empty(frame.time_ns):
             said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
             return [fit_line([(f" {said}", "unknown")], width, ellipsis=view.glyphs.ellipsis)]
-        if self.screen.maximized is self:
-            return view.timeline.every_line(width, view.thread_subjects(), frame.time_ns)[:height]
-        lines, self._hidden = view.timeline.lines(width, height, view.thread_subject(), frame.time_ns)
-        return lines
+        subject = view.thread_subject()
+        subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []
+        look = Look(view.glyphs, self.app.palette.letters)
+        if not (view.live and self._drawn[0] is view.explained and 0 <= frame.time_ns - self._drawn[1] < S):
+            self._drawn = view.explained, frame.time_ns  # between explanations once a second is enough
+        self._picture = view.timeline.picture(width, height, subjects, self._drawn[1], look)
+        return self._picture.lines
+
+    def clicked(self, x: int, y: int) -> None:
+        """Go to that moment."""
+        moment, screen = self._picture.moment_ns(x) if self._picture else None, self.screen
+        if moment is not None and isinstance(screen, TimeScreen):
+            screen.go_to(moment)
 
     def action_span(self, by: int) -> None:
         """More time in sight, or less."""
@@ -203,51 +299,12 @@ class TimelinePane(Pane):
             self.changed()
 
 
-class Findings(Pane):
-    """All findings, a line each: only big screens have room for it beside the verdict."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
-        Binding("up,k", "cursor(-1)", "Up", show=False, tooltip="the finding above"),
-        Binding("down,j", "cursor(1)", "Down", show=False, tooltip="the finding below"),
-    ]
-    _top = 0
-
-    def wanted(self, width: int) -> int:
-        """Always as many, so that nothing jumps."""
-        return FINDINGS
-
-    def heading(self) -> Heading:
-        """How many."""
-        report = self.view.explained.report
-        count = len(report.findings) if report else 0
-        return [
-            ("Findings", ""),
-            (f" {count}", "dim"),
-        ], f"+{count - FINDINGS} [w]" if count > FINDINGS else "[w] all"
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """Those around the selected one."""
-        rows = self.view.chain.rows(width, self.view.glyphs)
-        self._top = max(0, min(self.view.chain.index - height + 1, len(rows) - height))
-        return [fit_line(line, width) for line in rows[self._top : self._top + height]]
-
-    def action_cursor(self, by: int) -> None:
-        """Another finding."""
-        self.view.chain.move(by)
-        self.changed()
-
-    def clicked(self, x: int, y: int) -> None:
-        """The finding of that line."""
-        self.action_cursor(self._top + y - self.view.chain.index)
-
-
 class Chain(Plain):
     """The chain of the selected finding, open on big screens."""
 
     def wanted(self, width: int) -> int:
         """Always as many, so that nothing jumps."""
-        return 11
+        return 6 if self.app.size.height < GIANT else 11
 
     def heading(self) -> Heading:
         """Of which finding."""
@@ -270,7 +327,7 @@ class Chart(Plain):
 
     def wanted(self, width: int) -> int:
         """The chart with its axis."""
-        return 6
+        return 6 if self.app.size.height >= GIANT else 0
 
     def heading(self) -> Heading:
         """Of which call."""
