@@ -2,7 +2,8 @@
 
 Keep one ``TimeBlocks`` a screen, ``take(explained)`` each explanation that is shown, and ask for
 ``picture(width, height, subjects, now_ns, look)``: its lines, ``moment_ns(x)`` of each column (where a click
-goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not.
+goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not; ``look`` is
+``blocklanes.Look(glyphs, letters=palette.letters)``.
 """
 
 from __future__ import annotations
