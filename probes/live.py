@@ -235,6 +235,7 @@ class LiveSource:
 
     def _items(self) -> Iterator[Item]:
         in_time.hurry()
+        self._own = procfs.OwnUse()  # from here on: what it took to load the probes is no observing
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
         if self._sampler is not None:

@@ -126,6 +126,23 @@ class ApisData(TypedDict, total=False):
     rows: list[list[str]]
 
 
+class ActivityData(TypedDict, total=False):
+    """``activity``: what others measured; lists of equal length but ``texts``; -1 is what is not known."""
+
+    begin: list[int]
+    end: list[int]
+    pid: list[int]
+    tid: list[int]
+    device: list[int]
+    stream: list[int]
+    bytes: list[int]
+    call_begin: list[int]
+    call_tid: list[int]
+    what: list[int]  # place in ``texts``
+    name: list[int]
+    texts: list[str]
+
+
 class CarriedData(TypedDict, total=False):
     """``carried``: calls from before the recording's start, as columns of records."""
 
@@ -164,6 +181,8 @@ def told(item: Item, kind: Literal["frames"]) -> FramesData | None: ...
 def told(item: Item, kind: Literal["places"]) -> PlacesData | None: ...
 @overload
 def told(item: Item, kind: Literal["apis"]) -> ApisData | None: ...
+@overload
+def told(item: Item, kind: Literal["activity"]) -> ActivityData | None: ...
 @overload
 def told(item: Item, kind: Literal["carried"]) -> CarriedData | None: ...
 @overload

@@ -171,6 +171,7 @@ IN_RING: np.dtype[np.void] = np.dtype(
     }
 )
 
+STOPPED_STATES = 0x4 | 0x8  # of a task: stopped by a signal, traced by a debugger
 NO_SYSCALL = 0xFFFF
 
 # Where events can be lost, in the order of the kernel's loss counters.

@@ -42,6 +42,7 @@ FILES: Final = "files"  # what the file descriptors are on which threads block
 APIS: Final = "apis"  # rows of the API table: number -> name, layer
 PROBLEM: Final = "problem"  # something that could not be observed, in one sentence
 MARKER: Final = "marker"  # a moment that the user has marked, with a note
+ACTIVITY: Final = "activity"  # what others measured: kernels, block I/O; only in files that were imported
 CARRIED: Final = "carried"  # calls from before a recording's start, on which what is known of streams rests
 NOTE: Final = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 

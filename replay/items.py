@@ -83,6 +83,11 @@ class ItemReader:
         return self._file.size
 
     @property
+    def mark_places(self) -> list[int]:
+        """Where in the file each mark lies."""
+        return [int(self._table.offset[row]) for row in self._table.mark_rows.tolist()]
+
+    @property
     def first(self) -> int:
         """The oldest mark that can be shown."""
         return 0
@@ -149,14 +154,14 @@ class ItemReader:
         found = [item for item in self._rows(rows[-1:].tolist()) if isinstance(item, Sample)]
         return found[0] if found else None
 
-    def totals(self) -> dict[str, Any] | None:
+    def totals(self) -> list[dict[str, Any]] | None:
         """What the recorder added up; None where it did not end in order, or the file is damaged."""
         table = self._table
         last = len(table.kind) - 1
         if self.problems or last < 0 or table.kinds[table.kind[last]] != TOTALS:
             return None
         found = self._item(last, Allowance(self._file.size))
-        return found.data if isinstance(found, Sample) else None
+        return [found.data] if isinstance(found, Sample) else None
 
     def _samples(self, kinds: Collection[str]) -> list[Sample]:
         rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, *kinds))).tolist()

@@ -82,6 +82,57 @@ def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) 
         raise SessionError(_reason(path, error)) from error
 
 
+def make_folder(path: str, owner: tuple[int, int] | None) -> None:
+    """Make a folder for the segments of a recording; one that is there already must be empty.
+
+    Args:
+        path: where it is to lie.
+        owner: user and group id behind sudo; None leaves it to whoever runs this.
+
+    Raises:
+        SessionError: it cannot be made, or something is in its place.
+    """
+
+    def make(folder: int, name: str, owner: tuple[int, int] | None) -> int:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=folder)
+        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        if os.listdir(made):
+            os.close(made)
+            raise SessionError(f"{path} holds something already: remove it or choose another folder")
+        return made
+
+    try:
+        made = _made(path.rstrip("/"), owner, make)
+    except NotADirectoryError as error:
+        raise SessionError(
+            f"{path} is a file, and segments need a folder: choose another name for the recording"
+        ) from error
+    except OSError as error:
+        raise SessionError(_reason(path, error)) from error
+    made.close()
+
+
+def remove_session(path: str, owner: tuple[int, int] | None) -> None:
+    """Take a session file away that was recorded for whoever is behind sudo; anything else stays.
+
+    Args:
+        path: where it lies.
+        owner: user and group id behind sudo; None: whoever runs this.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+
+    def open_it(folder: int, name: str, _owner: tuple[int, int] | None) -> int:
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+
+    found = _made(path, owner, open_it)
+    if is_session(os.pread(found.descriptor, _HEAD_BYTES, 0)):
+        found.remove()
+    found.close()
+
+
 def create(path: str, owner: tuple[int, int] | None) -> Output:
     """Create a file that is not there yet, for whoever is behind sudo.
 

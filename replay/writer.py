@@ -48,6 +48,7 @@ class SessionWriter:
         *,
         owner: tuple[int, int] | None = None,
         private: bool = False,
+        disguise: Disguise | None = None,
         overwrite: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
         spacing: Spacing = USUAL,
@@ -60,6 +61,7 @@ class SessionWriter:
             header: plain facts of the session; ``format``, ``major`` and ``minor`` are added.
             owner: user and group id behind sudo.
             private: give processes that are not watched other names, and leave out who recorded where.
+            disguise: gives these names, where several files are to have the same; one of its own without it.
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
             spacing: how often it is written what makes a long file as quick to open as a short one.
@@ -71,7 +73,7 @@ class SessionWriter:
         """
         self.path = os.fspath(path)
         self._clock = clock
-        self._chunker = Chunker(self._append_chunk, Disguise() if private else None)
+        self._chunker = Chunker(self._append_chunk, (disguise or Disguise()) if private else None)
         start = {"format": fmt.FORMAT_NAME, "major": fmt.MAJOR, "minor": fmt.MINOR}
         facts = private_header(header) if private else header
         data = packed({**start, **{key: value for key, value in facts.items() if key not in start}})

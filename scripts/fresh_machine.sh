@@ -70,7 +70,8 @@ printf 'fresh-machine: a bare %s in %s\n' "$suite" "$root" >&2
 mmdebstrap --quiet --variant=minbase --include=ca-certificates "$suite" "$root" "$mirror" ||
 	fail "mmdebstrap could not make it: is there a network, and does $mirror have $suite?"
 mkdir "$root/work"
-git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -cf - | tar -C "$root/work" -xf -
+tar --exclude=./.git --exclude=./.venv --exclude=__pycache__ --exclude='./.*_cache' --exclude='./*.egg-info' -cf - . |
+	tar -C "$root/work" -xf -
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 # whom this machine trusts, and where its pip looks: else it would have another network than this one
 for file in /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests. Without arguments all of them: first those that measure times or look at the whole machine
-# (marker "alone"), one after the other, then the rest on two processors at once. With arguments, pytest's,
-# one run in one process. A test that hangs ends after two minutes, the whole after an hour (TEST_LIMIT_S).
-# Those that take minutes (marker "long") are run by -m long alone, for six hours at most. --quick alone
-# (tests/quick.py) is what needs neither root nor eBPF nor another process: a minute on two processors.
+# Runs the tests, on two processors at once; those that measure times (marker "timed") one behind the other, and
+# before all else that this machine does (tests/sharing.py). With arguments, pytest's, one run in one process. A
+# test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes (marker
+# "long") are run by -m long alone, for six hours at most. --quick alone (tests/quick.py) is what needs neither
+# root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ fi
 run() {
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
 	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
-		.venv/bin/python -m pytest --timeout=120 --durations=15 "$@"
+		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
 if [ "$*" = --quick ]; then
@@ -30,27 +30,7 @@ if [ "$*" = --quick ]; then
 	exit
 fi
 if [ $# -gt 0 ]; then
-	run "$@"
+	run --durations=15 "$@"
 	exit
 fi
-outcome=$(mktemp)
-trap 'rm -f "$outcome"' EXIT
-status=0
-run -m "alone and not long" | tee "$outcome" || status=$?
-run -m "not alone and not long" --numprocesses=2 --dist=loadgroup -q | tee -a "$outcome" || status=$?
-# both of pytest's last lines as one: "2 failed, 2578 passed in 700s"
-awk -v seconds="$SECONDS" '/(passed|failed|errors?).* in [0-9.]+s( |$)/ {
-	gsub(/=/, "")
-	split($0, halves, " in ")
-	count = split(halves[1], parts, ",")
-	for (i = 1; i <= count; i++) {
-		split(parts[i], words, " ")
-		if (words[2] !~ /deselected/) sums[words[2]] += words[1]
-	}
-}
-END {
-	line = ""
-	for (word in sums) line = line (line == "" ? "" : ", ") sums[word] " " word
-	print "======== " line " in " seconds "s ========"
-}' "$outcome"
-exit "$status"
+run -m "not long" --numprocesses=2 -q --durations=15

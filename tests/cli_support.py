@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -126,8 +127,14 @@ def wait_for_size(path: Path, size: int) -> None:
         time.sleep(0.05)
 
 
-def on_terminal(*words: str, rows: int, columns: int, keys: bytes) -> tuple[int, str, bool]:
-    """Runs gputop on a terminal, presses keys after it has drawn; (status, output, terminal as before)."""
+def on_terminal(
+    *words: str, rows: int, columns: int, keys: bytes, shown: str = "[A-Za-z]{4}"
+) -> tuple[int, str, bool]:
+    """Runs gputop on a terminal, presses keys when its screen shows something (a regular expression).
+
+    Returns:
+        Status, output, and whether the terminal is as before.
+    """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     before = termios.tcgetattr(slave)
@@ -136,22 +143,25 @@ def on_terminal(*words: str, rows: int, columns: int, keys: bytes) -> tuple[int,
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
+        # pytest-xdist says how wide its own lines are
+        env={key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        | {"TERM": "xterm-256color"},
         start_new_session=True,
     )
-    output, deadline, press_at = b"", time.monotonic() + 60, 0.0
+    output, deadline, pressed = b"", time.monotonic() + 60, False
     while time.monotonic() < deadline:
         if select.select([master], [], [], 0.05)[0]:
             output += os.read(master, 65_536)
         elif process.poll() is not None:
             break
-        if b"\x1b[?1049h" in output and not press_at:
-            press_at = time.monotonic() + 1.5
-        if press_at and time.monotonic() > press_at:
-            press_at = float("inf")
+        if not pressed and re.search(shown, output.partition(b"\x1b[?1049h")[2].decode(errors="replace")):
+            pressed = True
             os.write(master, keys)
     restored = termios.tcgetattr(slave)[:4] == before[:4]
     restored &= output.count(b"\x1b[?1049h") == output.count(b"\x1b[?1049l")
     os.close(slave)
     os.close(master)
-    return process.wait(5), output.decode(errors="replace"), restored
+    try:
+        return process.wait(20), output.decode(errors="replace"), restored
+    finally:
+        process.kill()

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from probes import api
 from probes.ebpf import minimal
-from tests import quick, rootless_support
+from tests import quick, rootless_support, sharing
 
 # the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
 settings.register_profile(
@@ -34,7 +34,7 @@ _TRACEFS = Path("/sys/kernel/tracing")
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
-    "alone": "measures times or looks at the whole machine: no other test may run beside it",
+    "timed": "measures times: it and what it starts go before all others, one such test at a time",
     "slow": "takes more than a second of CPU in this process: make check leaves it out",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
@@ -94,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
+    config.pluginmanager.register(sharing.Sharing())
+    config.addinivalue_line("markers", "xdist_group(name): runs behind the others of that name, never beside")
     for name, meaning in _MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

@@ -30,7 +30,7 @@ NAMES = (
 
 def write(path: Path) -> Path:
     """Each name is that of a process, a thread, a file and a function; each process calls CUDA."""
-    writer = SessionWriter(path, {**items.HEADER, "machine": {"hostname": NAMES[0], "kernel": NAMES[1]}})
+    writer = SessionWriter(path, {**items.HEADER, "machine": {"host": NAMES[0], "kernel": NAMES[1]}})
     writer.write(items.apis())
     for number, name in enumerate(NAMES):
         pid, stack = 100 + number, 1_000 + number

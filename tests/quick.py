@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 import pytest
 
-LEFT_OUT = ("ebpf", "bpftrace", "alone", "long", "slow")
+LEFT_OUT = ("ebpf", "bpftrace", "timed", "long", "slow")
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _WHY = "it starts a process: make test runs it"
 

@@ -20,10 +20,10 @@ from gputop.format import format_clock
 from gputop.playback.player import frame_at
 from probes.nvml import nvml_processes, nvml_samples
 from probes.source import MARK, Sample
-from replay.format import SessionError
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.cli_support import complete
+from tests.ebpf.growing import marks
 from tests.ebpf.recording import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,16 +170,6 @@ def walls(reader: SessionReader) -> Iterator[int]:
         yield int(mark.data["wall_ns"])
 
 
-def marks_of(path: Path) -> int:
-    """How many marks a recording has so far."""
-    try:
-        reader = SessionReader(path)
-    except SessionError:
-        return 0
-    reader.close()
-    return len(reader.marks)
-
-
 @pytest.mark.ebpf
 @pytest.mark.parametrize("by_s", [-3600, 3600])
 def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(
@@ -203,7 +193,7 @@ def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(
         stdin=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: marks_of(kept) >= 8, "there is a recording", 100)
+        wait_until(lambda: marks(kept) >= 8, "there is a recording", 100)
         off_by.write_text(str(by_s))
         assert recorder.wait(60) == 0
     finally:
@@ -213,22 +203,22 @@ def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(
     assert complete(kept)
     reader = SessionReader(kept)
     try:
-        marks, shown = reader.marks.astype(np.int64), np.array(list(walls(reader)))
-        assert (np.diff(marks) > 0).all()
-        assert marks[-1] - marks[0] < lasted
-        steps = np.diff(shown) - np.diff(marks)
+        at_ns, shown = reader.marks.astype(np.int64), np.array(list(walls(reader)))
+        assert (np.diff(at_ns) > 0).all()
+        assert at_ns[-1] - at_ns[0] < lasted
+        steps = np.diff(shown) - np.diff(at_ns)
         (at,) = np.flatnonzero(abs(steps) > S)
         assert abs(steps[at] - by_s * S) < 50 * MS
-        frames = [frame_at(reader, index) for index in (at, len(marks) - 1)]
+        frames = [frame_at(reader, index) for index in (at, len(at_ns) - 1)]
         for frame in frames:
             assert 0 < frame.window_ns < lasted
             assert all(row.exited_ns is None or row.exited_ns <= frame.time_ns for row in frame.processes)
-        last = len(marks) - 1
+        last = len(at_ns) - 1
         assert mark_index(reader, format_clock(int(shown[last]), frames[1].utc_offset_s)) >= at
         rounds = {sample.time_ns: sample.data["gpus"] for sample in reader.samples("gpus")}
         told = [at for rows in rounds.values() for row in rows for at, _ in row["utilization_samples"] or ()]
         assert told == sorted(set(told))
-        assert marks[0] - 2 * S < told[0]
-        assert marks[at + 1] + S < told[-1] <= marks[-1], "utilisation is not told any more"
+        assert at_ns[0] - 2 * S < told[0]
+        assert at_ns[at + 1] + S < told[-1] <= at_ns[-1], "utilisation is not told any more"
     finally:
         reader.close()

@@ -105,7 +105,7 @@ def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
     report = recorded("numpy-sync", 2, tmp_path)
     # a busy machine may take the CPU from the loop as well
@@ -114,7 +114,7 @@ def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_samples(tmp_path: Path) -> None:
     text = Path(loaders.__file__).read_text().splitlines()
     asks = next(number for number, line in enumerate(text, 1) if "next(batches)" in line)

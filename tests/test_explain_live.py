@@ -94,7 +94,7 @@ def waits_ended(reader: SessionReader) -> list[int]:
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
@@ -105,7 +105,7 @@ def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:

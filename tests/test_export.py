@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import gputop
-from gputop.commands import cli
 from gputop.exchange.packets import Ordered, Template
 from gputop.exchange.stacks import stack_times
 from gputop.exchange.tables import COLUMNS
@@ -22,6 +21,7 @@ from probes.source import Sample
 from tests import hostile_names
 from tests.conftest import needed
 from tests.trace_processor import loaded
+from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 STORM, WORKERS, DIRECT = (
@@ -32,7 +32,7 @@ STORM, WORKERS, DIRECT = (
 def exported(recording: Path, to: str, folder: Path) -> Path:
     """The recording in another form."""
     path = folder / f"{recording.stem}.{to}"
-    assert cli.run(["export", str(recording), "--to", to, "-o", str(path)]) == 0
+    assert typed("export", str(recording), "--to", to, "-o", str(path)) == 0
     return path
 
 
@@ -301,9 +301,9 @@ def test_what_is_missing_is_said_and_nothing_is_left_behind(
 ) -> None:
     for module, to in (("pyarrow", "parquet"), ("perfetto.protos.perfetto.trace", "perfetto")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
-        assert cli.run(["export", str(STORM), "--to", to, "-o", str(tmp_path / to)]) == 1
+        assert typed("export", str(STORM), "--to", to, "-o", str(tmp_path / to)) == 1
         assert "pip install 'gputop[exchange]'" in capfd.readouterr().err
     (tmp_path / "there").mkdir()
-    assert cli.run(["export", str(STORM), "--to", "csv", "-o", str(tmp_path / "there")]) == 1
+    assert typed("export", str(STORM), "--to", "csv", "-o", str(tmp_path / "there")) == 1
     assert "exists already" in capfd.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]

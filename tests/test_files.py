@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import gputop
-from gputop.commands import cli
 from gputop.explain.build import explain as build
 from gputop.files.cut import cut
 from gputop.files.inspection import inspect
@@ -22,6 +21,7 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import items, session_data
 from tests.json_page import assert_documented
+from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
@@ -66,7 +66,7 @@ def test_what_is_told_of_a_file_is_what_is_in_it(file: Path) -> None:
 
 
 def test_the_document_is_as_its_page_says(capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["inspect", "--json", str(STORM)]) == 0
+    assert typed("inspect", "--json", str(STORM)) == 0
     assert_documented(json.loads(capfd.readouterr().out))
 
 
@@ -84,12 +84,10 @@ def test_a_stretch_without_marks_is_a_gap_and_losses_are_those_since_the_start(t
 
 def test_names_in_a_header_cannot_move_the_cursor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "names.msgpack"
-    writer = SessionWriter(
-        path, {**items.HEADER, "machine": {"hostname": "a\x1b[2Jb\u202e"}, "driver": "\r\n"}
-    )
+    writer = SessionWriter(path, {**items.HEADER, "machine": {"host": "a\x1b[2Jb\u202e"}, "driver": "\r\n"})
     writer.write(items.mark(1, items.START + items.SECOND))
     writer.close()
-    assert cli.run(["inspect", str(path)]) == 0
+    assert typed("inspect", str(path)) == 0
     shown = capfd.readouterr().out
     assert "\x1b" not in shown
     assert "\u202e" not in shown
@@ -110,14 +108,14 @@ def test_a_census_needs_no_index(tmp_path: Path) -> None:
 
 
 def test_the_status_says_whether_a_file_is_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["verify", str(STORM)]) == 0
+    assert typed("verify", str(STORM)) == 0
     assert "whole" in capfd.readouterr().out
-    assert cli.run(["verify", str(damaged(tmp_path / "damaged.msgpack"))]) == 3
+    assert typed("verify", str(damaged(tmp_path / "damaged.msgpack"))) == 3
     shown = capfd.readouterr().out
     assert "damaged" in shown
     assert "gputop repair" in shown
     (tmp_path / "no.msgpack").write_bytes(b"no session")
-    assert cli.run(["verify", str(tmp_path / "no.msgpack")]) == 1
+    assert typed("verify", str(tmp_path / "no.msgpack")) == 1
 
 
 def test_a_flipped_bit_anywhere_in_a_chunk_is_found(tmp_path: Path) -> None:
@@ -151,7 +149,7 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path, capfd: pytest.Cap
     broken = damaged(tmp_path / "broken.msgpack")
     held = broken.read_bytes()
     for words in (["repair", str(broken), str(broken)], ["cut", str(broken), str(broken), "--to", "1"]):
-        assert cli.run(words) == 1
+        assert typed(*words) == 1
         assert "exists already" in capfd.readouterr().err
     assert broken.read_bytes() == held
 
@@ -163,7 +161,7 @@ def test_an_output_that_cannot_be_finished_is_taken_away(tmp_path: Path) -> None
         with pytest.raises(gputop.SessionClosedError):
             repair(session, str(path))
     assert not path.exists()
-    assert cli.run(["repair", str(STORM), str(tmp_path / "no" / "folder.msgpack")]) == 1
+    assert typed("repair", str(STORM), str(tmp_path / "no" / "folder.msgpack")) == 1
 
 
 # -- cut ------------------------------------------------------------------------------------------------
@@ -253,7 +251,7 @@ def test_a_part_of_a_part_still_proves_it(tmp_path: Path) -> None:
 
 def test_a_stretch_without_frames_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words in (["--from", "90"], ["--from", "2", "--to", "1"], ["--from", "1", "--to", "1"]):
-        assert cli.run(["cut", str(STORM), str(tmp_path / "x.msgpack"), *words]) == 2
+        assert typed("cut", str(STORM), str(tmp_path / "x.msgpack"), *words) == 2
         assert "there is nothing from" in capfd.readouterr().err
     assert os.listdir(tmp_path) == []
 

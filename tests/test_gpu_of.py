@@ -321,7 +321,7 @@ def test_nvml_s_list_says_the_gpu_of_a_running_process(bench: Bench, device: int
 
 
 @pytest.mark.ebpf
-@pytest.mark.parametrize("way", ["multi", "perf"])
+@pytest.mark.parametrize("way", ["multi", pytest.param("perf", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("device", "order"), [(0, "1,0"), (1, "1,0"), (None, "1,0"), (None, "0,1")])
 def test_without_nvml_s_list_the_calls_say_it(bench: Bench, device: int | None, order: str, way: str) -> None:
     env = {"CUDA_VISIBLE_DEVICES": order, "SIMGPU_NVML_FAULT": NO_LIST, "GPUTOP_ATTACH": way}
@@ -352,7 +352,7 @@ def observed_from_its_start(
 
 
 @pytest.mark.ebpf
-@pytest.mark.parametrize("way", ["multi", "perf"])
+@pytest.mark.parametrize("way", ["multi", pytest.param("perf", marks=pytest.mark.long)])
 def test_a_context_of_the_driver_s_own_is_on_its_device_or_on_an_unknown_one(bench: Bench, way: str) -> None:
     """On the smaller set of functions the call that made it is not seen: then nothing is claimed."""
     bench.env["SIMGPU_DEVICES"] = "4"

@@ -10,20 +10,25 @@ import numpy as np
 import pytest
 
 from gputop.engine.facts import Facts
-from gputop.engine.frame import Frame, LineRow, Lost, WaitRow
+from gputop.engine.frame import Frame, LineRow, Lost, SampleRow, WaitRow
 from gputop.engine.lines import Line
 from gputop.engine.linesums import LineWindow, line_rows, wait_rows
 from gputop.engine.source import MOST_BYTES, read_source
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.explain.answer.output import report_to_text
+from gputop.playback.player import frame_at
+from gputop.ui.model.code import coloured
 from gputop.ui.model.lines import line_uses
 from gputop.ui.pages import WhyPage
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
+from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests.fake_reports import explained, finding, report
 from tests.screen_support import Shown
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 S = 1_000_000_000
 READ = Line("/app/train.py", 3, "mask")
@@ -187,7 +192,7 @@ def test_the_tab_shows_place_function_rate_time_and_share() -> None:
     )
     made = to_lines(shown)
     (row,) = [line for line in made.text().splitlines() if "train.py:3" in line]
-    assert row.split()[-6:] == ["›train.py:3", "mask", "400", "500ms", "90", "cudaMemcpyAsync"]
+    assert row.strip("│").split()[-6:] == ["›train.py:3", "mask", "400", "500ms", "90", "cudaMemcpyAsync"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
@@ -272,7 +277,8 @@ def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(trai
     made = to_lines(frame(*rows, window_ns=2 * S), mode="replay")
     made.press("enter")
     shown = made.text().splitlines()
-    assert any("stack  synchronize+0x41 in libcudart.so < train.py:200 in mask()" in line for line in shown)
+    told = "stack  train.py:200 in mask(); through 1 native (synchronize+0x41 in libcudart.so)"
+    assert any(told in line for line in shown), "one's own code first"
     (here,) = [line for line in shown if "line_200()" in line]
     (neighbour,) = [line for line in shown if "line_202()" in line]
     assert here.split() == ["400", "500ms", "200", "›", "line_200()"]
@@ -280,6 +286,39 @@ def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(trai
     assert any(str(train.file) in line for line in shown)
     made.press("escape")
     assert "line_200()" not in made.text()
+
+
+def test_a_line_that_computes_shows_its_samples_beside_the_lines_that_call(train: Line) -> None:
+    computes = replace(train, line=204)
+    row = frame(LineRow(train, "cudaMemcpy", 800, S), window_ns=2 * S)
+    sampled = replace(row.processes[0], samples=(SampleRow(computes, 63), SampleRow(train, 7)), sampled=100)
+    made = to_lines(replace(row, processes=(sampled,)), mode="replay")
+    made.press("enter")
+    shown = made.text().splitlines()
+    (hot,) = [line for line in shown if "line_204()" in line]
+    (calls,) = [line for line in shown if "line_200()" in line]
+    assert hot.split() == ["63", "204", "line_204()"], "percent of the samples of the process, and no call"
+    assert calls.split() == ["7", "400", "500ms", "200", "›", "line_200()"]
+
+
+def test_code_has_the_colours_of_what_its_words_are() -> None:
+    lines = ('text = """', "def not_code():", '"""', "def f(x):  # why", "    return len(x) + 12")
+    found = coloured(lines, 2, 5, "/x/train.py")
+    assert found[2] == (("def not_code():", "chrome"),), "within a string that began before"
+    parts = dict(span for number in (4, 5) for span in found[number])
+    assert parts["def"] == parts["return"] == "busy"
+    assert parts["# why"] == "dim"
+    assert parts["12"] == "host"
+    assert "".join(part for part, _ in found[5]) == lines[4]
+    assert coloured(lines, 1, 5, "/x/no.suchlanguage") == {}
+
+
+def test_samples_of_a_recording_reach_the_frame() -> None:
+    reader = SessionReader(RECORDINGS / "dataloader.msgpack")
+    row = next(row for row in frame_at(reader, len(reader.marks) - 1).processes if row.samples)
+    reader.close()
+    assert row.samples[0].line.brief == "loaders.py:36", "the line that gputop explain blames by its samples"
+    assert sum(sample.count for sample in row.samples) <= row.sampled
 
 
 def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None:
@@ -296,7 +335,7 @@ def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None
 def test_the_verdict_names_the_line(train: Line) -> None:
     made = Shown(frame())
     made.explain(explained(finding(line=train)))
-    assert "at train.py:200" in made.text().splitlines()[1]
+    assert "train.py:200" in "".join(made.text().splitlines()[1:5])
 
 
 def test_a_file_that_is_newer_than_the_program_is_doubted(train: Line) -> None:

@@ -59,6 +59,7 @@ def test_totals_of_parts_are_those_of_the_whole(name: str) -> None:
         assert stats_to_json(merged(header, items, cuts)) == whole
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_totals_do_not_depend_on_where_a_recording_is_cut(data: st.DataObject) -> None:

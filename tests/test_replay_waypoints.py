@@ -155,6 +155,7 @@ def chunks(data: bytes) -> Iterator[fmt.Chunk]:
         place = data.find(fmt.MARKER, chunk.end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_flipped_bit_costs_its_chunk_at_most(ended: bool, dense: Path, tmp_path: Path) -> None:
     data = dense.read_bytes() if ended else unfinished(dense.read_bytes())
@@ -189,6 +190,7 @@ def test_a_file_into_which_bytes_were_put_is_read_from_the_front(dense: Path, tm
     assert problems[0] == f"77 bytes at offset {middle} are damaged and skipped"
 
 
+@pytest.mark.slow
 def test_a_seek_in_a_file_with_many_facts_reads_few_of_them(tmp_path: Path) -> None:
     read_for_seek = []
     for length in (4_000, 40_000):
@@ -205,3 +207,40 @@ def test_a_seek_in_a_file_with_many_facts_reads_few_of_them(tmp_path: Path) -> N
         read_for_seek.append(len(list(reader.items_until(last, 1 << 62, 1 << 62))))
         reader.close()
     assert max(read_for_seek) < 2_000
+
+
+@pytest.mark.long
+def test_ten_thousand_flipped_bits_cost_their_chunks_at_most(dense: Path, tmp_path: Path) -> None:
+    data, whole = dense.read_bytes(), read(dense)[0]
+    rng = random.Random(11)
+    path = tmp_path / "flipped"
+    for number in range(10_000):
+        damaged = bytearray(data if number % 2 else unfinished(data))
+        flips = rng.choice((1, 1, 2, 5))
+        for bit in (rng.randrange(len(damaged) * 8) for _ in range(flips)):
+            damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        items, refused = taken(path)
+        assert len(items) >= len(whole) - flips or str(path) in refused, f"round {number}"
+
+
+def taken(path: Path) -> tuple[list[Item], str]:
+    """The items, or why there are none."""
+    try:
+        return read(path)[0], ""
+    except fmt.SessionError as error:
+        return [], str(error)
+
+
+def test_a_clock_that_steps_costs_nothing(tmp_path: Path) -> None:
+    writer = SessionWriter(tmp_path / "s", HEADER, spacing=OFTEN)
+    walls = [1_700_000_000, 1_700_000_001, 1_600_000_000, 1_700_000_003]
+    for number, wall in enumerate(walls, 1):
+        writer.write(Sample(PROCESS, number, {"pid": number, "name": f"p{number}"}))
+        writer.write(Sample(MARK, number * 1_000_000_000, {"wall_ns": wall * 1_000_000_000}))
+    writer.close()
+    reader = SessionReader(tmp_path / "s")
+    assert reader.marks.tolist() == [number * 1_000_000_000 for number in range(1, 5)], "a clock of its own"
+    assert frame_at(reader, 2).wall_ns == 1_600_000_000 * 1_000_000_000
+    assert not reader.problems
+    reader.close()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.commands import cli
 from gputop.report_page.page import report_page
 from probes.source import FRAMES, Sample
 from replay.writer import SessionWriter
 from tests import hostile_names, items
 from tests.browser import opened
+from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
@@ -26,7 +26,7 @@ LARGEST = 2_000_000
 def page_of(recording: Path, folder: Path) -> Path:
     """The page of a recording."""
     path = folder / f"{recording.stem}.html"
-    assert cli.run(["report", str(recording), "-o", str(path)]) == 0
+    assert typed("report", str(recording), "-o", str(path)) == 0
     return path
 
 
@@ -174,6 +174,6 @@ def test_a_page_of_very_many_lines_and_calls_stays_small_and_says_what_is_left_o
 def test_a_page_that_is_there_is_left_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.html"
     path.write_text("mine")
-    assert cli.run(["report", str(STORM), "-o", str(path)]) == 1
+    assert typed("report", str(STORM), "-o", str(path)) == 1
     assert "exists already" in capfd.readouterr().err
     assert path.read_text() == "mine"

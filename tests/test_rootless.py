@@ -38,7 +38,7 @@ from tests.rootless_support import (
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
-    pytest.mark.alone,  # who looks at all of nobody's processes sees those of other tests
+    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
 ]
 
 # computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read

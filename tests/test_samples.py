@@ -28,6 +28,7 @@ TYPES = {
     "frames": samples.FramesData,
     "places": samples.PlacesData,
     "apis": samples.ApisData,
+    "activity": samples.ActivityData,
     "carried": samples.CarriedData,
     "problem": samples.TextData,
     "marker": samples.TextData,

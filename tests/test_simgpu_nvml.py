@@ -47,7 +47,7 @@ def workload(bench: Bench) -> Iterator[int]:
         yield process.pid
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
     util, pids, used, samples, power, mhz, state, reasons = ask(
         bench,
@@ -178,7 +178,7 @@ def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench)
     assert process.calls["cudaLaunchKernel"] == 1
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
     control, trace = bench.directory / "fault", bench.directory / "trace"
     control.write_text("")

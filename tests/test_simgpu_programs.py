@@ -24,7 +24,7 @@ def compile_cu(major: int, directory: Path) -> Path:
     return output
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("major", [12, 13])
 def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
     program = compile_cu(major, tmp_path)
@@ -74,6 +74,7 @@ def test_a_program_that_loads_the_library_at_run_time(tmp_path: Path) -> None:
     assert bench.processes()[0].calls["cudaLaunchKernel"] == 100
 
 
+@pytest.mark.timed
 def test_the_driver_interface_alone(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     result = bench.run(

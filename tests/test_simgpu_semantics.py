@@ -40,7 +40,7 @@ def test_a_sync_blocks_when_told_to(bench: Bench) -> None:
 
 
 @patient
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_blocking_event_blocks_and_a_plain_one_spins(bench: Bench) -> None:
     blocking, plain = bench.run(
         "c = Cuda(); s = c.stream()\n"
@@ -282,7 +282,7 @@ def test_starting_costs_what_it_costs_in_reality(bench: Bench) -> None:
 
 
 @patient
-@pytest.mark.alone
+@pytest.mark.timed
 def test_processes_take_turns_on_the_device(bench: Bench) -> None:
     body = (
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"

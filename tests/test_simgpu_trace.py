@@ -10,7 +10,10 @@ import pytest
 
 from gputop.simgpu import read_trace
 from gputop.simgpu.trace import Trace
+from tests.ebpf.recording import wait_until
 from tests.simgpu_programs.harness import Bench
+
+WRITTEN = 4096  # bytes: some hundred lines
 
 
 @pytest.fixture
@@ -83,13 +86,20 @@ def test_a_killed_process_leaves_every_operation(bench: Bench, tmp_path: Path) -
     assert (rows["enqueue"] < rows["start"]).all()
 
 
+def size(path: Path) -> int:
+    """Of a file that may not be there yet."""
+    return path.stat().st_size if path.exists() else 0
+
+
 def test_a_kill_at_any_moment_leaves_whole_lines(bench: Bench, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     for i in range(5):
+        before = size(trace)
         process = bench.start(
             "c = Cuda()\nwhile True: c.launch(1000)", SIMGPU_TRACE=str(trace), SIMGPU_LAUNCH_NS="0"
         )
-        time.sleep(0.3 + 0.0137 * i)
+        wait_until(lambda before=before: size(trace) > before + WRITTEN, "it to write its trace")
+        time.sleep(0.0137 * i)  # any moment is as good as another
         process.kill()
         process.wait()
     rows = read_trace(trace).rows

@@ -13,9 +13,9 @@ from gputop.ui.main import MainScreen
 from gputop.ui.model.pages import COLUMNS_HELP
 from gputop.ui.pages import HelpPage, WhyPage
 from gputop.ui.pane import key_at
-from gputop.ui.panes import TimelinePane
 from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines
+from gputop.ui.timeline import TimelinePane
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of

@@ -11,8 +11,9 @@ import pytest
 from gputop.explain.lanes import COLUMN_NS, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
-from gputop.ui.panes import TimelinePane, Why
 from gputop.ui.tables import Threads
+from gputop.ui.timeline import TimelinePane
+from gputop.ui.why import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of

@@ -16,8 +16,8 @@ from gputop.ui.main import MainScreen
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
-from gputop.ui.panes import Why
 from gputop.ui.processes import Processes
+from gputop.ui.why import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
@@ -62,11 +62,11 @@ def test_the_line_says_how_much_how_sure_and_what_for() -> None:
 def test_the_line_names_the_class_the_cause_and_its_line_at_80_columns_too() -> None:
     explained = why.explained(input_bound(), told=why.account(1_200, 8_500), diagnosis=INPUT)
     assert told(explained, 160).startswith(
-        "›WHY ▲ input-bound, idle ~97% (12% proved): input prepared on the main thread (`num_workers=0`) "
+        "›WHY ▲ input-bound, idle 12–97%: input prepared on the main thread (`num_workers=0`) "
         "(C12 strong) 78.0ms/step at train.py:97"
     ), told(explained, 160)
     narrow = told(explained, 80).rstrip()
-    assert narrow.startswith("›WHY ▲ input-bound, idle ~97%: input prep"), narrow
+    assert narrow.startswith("›WHY ▲ input-bound, idle 12–97%: input prep"), narrow
     assert narrow.endswith("(C12 strong) at train.py:97"), narrow
 
 
@@ -108,7 +108,7 @@ def test_what_tells_least_goes_first_where_it_is_narrow(width: int, parts: int) 
     )
     line = told(explained, width)
     by_worth = (
-        "input-bound, idle ~97%",
+        "input-bound, idle 12–97%",
         "(C12 strong)",
         "input pre",
         "train.py:97",
@@ -116,6 +116,17 @@ def test_what_tells_least_goes_first_where_it_is_narrow(width: int, parts: int) 
         "+1 more",
     )
     assert [part in line for part in by_worth] == [place < parts for place in range(6)], line
+
+
+def test_a_range_is_told_as_one_where_a_lower_bound_is_no_value() -> None:
+    wide = Range(2_000 * why.MS, 4_100 * why.MS)
+    found = why.explained(why.finding(loss=wide, per_step_ns=20 * why.MS))
+    assert "(C02 proved) 20.0–41.0ms/step" in told(found, 160)
+    page = ChainPage()
+    page.take(found)
+    row = next(line for line in map(plain, page.lines(120, UNICODE, replay=False)) if "C02 " in line)
+    assert "2.00–4.10s 20–41%" in row
+    assert plain(verdict_line(found, NOW, 160, ASCII, focused=False)).isascii()
 
 
 def test_each_level_has_its_word_and_its_colour() -> None:
@@ -128,7 +139,7 @@ def test_each_level_has_its_word_and_its_colour() -> None:
 def test_waste_is_told_as_waste_and_only_when_no_time_is_lost() -> None:
     waste = why.finding("C04", 9_000, kind="waste", loss=Range(0, 9_000 * why.MS), per_step_ns=None)
     assert "(C02 proved)" in told(why.explained(waste, why.finding()))
-    assert "(C04 proved) 4.50s overhead" in told(why.explained(waste))
+    assert "(C04 proved) 0–9.00s overhead" in told(why.explained(waste))
 
 
 def test_nothing_lost_is_calm() -> None:
@@ -151,13 +162,13 @@ def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
 def test_a_gpu_that_nobody_asks_for_work_is_no_alarm() -> None:
     unasked = why.diagnosis("unasked", "no work asked for", lead=None)
     calm = why.explained(told=why.account(1_200, 8_500), diagnosis=unasked)
-    assert told(calm, 80).startswith("›WHY · no work asked for: idle ~97% (12% proved) (strong)")
+    assert told(calm, 80).startswith("›WHY · no work asked for: idle 12–97% (strong)")
     assert not tokens(calm) & {"alert", "host", "warn"}
 
 
 def test_a_gpu_that_nvml_saw_idle_is_never_called_untold() -> None:
     seen = why.explained(told=why.account(0, 9_900))
-    assert "· idle ~99% (0% proved)" in told(seen)
+    assert "· idle 0–99%" in told(seen)
     assert "cannot be told" not in told(seen)
 
 
@@ -176,7 +187,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "the explanation stopped" in told(Explained(problem="the explanation stopped: KeyError"))
     assert "not known without eBPF" in told(Explained(), traced=False)
     unclear = why.explained(told=why.account(500, unknown_ms=9_000))
-    assert "idle 5-95%: it cannot be told" in told(unclear), "no source, so a range"
+    assert "idle 5–95%: it cannot be told" in told(unclear), "no source, so a range"
     assert "the chain is not known" in told(why.explained(unexplained_ns=why.S))
 
 

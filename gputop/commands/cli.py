@@ -51,12 +51,16 @@ TABLE: dict[str, Row] = {
     "export": Row(
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),
+    "import": Row(
+        "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
+    ),
     "inspect": Row(
         "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
     ),
     "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
     "repair": Row("repair FILE OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
     "cut": Row("cut FILE OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
+    "redact": Row("redact FILE OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"),
     "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
     "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
@@ -111,7 +115,7 @@ def _name_of(words: list[str]) -> str:
     first = words[0]
     if first in TABLE:
         return words.pop(0)
-    if os.path.isfile(first):
+    if os.path.isfile(first) or _holds_segments(first):
         return "replay"
     near = difflib.get_close_matches(first, TABLE, 1)
     raise CommandError(
@@ -120,6 +124,14 @@ def _name_of(words: list[str]) -> str:
         + f" To start a program: gputop -- {first} …",
         USAGE,
     )
+
+
+def _holds_segments(path: str) -> bool:
+    """Whether it is a folder of a recording in segments."""
+    try:
+        return any(name.endswith(".gputop") for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def _command(name: str) -> Command:

@@ -10,7 +10,7 @@ import threading
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
-from gputop.commands.progress import Progress
+from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.session import Session, open_session
 from gputop.commands.words import bounded
 from gputop.errors import USAGE, CommandError
@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"only {name} T seconds after the start of FILE",
         )
     parser.add_argument(
+        "--memory",
+        type=bounded(0.3, 4096, "GiB"),
+        metavar="GIB",
+        help="take no more than this (1): a FILE that needs more is explained in parts, which are joined",
+    )
+    parser.add_argument(
         "--fail-over",
         type=bounded(0, 100, "%"),
         metavar="PERCENT",
@@ -58,27 +64,37 @@ def check(options: argparse.Namespace) -> None:
     file_or_now("explain", options)
     if not options.file and (options.since, options.until) != (None, None):
         raise CommandError("--from and --to go with a FILE", USAGE)
+    if options.memory and not options.file:
+        raise CommandError("--memory goes with a FILE", USAGE)
 
 
 def explain(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
-    report = from_file(options) if options.file else from_now(options)
+    report, stopped = from_file(options) if options.file else (from_now(options), False)
     if options.json:
         put(json.dumps(answers.to_json(report)) + "\n")
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
+    if stopped:
+        return INTERRUPTED
     if options.fail_over is not None:
         return FOUND if 100 * report.lost_share > options.fail_over else 0
     return FOUND if report.findings else 0
 
 
-def from_file(options: argparse.Namespace) -> Report:
-    """Explains a session file, or the part of it between ``--from`` and ``--to``."""
+def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
+    """Explains a session file, or what is between ``--from`` and ``--to``; True where it was interrupted."""
     keep_freed()
-    with Progress("reading") as progress:
-        return answers.explain(
-            options.file, pids=options.pid, start_s=options.since, end_s=options.until, progress=progress
+    with Progress("reading", partial=True) as progress:
+        report = answers.explain(
+            options.file,
+            pids=options.pid,
+            start_s=options.since,
+            end_s=options.until,
+            progress=progress,
+            memory_bytes=int(options.memory * (1 << 30)) if options.memory else None,
         )
+    return report, progress.stopped
 
 
 def from_now(options: argparse.Namespace) -> Report:

@@ -1,4 +1,8 @@
-"""How far a command is with a file: a bar on standard error where that is a terminal, gone at the end."""
+"""How far a command is with a file: a bar on standard error where that is a terminal, gone at the end.
+
+An interrupt of what takes longer than a second ends the reading, and the command tells what is known by then;
+the second one ends the command.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,10 @@ from probes.source import MARK, Item, Sample
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
+INTERRUPTED = 130  # the exit status of an answer that is of a part only
 AFTER_S = 1.0  # what is over before needs no bar
-# importing and drawing the bar costs up to 150 ms: no more than 2 % of what it is shown for
-WORTH_S = 8.0
+# importing and drawing the bar costs up to 150 ms: not for what is nearly over
+WORTH_S = 1.5
 _EVERY_S = 0.5
 
 
@@ -45,17 +50,24 @@ class _Terminal(io.TextIOBase):
 
 
 class Progress:
-    """Shows a bar after a second, where it is known by then that eight pass, else after eight; a context.
+    """Shows a bar after a second, unless half a second later all is over; a context.
 
     Args:
         doing: What is done first, in a word or two.
+        partial: Whether a part of it is an answer, too: then an interrupt only ends the reading.
+
+    Attributes:
+        stopped: It was interrupted, and is to end with what is known.
     """
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, *, partial: bool = False) -> None:
+        self.stopped = False
+        self._partial, self._reading = partial, False
         self._doing = doing
         self._shown = sys.stderr.isatty()
         self._bar: Bar | None = None
-        self._due = time.monotonic() + AFTER_S
+        self._began = time.monotonic()
+        self._due = self._began + AFTER_S
         self._lock = threading.RLock()  # of the bar, which a signal may end while it is made
         self._timer = threading.Timer(WORTH_S, self._begin)
         self._part = 0.0  # of what is done now
@@ -63,8 +75,11 @@ class Progress:
 
     def __enter__(self) -> Progress:
         """Nothing is shown yet."""
+        if self._shown or self._partial:
+            self._interrupted = signal.getsignal(signal.SIGINT)
+            if self._interrupted is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, self._interrupt)
         if self._shown:
-            self._interrupted = signal.signal(signal.SIGINT, self._interrupt)
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -82,24 +97,27 @@ class Progress:
             items: Of a recording.
             marks: How many of them are marks.
         """
-        return self._followed(items, marks) if self._shown else items
+        return self._followed(items, marks) if self._shown or self._partial else items
 
     def goes_on(self, doing: str) -> None:
         """Something else is done now; how far it is, nobody knows, unless it goes through items."""
         with self._lock:
-            self._doing, self._part = doing, 0.0
+            self._doing, self._part, self._reading = doing, 0.0, False
             if self._bar is not None:
                 self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
 
     def parts(self, done: int, of: int) -> None:
         """So many of so many parts are done."""
         with self._lock:
-            self._part = done / of
+            self._part, self._reading = done / of, done < of
             self._move()
 
     def _followed(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
         passed, began = 0, time.monotonic()
+        self._reading = True
         for item in items:
+            if self.stopped:
+                break
             if isinstance(item, Sample) and item.kind == MARK:
                 passed += 1
                 now = time.monotonic()
@@ -110,6 +128,7 @@ class Progress:
                         self._begin()
                     self._move()
             yield item
+        self._reading = False
 
     def _begin(self) -> None:
         with self._lock:
@@ -141,12 +160,17 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], total=1.0, completed=self._part)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        long = time.monotonic() - self._began >= AFTER_S
+        if self._partial and self._reading and long and not self.stopped:
+            self.stopped = True
+            return
         self._end()
         if callable(self._interrupted):
             self._interrupted(number, frame)
 
     def _end(self) -> None:
         if not self._shown:
+            signal.signal(signal.SIGINT, self._interrupted)
             return
         self._timer.cancel()
         with self._lock:

@@ -15,7 +15,8 @@ import numpy as np
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_target
 from gputop.commands.session import Session, open_session
-from gputop.errors import CommandError
+from gputop.commands.words import bounded, size
+from gputop.errors import USAGE, CommandError
 from gputop.format import format_bytes, format_count
 from gputop.process.child import Child
 from gputop.process.failures import refused
@@ -25,6 +26,7 @@ from gputop.process.terminal import StatusLine
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError
+from replay.segments import Limits
 
 
 class _Progress:
@@ -46,7 +48,7 @@ class _Progress:
         rate = self._calls / max(now - self._last, 1e-3)
         self._calls, self._last = 0, now
         lost = sum(int(count) for count in mark.data.get("lost", {}).values())
-        writer = self._session.writer
+        writer = self._session.output
         assert writer is not None
         return (
             f"recording {now - self._began:.0f} s  {format_count(rate)} calls/s  "
@@ -58,12 +60,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
     add_target(parser)
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="write pseudonyms for host, users, paths, command lines and processes of others",
+    )
     add_duration(parser, 1e9, "end the recording (not CMD) after S seconds")
+    parser.add_argument(
+        "--max-size",
+        type=size,
+        metavar="SIZE",
+        help="record in segments of this size (500M, 2G); FILE is their folder, which opens like a file",
+    )
+    parser.add_argument(
+        "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="the same, in segments of S seconds"
+    )
+    parser.add_argument(
+        "--keep", type=bounded(2, 512, "segments"), metavar="N", help="keep the newest N segments only"
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """What goes together."""
+    if options.keep is not None and options.max_size is None and options.max_time is None:
+        raise CommandError("--keep goes with --max-size or --max-time", USAGE)
 
 
 def record(options: argparse.Namespace) -> int:
     """Runs the command; returns CMD's exit status, or 0 without one."""
-    session = open_session(options, record_to=options.output, output=None, rate_hz=options.rate)
+    session = open_session(
+        options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
+    )
     source, child = session.source, session.child
     if session.reason:
         say(session.reason)
@@ -93,15 +120,23 @@ def record(options: argparse.Namespace) -> int:
         return child.wait() if child is not None and status == 0 else status
 
 
+def _limits(options: argparse.Namespace) -> Limits | None:
+    """When a segment ends; None: it is one file."""
+    if options.max_size is None and options.max_time is None:
+        return None
+    span_ns = int(options.max_time * 1e9) if options.max_time else None
+    return Limits(options.max_size, span_ns, int(options.keep) if options.keep else None)
+
+
 def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
     """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
-    writer = session.writer
+    writer = session.output
     assert writer is not None
     try:
         for item in session.items():
-            writer.write(item)
+            writer.write(session.redactor.item(item) if session.redactor is not None else item)
             if not isinstance(item, Sample):
                 progress.count(item)
             elif item.kind == MARK:
@@ -138,7 +173,7 @@ def _end_with(session: Session, *, watched: bool) -> None:
 
 
 def _outcome(session: Session, path: str, failure: Exception | None) -> int:
-    writer = session.writer
+    writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):
         say(f"{failure}; what was recorded before is safe: {path}")
@@ -163,5 +198,6 @@ COMMAND = Command(
     description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
     add_arguments=add_arguments,
     run=record,
+    check=check,
     starts=True,
 )

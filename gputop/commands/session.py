@@ -17,6 +17,7 @@ from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
 from gputop.engine.tally import Tally
 from gputop.errors import CommandError
+from gputop.files.redaction import Redactor, redactor_of_here
 from gputop.process.child import (
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -33,6 +34,7 @@ from probes.proc.secrets import masked
 from probes.process import privileges
 from probes.source import Item, Observer
 from replay.format import SessionError
+from replay.segments import Limits, SegmentWriter
 from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +53,13 @@ class Session:
     writer: SessionWriter | None
     header: dict[str, Any]  # of files and of the history
     owner: tuple[int, int] | None  # of files, behind sudo
+    segments: SegmentWriter | None = None  # in place of one file
+    redactor: Redactor | None = None  # of what is written
+
+    @property
+    def output(self) -> SessionWriter | SegmentWriter | None:
+        """What is written, in one file or in segments."""
+        return self.segments or self.writer
 
     def release(self) -> None:
         """Lets the command start, or only returns, when the source is ready for it.
@@ -62,8 +71,8 @@ class Session:
             self._start()
         except CommandError:
             self.source.abandon()
-            if self.writer is not None:  # holds nothing
-                self.writer.discard()
+            if self.output is not None:  # holds nothing
+                self.output.discard()
             raise
 
     def release_meanwhile(self, failed: Callable[[CommandError], None]) -> threading.Thread:
@@ -162,11 +171,13 @@ def open_session(
     rate_hz: float,
     lines_later: bool = False,
     chooses: bool = False,
+    limits: Limits | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
     """Forks the command, loads and attaches the probes, opens the file, in this order.
 
     With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
+    With ``limits`` it is recorded in segments, and ``record_to`` is their folder.
     With ``chooses`` a person will choose what to write, and where, and whom to send signals.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
@@ -203,18 +214,20 @@ def open_session(
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
     try:
+        redactor = redactor_of_here() if getattr(options, "redact", False) else None
+        written = header if redactor is None else redactor.header(header)
         private = options.private
-        writer = (
-            SessionWriter(record_to, header, owner=owner, private=private, sums=Tally())
-            if record_to
-            else None
-        )
+        writer, segments = None, None
+        if record_to and limits is not None:
+            segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=Tally)
+        elif record_to:
+            writer = SessionWriter(record_to, written, owner=owner, private=private, sums=Tally())
     except SessionError as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer, header, owner)
+    return Session(source, reason, child, writer, header, owner, segments, redactor)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:

@@ -8,7 +8,7 @@ import sys
 
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
-from gputop.commands.progress import Progress
+from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.engine.stats_output import stats_to_text
 from gputop.library import answers
 from gputop.process.say import put, show
@@ -23,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def stats(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with Progress("reading") as progress:
+    with Progress("reading", partial=True) as progress:
         totals = answers.stats(options.file, progress=progress)
     if options.json:
         put(json.dumps(answers.to_json(totals)) + "\n")
     else:
         show(stats_to_text(totals, width=terminal_width(sys.stdout)))
-    return 0
+    return INTERRUPTED if progress.stopped else 0
 
 
 COMMAND = Command(

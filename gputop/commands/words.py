@@ -41,6 +41,19 @@ def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
     return parse
 
 
+def size(text: str) -> int:
+    """Bytes, as ``500M`` or ``2G``; at least a megabyte."""
+    units = {"K": 10, "M": 20, "G": 30, "T": 40}
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
+    try:
+        found = int(float(number) * (1 << units.get(unit, 0)))
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 500M or 2G") from None
+    if found < 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1M")
+    return found
+
+
 def ring(text: str) -> int:
     """The size of the ring buffer in MiB: a power of two."""
     try:

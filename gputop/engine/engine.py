@@ -24,7 +24,7 @@ from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -45,6 +45,8 @@ class Tick:
     events: int
     calls: int
     callers: frozenset[int]  # tids that made a call
+    own_cpu_percent: float  # of gputop itself
+    starting: bool  # the first of a session: gputop's own start-up is in that figure
 
 
 @dataclass(slots=True)
@@ -98,6 +100,8 @@ class Engine:
             self._open = OpenThreads.from_sample(item.data)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
+        elif item.kind == PLACES:
+            self._lines.add_samples(item.data)
         else:
             self.facts.take(item)
         return False
@@ -143,6 +147,8 @@ class Engine:
                 now.events,
                 now.calls,
                 self._callers.take(),
+                float(mark.data.get("own_cpu_percent", 0)),
+                self._mark is None and mark.data.get("number") == 1,
             )
         )
         while len(self._ticks) > keep:
@@ -172,6 +178,7 @@ class Engine:
             self._counted,
             self._lines.sums(),
             self._lines.waits(),
+            self._lines.samples(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})
@@ -187,7 +194,7 @@ class Engine:
                 sum(lost.get(kind, 0) for kind in LOSS_KINDS),
                 tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
             ),
-            own_cpu_percent=float(data.get("own_cpu_percent", 0)),
+            own_cpu_percent=self._own_cpu_percent(),
             own_rss_bytes=int(data.get("own_rss_bytes", 0)),
             events_per_second=sum(tick.events for tick in self._ticks) * 1e9 / window_ns,
             calls_per_second=sum(process.calls_per_second for process in processes),
@@ -204,6 +211,12 @@ class Engine:
             lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
         )
+
+    def _own_cpu_percent(self) -> float:
+        """Of the window, as the rates are: the last tick of a session may be a few ms of ending it."""
+        ticks = [tick for tick in self._ticks if not tick.starting] or list(self._ticks)
+        spent = sum(tick.own_cpu_percent * (tick.mark_ns - tick.since_ns) for tick in ticks)
+        return round(spent / max(sum(tick.mark_ns - tick.since_ns for tick in ticks), 1), 2)
 
     def _driver_now(self) -> str:
         """The driver of one that answered only after the session had begun."""

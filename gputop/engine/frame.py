@@ -96,6 +96,14 @@ class StackRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleRow:
+    """How often a thread that ran between two calls was seen at a line."""
+
+    line: Line
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One watched process within the window."""
 
@@ -128,6 +136,8 @@ class ProcessRow:
     waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
     unknown_waits: int = 0  # such times whose line is not known
     stacks: tuple[StackRow, ...] = ()  # of all these calls and waits to the ns, most time first
+    samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
+    sampled: int = 0  # how many there are in all, of unknown lines as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
 
 
 def _process(row: ProcessRow) -> dict[str, Any]:
-    made = _fields(row, "calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits", "stacks")
+    apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
+    made = _fields(row, *apart, "stacks", "samples", "sampled")  # these are for pages of the screen
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
-from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, StackRow, WaitRow
+from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, SampleRow, StackRow, WaitRow
 from gputop.engine.lines import Line, in_backward
 from probes.schema import ALIASED, NOT_ASKED, CallFlag, Kind, Records, select
 
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
+Samples = dict[tuple[int, int], int]  # (thread, stack) -> how often it was seen there
 MOST_STACKS = 128  # of a process; the time of the others is told in one sum a function
 
 
@@ -169,12 +170,39 @@ def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[
     return (*rows, *(StackRow((), api, count, ns) for api, (count, ns) in sorted(rest.items())))
 
 
+def sample_rows(
+    samples: Samples, pids: Mapping[int, int], facts: Facts
+) -> tuple[dict[int, list[SampleRow]], dict[int, int]]:
+    """(pid -> a row for each line, most samples first; pid -> samples in all, of unknown lines as well).
+
+    Args:
+        samples: Of all threads.
+        pids: Whose each thread is.
+        facts: What the stacks are.
+    """
+    found: dict[tuple[int, Line], int] = {}
+    every: dict[int, int] = {}
+    for (tid, stack), count in samples.items():
+        if (pid := pids.get(tid)) is None:
+            continue
+        every[pid] = every.get(pid, 0) + count
+        line = facts.stacks.line(stack)
+        if line is not None:
+            found[pid, line] = found.get((pid, line), 0) + count
+    rows: dict[int, list[SampleRow]] = {}
+    for (pid, line), count in sorted(found.items(), key=lambda one: (-one[1], one[0])):
+        rows.setdefault(pid, []).append(SampleRow(line, count))
+    return rows, every
+
+
 class LineWindow:
     """The sums of the last ticks."""
 
     def __init__(self) -> None:
         self._ticks: deque[tuple[Sums, Sums]] = deque()  # calls, waits
         self._now: tuple[Sums, Sums] = ({}, {})
+        self._samples: deque[Samples] = deque()
+        self._sampled: Samples = {}
 
     def add(self, calls: Records) -> None:
         """Counts CALL records into the tick that is open."""
@@ -184,12 +212,20 @@ class LineWindow:
         """Counts the waits among these records into the tick that is open."""
         add(self._now[1], waits_of(records))
 
+    def add_samples(self, data: Mapping[str, Any]) -> None:
+        """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
+        for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):
+            if isinstance(tid, int) and isinstance(stack, int):
+                self._sampled[tid, stack] = self._sampled.get((tid, stack), 0) + 1
+
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
         self._ticks.append(self._now)
-        self._now = ({}, {})
+        self._samples.append(self._sampled)
+        self._now, self._sampled = ({}, {}), {}
         while len(self._ticks) > keep:
             self._ticks.popleft()
+            self._samples.popleft()
 
     def sums(self) -> Sums:
         """Of calls, over the ticks that are kept."""
@@ -198,6 +234,14 @@ class LineWindow:
     def waits(self) -> Sums:
         """The same of waits."""
         return self._sums(1)
+
+    def samples(self) -> Samples:
+        """How often each (thread, stack) was sampled over the ticks that are kept."""
+        samples: Samples = {}
+        for tick in self._samples:
+            for key, count in tick.items():
+                samples[key] = samples.get(key, 0) + count
+        return samples
 
     def _sums(self, which: int) -> Sums:
         sums: Sums = {}

@@ -14,7 +14,7 @@ from gputop.engine.counters import add_up, settled
 from gputop.engine.facts import Facts
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
-from gputop.engine.linesums import Sums, line_rows, stack_rows, wait_rows
+from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.switches import OpenThreads, ThreadTick
 from probes.samples import ProcessData
 
@@ -44,6 +44,7 @@ class Window:
     counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
     lines: Sums = field(default_factory=dict)
     line_waits: Sums = field(default_factory=dict)
+    line_samples: Samples = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -167,6 +168,8 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     callers = window.callers()
     waits, unplaced = wait_rows(window.line_waits, calls, callers, facts)
     stacks = stack_rows(window.lines, window.line_waits, calls, callers, facts)
+    pids = {thread.tid: pid for pid, found in threads.items() for thread in found}
+    samples, sampled = sample_rows(window.line_samples, pids, facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
@@ -179,8 +182,10 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
             waits=tuple(waits.get(row.pid, ())),
             unknown_waits=unplaced.get(row.pid, 0),
             stacks=stacks.get(row.pid, ()),
+            samples=tuple(samples.get(row.pid, ())),
+            sampled=sampled.get(row.pid, 0),
         )
-        if any(row.pid in found for found in (lines, nameless, waits, unplaced))
+        if any(row.pid in found for found in (lines, nameless, waits, unplaced, sampled))
         else row
         for row in rows
     )

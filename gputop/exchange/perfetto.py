@@ -19,7 +19,7 @@ from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
-from probes.source import GPUS, MARK, Sample
+from probes.source import ACTIVITY, GPUS, MARK, Sample
 
 _MOST_STATE = 2  # TASK_UNINTERRUPTIBLE of a task's state
 _COUNTERS = (
@@ -96,6 +96,8 @@ class _Trace:
         self._facts.take(item)
         if item.kind == GPUS:
             self._write(self._counters(item))
+        elif item.kind == ACTIVITY:
+            self._write(self._tracks.activities(item.data))
         elif item.kind == MARK:
             self.flush()
 

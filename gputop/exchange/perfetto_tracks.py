@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from gputop.engine.facts import Facts
 from gputop.exchange.explained import Explained
 from gputop.exchange.forms import NEEDS_STATE, SEQUENCE
 from gputop.explain.answer.figures import loss_text
+from gputop.explain.evidence.activity import ON_GPU
 from gputop.format import escape_text
 from gputop.library.session import Session
 
@@ -169,6 +170,16 @@ class Tracks:
                 self._event(track, report.start_ns + moment, finding.title, told)
         for begin, end in known.lost:
             self._event(self.track("lost records"), begin, "records are missing", {}, end)
+        return self.news()
+
+    def activities(self, data: Mapping[str, Any]) -> Any:
+        """What another tool measured: kernels and copies by GPU and stream, operators by thread."""
+        columns = ("begin", "end", "tid", "device", "stream", "what", "name")
+        for begin, end, tid, device, stream, what, name in zip(*(data[key] for key in columns), strict=True):
+            kind = data["texts"][what]
+            where = f"GPU {device} stream {stream}" if kind in ON_GPU else f"{kind} of {tid}"
+            track = self.track("on the GPU" if kind in ON_GPU else "measured by another tool")
+            self._event(self.track(where, track), begin, data["texts"][name] or kind, {"kind": kind}, end)
         return self.news()
 
     def _event(self, track: int, at: int, name: str, told: dict[str, str], end: int | None = None) -> None:

@@ -6,7 +6,7 @@ known is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
-from probes.source import FRAMES, GPUS, MARK, Sample
+from probes.source import ACTIVITY, FRAMES, GPUS, MARK, Sample
 
 INT, REAL, TEXT, BOOL = "int64", "double", "string", "bool"
 VERSION: Final = 1
@@ -56,6 +56,10 @@ COLUMNS: dict[str, dict[str, str]] = {
     "gaps": {
         "gpu": TEXT, "start_ns": INT, "end_ns": INT, "cause": TEXT, "title": TEXT, "level": TEXT, "pid": INT,
         "tid": INT,
+    },
+    "activities": {
+        "what": TEXT, "name": TEXT, "start_ns": INT, "end_ns": INT, "pid": INT, "tid": INT, "device": INT,
+        "stream": INT, "bytes": INT,
     },
     "findings": {
         "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT, "loss_lower_ns": INT,
@@ -109,7 +113,7 @@ def _session(session: Session, totals: Stats, report: Report | None) -> Rows:
         "start_wall_ns": totals.start_wall_ns,
         "start_mono_ns": session.start_ns,
         "duration_ns": totals.duration_ns,
-        "host": machine.get("hostname") or header.get("hostname"),
+        "host": machine.get("host"),
         "kernel": machine.get("kernel"),
         "driver": header.get("driver"),
         "private": bool(header.get("private")),
@@ -213,6 +217,8 @@ class _Items:
                 yield self._stacks(item)
             elif item.kind == GPUS:
                 yield self._gpus(item)
+            elif item.kind == ACTIVITY:
+                yield self._activities(item.data)
             elif item.kind == MARK:
                 yield from self._flush()
         yield from self._flush()
@@ -273,6 +279,17 @@ class _Items:
                 rows.append({"stack_id": number, "pid": pid, "depth": depth, **frame.to_json()})
         return _rows("stacks", rows)
 
+    def _activities(self, data: Mapping[str, Any]) -> Rows:
+        texts = data["texts"]
+        columns = {
+            "what": [texts[number] for number in data["what"]],
+            "name": [texts[number] for number in data["name"]],
+            "start_ns": [begin - self._start for begin in data["begin"]],
+            "end_ns": [end - self._start for end in data["end"]],
+            **{key: _known(data[key]) for key in ("pid", "tid", "device", "stream", "bytes")},
+        }
+        return Rows("activities", columns)
+
     def _gpus(self, sample: Sample) -> Rows:
         figures = [name for name in COLUMNS["gpu_samples"] if name not in ("time_ns", "gpu", "uuid")]
         rows = [
@@ -285,6 +302,10 @@ class _Items:
             for gpu in sample.data.get("gpus", ())
         ]
         return _rows("gpu_samples", rows)
+
+
+def _known(values: Sequence[int]) -> list[int | None]:
+    return [value if value >= 0 else None for value in values]
 
 
 def _plain(records: Records, *names: str) -> dict[str, Any]:

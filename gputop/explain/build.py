@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gputop.explain.answer.account import account, whole
+from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CAUSES
@@ -18,11 +19,12 @@ from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
+from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
 from gputop.explain.proofs.gaps import GpuTime
-from gputop.format import format_ns
+from gputop.explain.proofs.kernels import held_kernels
 
 OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
@@ -65,8 +67,9 @@ def examine(
     outcome = find(scene, scale, coverage=coverage and not shared)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
-    for cause in CAUSES:
-        findings += cause.assess(scene, scale)
+    if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
+        for cause in CAUSES:
+            findings += cause.assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     moved = of_lateness(findings)
     order = sorted(
@@ -130,6 +133,8 @@ def _steps(scene: Scene) -> StepFacts | None:
 
 
 def _nothing(evidence: Evidence) -> str:
+    if why := evidence.header.get("unproved"):
+        return f"This file does not tell when a GPU was idle: {why}. What its rows tell stands below."
     if not len(evidence.calls):
         return "No CUDA call was seen, so nothing is known about a GPU."
     return "No call gave a GPU work, so there is no idle time to explain."
@@ -164,43 +169,11 @@ def _notes(
             "gave it nothing"
         )
     late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)
-    if late:
+    if late and not held_kernels(evidence):
         numbers = ", ".join(str(pid) for pid in late[:4])
         notes.append(
             f"process {numbers} ran before the recording: until a device synchronisation returns, a stream "
             "from before may hold work, so its gaps up to then are strong, not proved"
         )
-    if evidence.lost_events:
-        notes.append(
-            f"{evidence.lost_events} events are lost; {format_ns(gpu.voided_ns) if gpu.voided_ns else '0'} "
-            "of gaps around them are left out"
-        )
-    notes += _about_estimates(accounts)
-    return tuple(notes)
-
-
-_SOURCES = {
-    "nvml": "NVML saw kernels run",
-    "learned": "the work of its kernels is learned from the program's waits",
-    "both": "NVML and the work learned from the program's waits agree",
-}
-
-
-def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
-    """Who says what no call proves, and what nobody says."""
-    for one in accounts:
-        if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
-            yield (
-                f"{format_ns(one.estimated_ns)} of idle time are estimated, give or take "
-                f"{format_ns(one.error_ns)}: {_SOURCES[one.source]}"
-            )
-        if not one.agrees:
-            yield (
-                "NVML and the work learned from the program's waits disagree about the idle time: what rests "
-                "on it is a hint"
-            )
-        if one.unknown_ns > 0.2 * one.span_ns:
-            yield (
-                f"for {format_ns(one.unknown_ns)} it cannot be told whether the GPU had work: no call waited "
-                "for it there, and NVML says too little"
-            )
+    figures = about_figures(accounts, evidence.lost_events, gpu.voided_ns)
+    return (*notes, *figures, *told_by_rows(evidence, gpu.gaps))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gputop.explain.chains.analysis import Analysis, walk
 from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.effort import LIVE, Effort
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
 from gputop.explain.findings.findings import Outcome
@@ -39,9 +40,9 @@ class Whole:
     counted: Counted
 
 
-def explained(window: Window) -> Whole:
+def explained(window: Window, effort: Effort = LIVE) -> Whole:
     """All of the window, at length."""
-    verdict, scene, outcome = window.examined()
+    verdict, scene, outcome = window.examined(effort)
     return Whole(verdict, count(scene, outcome.cause, light=False))
 
 

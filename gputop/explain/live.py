@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from gputop.engine.apart import apart
+from gputop.explain.evidence.effort import LIVE, WHOLE
 from gputop.explain.evidence.memory import give_back
 from gputop.explain.fresh import Fresh, Whole, explained
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
@@ -284,9 +285,9 @@ class ReplayExplainer:
             self._thread.join()
 
     def verdict_at(self, index: int) -> Verdict:
-        """The explanation at a mark; takes as long as it takes."""
+        """The explanation at a mark, as ``gputop explain`` tells it; takes as long as it takes."""
         self._go(index)
-        return self._window.verdict()
+        return self._window.verdict(WHOLE)
 
     def _run(self) -> None:
         try:
@@ -303,7 +304,8 @@ class ReplayExplainer:
     def _at_mark(self, *, exact: bool) -> None:
         """Explains where the window stands, at length where that is asked for or due; else it looks."""
         if exact or (self._pace.due_at_once if self._fresh.contradicted else self._pace.due):
-            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window)))
+            effort = WHOLE if exact else LIVE  # who stands still has time
+            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window, effort)))
         elif self._looks.due:
             self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
 

@@ -17,7 +17,7 @@ from gputop.explain.build import examine
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble, group_ends
 from gputop.explain.evidence.before import sample_before
-from gputop.explain.evidence.effort import LIVE
+from gputop.explain.evidence.effort import LIVE, Effort
 from gputop.explain.evidence.evidence import Evidence, Table
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
@@ -107,14 +107,14 @@ class Window:
         before = [count for mark, count in self._lost if mark <= self.begin_ns]
         return self._lost[-1][1] - (before[-1] if before else 0)
 
-    def verdict(self) -> Verdict:
+    def verdict(self, effort: Effort = LIVE) -> Verdict:
         """Explains the window before the newest mark."""
-        return self.examined()[0]
+        return self.examined(effort)[0]
 
-    def examined(self) -> tuple[Verdict, Scene, Outcome]:
+    def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Scene, Outcome]:
         """The same, and what it was made from."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
-        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), LIVE)
+        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), effort)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         steps = typical_steps(scene, outcome, proved=report.coverage)
         return Verdict(report, self.end_ns, self._start_ns, lanes, steps=steps), scene, outcome

@@ -53,7 +53,7 @@ def inspect(session: Session) -> InspectDocument:
             "private": bool(header.get("private")),
             "cut": header.get("cut") is not None,
             "machine": {
-                "host": _text(_machine(header).get("hostname", header.get("hostname"))),
+                "host": _text(_machine(header).get("host")),
                 "kernel": _text(_machine(header).get("kernel")),
                 "architecture": _text(_machine(header).get("architecture")),
                 "cpus": _number(_machine(header).get("cpus")),

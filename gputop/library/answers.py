@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,7 +16,7 @@ from gputop.documents.stats import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import GputopError, OutsideSessionError
-from gputop.library.reading import Progress, understood
+from gputop.library.reading import Progress, interrupted, understood
 from gputop.library.session import NS, File, Session
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def explain(
     start_s: float | None = None,
     end_s: float | None = None,
     progress: Progress | None = None,
+    memory_bytes: int | None = None,
 ) -> Report:
     """Why the GPU was idle, as ``gputop explain`` prints it.
 
@@ -67,6 +69,8 @@ def explain(
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
         progress: Is told how far the work is; None: nobody is.
+        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained
+            in parts, and a note says what is not exact then. None: 1 GiB.
 
     Returns:
         Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
@@ -87,14 +91,27 @@ def explain(
         True
     """
     from gputop.explain.build import explain as build
+    from gputop.library import stretches
     from gputop.library.evidence import evidence_of
 
+    wanted = frozenset(pids or ()) or None
     with _opened(session) as one:
+        if one.calls_observed and not stretches.fits(one, memory_bytes or stretches.MEMORY):
+            if progress is not None:
+                progress.goes_on("explaining")
+            between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
+            work = stretches.Explaining(dict(one.header), between, wanted)
+            return stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
         evidence = evidence_of(one, progress)
+        stopped = progress is not None and progress.stopped
         if progress is not None:
             progress.goes_on("explaining")
         with understood(one.path):
-            return build(evidence, frozenset(pids or ()) or None, _stretch(evidence, start_s, end_s))
+            report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
+        if not stopped:
+            return report
+        said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
+        return replace(report, notes=(said, *report.notes))
 
 
 def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:
@@ -212,10 +229,14 @@ def _opened(session: Session | File) -> Iterator[Session]:
 
 def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
     """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    return _between(start_s, end_s, start, evidence.end_ns)
+
+
+def _between(start_s: float | None, end_s: float | None, start: int, end: int) -> tuple[int, int] | None:
     if start_s is None and end_s is None:
         return None
-    start = int(evidence.header.get("start_ns", evidence.start_ns))
-    length = (evidence.end_ns - start) / NS
+    length = (end - start) / NS
     low = start_s if start_s is not None else 0.0
     high = min(end_s if end_s is not None else length, length)
     if low >= high:

@@ -18,6 +18,7 @@ from gputop.errors import (
 from probes.source import Item
 from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.reader import SessionReader
+from replay.segments import SegmentsReader
 
 _LOG = logging.getLogger(__name__)
 _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
@@ -28,7 +29,13 @@ _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
 
 
 class Progress(Protocol):
-    """Is told how far the work is; ``gputop.commands.progress`` draws a bar of it."""
+    """Is told how far the work is; ``gputop.commands.progress`` draws a bar of it.
+
+    Attributes:
+        stopped: The work is to end with what is known; ``through`` ends then.
+    """
+
+    stopped: bool
 
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
         """The same items, of which so many are marks, as they are taken."""
@@ -41,7 +48,7 @@ class Progress(Protocol):
 
 
 def open_file(path: str) -> SessionReader:
-    """Opens a session file that holds at least one frame.
+    """Opens a session file, or a folder of segments, that holds at least one frame.
 
     Raises:
         SessionNotFoundError: There is no such file.
@@ -50,7 +57,7 @@ def open_file(path: str) -> SessionReader:
         SessionTooNewError: A newer gputop recorded it.
     """
     try:
-        reader = SessionReader(path)
+        reader = SegmentsReader(path) if os.path.isdir(path) else SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
         raise kind(str(error)) from error
@@ -58,6 +65,14 @@ def open_file(path: str) -> SessionReader:
         reader.close()
         raise SessionDamagedError(f"{path} holds no complete frame: the recording ended before its first one")
     return reader
+
+
+def interrupted(until_ns: int, duration_ns: int) -> str:
+    """What is said of an answer that is of a part only; ns from the start of the recording."""
+    return (
+        f"interrupted: this is what the first {until_ns / 1e9:.1f} s of {duration_ns / 1e9:.1f} s tell, and "
+        "nothing of the rest is in it"
+    )
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from typing import Any
 
 from gputop.engine.stats import Stats, finish
 from gputop.engine.tally import Tally, tally
-from gputop.library.reading import Progress, open_file
-from gputop.parts.work import Segment, processors, reduced, segments_of
+from gputop.library.reading import Progress, interrupted, open_file
+from gputop.parts.work import EndedEarlyError, Segment, processors, reduced, segments_of
 from probes.source import MARK, OPEN
 from replay.reader import SessionReader
 
 LONG_BYTES = 96 << 20  # of a file: to start processes for it takes less time than they save
 SEGMENT_BYTES = 24 << 20
+FOREVER = 1 << 62  # ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
     if told is not None:
         whole = _known(reader)
         try:
-            whole.merge(told)
+            for part in told:
+                whole.merge(part)
         except (ValueError, KeyError, TypeError):  # another program's, or a newer gputop's
             whole = _known(reader)
         else:
@@ -76,14 +78,32 @@ def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
     if reader.size_bytes >= LONG_BYTES and reader.header.get("calls_observed") is not False:
         return _in_parts(reader, progress)
     items = reader.items()
-    return finish(reader.header, tally(progress.through(items, len(reader.marks)) if progress else items))
+    sums = tally(progress.through(items, len(reader.marks)) if progress else items)
+    if progress is not None and progress.stopped:
+        _ended_early(reader, sums.mark.time_ns if sums.mark is not None else 0)
+    return finish(reader.header, sums)
+
+
+def _ended_early(reader: SessionReader, until_ns: int) -> None:
+    start = int(reader.header.get("start_ns", reader.marks[0]))
+    reader.problems.append(interrupted(max(until_ns - start, 0), int(reader.marks[-1]) - start))
 
 
 def _in_parts(reader: SessionReader, progress: Progress | None) -> Stats:
     work = Totals(dict(reader.header), _known(reader))
     count = -(-reader.size_bytes // SEGMENT_BYTES)
     segments = segments_of(reader.path, len(reader.marks), count)
-    whole = reduced(work, segments, processors(), progress.parts if progress else lambda parts, of: None)
+    try:
+        if progress is None:
+            whole = reduced(work, segments, processors())
+        else:
+            whole = reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
+    except EndedEarlyError as early:
+        if early.known is None:
+            raise
+        whole, last = early.known, segments[early.parts - 1].until_mark
+        work = Totals(work.header, tally(reader.items_until(last, FOREVER, FOREVER)))
+        _ended_early(reader, int(reader.marks[last]))
     reader.problems += [text for text in dict.fromkeys(whole.problems) if text not in reader.problems]
     return work.finish(whole)
 

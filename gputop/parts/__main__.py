@@ -5,8 +5,21 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from typing import IO, Any
 
 from gputop.errors import GputopError
+from gputop.parts.work import AnyWork, ChainedWork, Segment
+
+
+def _looked_at(work: AnyWork[Any], segment: Segment, carried: bytes, answer: IO[bytes]) -> object:
+    """The result of a segment; what the next one must know is told before."""
+    if isinstance(work, ChainedWork):
+        after, rest = work.follow(segment, pickle.loads(carried) if carried else work.begin())
+        pickle.dump((True, pickle.dumps(after, pickle.HIGHEST_PROTOCOL)), answer)
+        answer.flush()
+        return rest()
+    pickle.dump((True, b""), answer)
+    return work.map(segment)
 
 
 def main() -> int:
@@ -15,11 +28,11 @@ def main() -> int:
     os.dup2(2, 1)
     while True:
         try:
-            work, segment = pickle.load(asked)
+            work, segment, carried = pickle.load(asked)
         except EOFError:
             return 0
         try:
-            result = True, work.map(segment)
+            result = True, _looked_at(work, segment, carried, answer)
         except GputopError as error:
             result = False, str(error)
         pickle.dump(result, answer, pickle.HIGHEST_PROTOCOL)

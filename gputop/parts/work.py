@@ -11,17 +11,20 @@ import os
 import pickle
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from gputop.errors import GputopError
 from gputop.process.isolation import isolated
 
+_ASK_S = 0.2
 Partial = TypeVar("Partial")
+Carry = TypeVar("Carry")
 Answer = TypeVar("Answer", covariant=True)
 
 
@@ -56,6 +59,33 @@ class Work(Protocol[Partial, Answer]):
         ...
 
 
+@runtime_checkable
+class ChainedWork(Protocol[Carry, Partial, Answer]):
+    """Work on segments each of which must know something of those before it."""
+
+    def begin(self) -> Carry:
+        """What the first segment must know."""
+        ...
+
+    def follow(self, segment: Segment, before: Carry) -> tuple[Carry, Callable[[], Partial]]:
+        """(what the next segment must know, how to come to the result of this one).
+
+        The first is told to the next segment's process at once; the other takes its time meanwhile.
+        """
+        ...
+
+    def merge(self, earlier: Partial, later: Partial) -> Partial:
+        """As of ``Work``."""
+        ...
+
+    def finish(self, whole: Partial) -> Answer:
+        """As of ``Work``."""
+        ...
+
+
+AnyWork = Work[Partial, object] | ChainedWork[Any, Partial, object]
+
+
 class PartError(GputopError):
     """A part could not be looked at."""
 
@@ -67,24 +97,39 @@ def segments_of(path: str, marks: int, count: int) -> list[Segment]:
     return [Segment(path, after, until) for after, until in pairwise(borders)]
 
 
+def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]:
+    """A file in segments of about so many bytes; ``ends`` are the places of its marks in the file."""
+    borders = [-1]
+    since = 0
+    for mark, end in enumerate(ends[:-1]):
+        if end - since >= size:
+            borders.append(mark)
+            since = end
+    borders.append(len(ends))
+    return [Segment(path, after, until) for after, until in pairwise(borders)]
+
+
 def processors() -> int:
     """How many may be used."""
     return len(os.sched_getaffinity(0))
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):
-    """It was interrupted; ``known`` is of the first segments, as far as they were looked at, None of none."""
+    """It was interrupted; ``known`` is of the first ``parts`` segments, None of none."""
 
-    def __init__(self, known: Partial | None, parts: int, of: int) -> None:
-        super().__init__(f"interrupted after {parts} of {of} parts")
-        self.known, self.parts, self.of = known, parts, of
+    status = 130
+
+    def __init__(self, known: Partial | None, parts: int) -> None:
+        super().__init__("interrupted before anything was known")
+        self.known, self.parts = known, parts
 
 
 def reduced(
-    work: Work[Partial, object],
+    work: AnyWork[Partial],
     segments: Sequence[Segment],
     processes: int,
     done: Callable[[int, int], None] = lambda parts, of: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Partial:
     """The joined result of all segments, mapped in processes of their own.
 
@@ -93,6 +138,7 @@ def reduced(
         segments: In order; at least one.
         processes: So many at a time.
         done: Is told how many segments are joined, and of how many.
+        stopped: Says whether to end with what is known; asked some times a second.
 
     Raises:
         PartError: A process failed; the text says why.
@@ -101,28 +147,41 @@ def reduced(
     whole: Partial | None = None
     joined = 0
     with _workers(processes) as ask:
-        results = ask(work, segments)
-        try:
-            for partial in results:
-                whole = partial if whole is None else work.merge(whole, partial)
-                joined += 1
-                done(joined, len(segments))
-        except KeyboardInterrupt:
-            raise EndedEarlyError(whole, joined, len(segments)) from None
-    assert whole is not None
-    return whole
+        done(0, len(segments))
+        for result in ask(work, segments):
+            while not stopped() and not wait((result,), _ASK_S).done:
+                pass
+            if stopped():
+                raise EndedEarlyError(whole, joined)
+            partial = result.result()
+            whole = partial if whole is None else work.merge(whole, partial)
+            joined += 1
+            done(joined, len(segments))
+    return cast("Partial", whole)  # there is one at least
 
 
 @contextmanager
 def _workers(
     count: int,
-) -> Iterator[Callable[[Work[Partial, object], Sequence[Segment]], Iterator[Partial]]]:
+) -> Iterator[Callable[[AnyWork[Partial], Sequence[Segment]], Iterator[Future[Partial]]]]:
     """Processes that map; they end with the context, whatever they are doing."""
     running: list[subprocess.Popen[bytes]] = []
     idle: list[subprocess.Popen[bytes]] = []
     lock = threading.Lock()
 
-    def one(work: Work[Partial, object], segment: Segment) -> Partial:
+    def one(work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]) -> Partial:
+        try:
+            return asked(work, segment, before, after)
+        finally:
+            after.cancel()  # unless it is there: nobody waits for what does not come
+
+    def asked(
+        work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]
+    ) -> Partial:
+        try:
+            carry = before.result()
+        except CancelledError:
+            raise PartError(f"{segment.path}: the part before this one could not be looked at") from None
         with lock:
             process = idle.pop() if idle else None
             if process is None:
@@ -137,9 +196,12 @@ def _workers(
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((work, segment), process.stdin)
+            pickle.dump((work, segment, carry), process.stdin)
             process.stdin.flush()
             fine, result = pickle.load(process.stdout)
+            if fine:
+                after.set_result(result)
+                fine, result = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise PartError(
                 f"{segment.path}: a process that looked at a part of it has ended ({process.poll()}); was it "
@@ -152,13 +214,19 @@ def _workers(
         found: Partial = result
         return found
 
-    def ask(work: Work[Partial, object], segments: Sequence[Segment]) -> Iterator[Partial]:
-        # no more are looked at than can be joined soon: what is known is bounded
-        waiting = [pool.submit(one, work, segment) for segment in segments[: count + 1]]
-        rest = iter(segments[count + 1 :])
+    def ask(work: AnyWork[Partial], segments: Sequence[Segment]) -> Iterator[Future[Partial]]:
+        carried: Future[bytes] = Future()
+        carried.set_result(b"")
+        waiting: deque[Future[Partial]] = deque()
+        for segment in segments:
+            after: Future[bytes] = Future()
+            waiting.append(pool.submit(one, work, segment, carried, after))
+            carried = after
+            # no more are looked at than can be joined soon: what is known is bounded
+            if len(waiting) > count:
+                yield waiting.popleft()
         while waiting:
-            yield waiting.pop(0).result()
-            waiting += [pool.submit(one, work, segment) for segment in (next(rest, None),) if segment]
+            yield waiting.popleft()
 
     pool = ThreadPoolExecutor(count)
     try:

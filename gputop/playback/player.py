@@ -271,6 +271,7 @@ class ReplayFeed:
         if index == self._newest:
             self._caught_up = self._reader.refresh()
             self._playing &= self._caught_up
+            self._explainer.show(index, exact=not self._playing)
 
     def _show(self, index: int, frame: Frame) -> None:
         with self._lock:

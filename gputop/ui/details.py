@@ -13,8 +13,8 @@ from textual.widgets import Tab, Tabs
 from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
-from gputop.ui.pane import Tabbed
-from gputop.ui.panes import Chart, Plain
+from gputop.ui.pane import Plain, Tabbed
+from gputop.ui.panes import Chart
 from gputop.ui.tables import Calls, Lines, Threads
 
 
@@ -74,12 +74,9 @@ class Details(Vertical):
         return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
 
     def _choices(self) -> list[Tabbed]:
-        gone = self._view.hidden
-        return [
-            pane
-            for pane in self._panes
-            if pane.id not in gone and not (pane.id == "lines" and "calls" in gone)
-        ]
+        """What tabs there are; with the calls their lines and stacks are hidden."""
+        gone = self._view.hidden | ({"lines", "flame"} if "calls" in self._view.hidden else set())
+        return [pane for pane in self._panes if pane.id not in gone]
 
     def arrange_tabs(self) -> None:
         """Leave the tabs of hidden panes out."""

@@ -12,26 +12,17 @@ from textual.containers import Container, Horizontal
 from gputop.engine.lines import Line
 from gputop.ui.details import Details
 from gputop.ui.footer import Keys
+from gputop.ui.gpus import Gpus, Step
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.view import TOGGLED, View
 from gputop.ui.pages import CallPage, GpuPage, SourcePage, WhyPage
 from gputop.ui.pane import Pane, Tabbed
-from gputop.ui.panes import (
-    Banner,
-    Chain,
-    Gpus,
-    Header,
-    Log,
-    Step,
-    Storms,
-    TimeBar,
-    TimelinePane,
-    TooSmall,
-    Why,
-)
+from gputop.ui.panes import Banner, Chain, Header, Log, Storms, TimeBar, TooSmall
 from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines, TablePane
 from gputop.ui.time_keys import TimeScreen
+from gputop.ui.timeline import TimelinePane
+from gputop.ui.why import Why
 
 
 class MainScreen(TimeScreen):
@@ -105,7 +96,7 @@ class MainScreen(TimeScreen):
         view = self._view
         yield TooSmall(view)
         yield Header(view)
-        yield Why(view, classes="boxed")
+        yield Why(view, classes="boxed panel")
         yield Banner(view)
         with Horizontal(id="top"):
             yield Gpus(view, id="gpus", classes="boxed")

@@ -265,6 +265,10 @@ class Pane(ScrollView, can_focus=True):
         self.app.show()
 
 
+class Plain(Pane, can_focus=False):
+    """A pane that the keys do not go to."""
+
+
 _style = lru_cache(maxsize=256)(Style.from_rich_style)
 
 

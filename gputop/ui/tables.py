@@ -16,6 +16,7 @@ from gputop.ui.model import details, lines
 from gputop.ui.model.copying import row_text
 from gputop.ui.model.look import Line, Span, fit_line, wrap
 from gputop.ui.model.pages import COLUMNS_HELP
+from gputop.ui.model.subject import without_cuda
 from gputop.ui.model.table import Context, Table
 from gputop.ui.model.view import View
 from gputop.ui.pane import Pane, Tabbed
@@ -235,6 +236,8 @@ class Calls(Detail):
         """Why there are no rows."""
         if self.view.selected is None:
             return ("Select a process to see its calls.",)
+        if frame.calls_observed and without_cuda(self.view.selected):
+            return details.NO_CUDA
         return details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
 
     def about(self) -> list[Span]:

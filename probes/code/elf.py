@@ -14,7 +14,7 @@ from probes.code.foreign import File
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 2, 4, 11
-_DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_STRSZ = 5, 6, 14, 10
+_DT_STRTAB, _DT_SONAME, _DT_STRSZ = 5, 14, 10
 _STT_FUNC = 2
 _NT_GNU_BUILD_ID = 3
 SYMBOL: np.dtype[np.void] = np.dtype(

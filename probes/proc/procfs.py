@@ -264,19 +264,28 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+LEAST_OWN_NS = 40_000_000  # frames come 20 times a second at most
+
+
 class OwnUse:
     """CPU time and memory of gputop itself."""
 
     def __init__(self) -> None:
+        """Counts from now on."""
+        self._percent = 0.0
         self._wall_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()
         self._pages = 0
 
     def sample(self) -> tuple[float, int]:
-        """(percent of one CPU since the last call, resident bytes)."""
+        """(percent of one CPU since the last call that was at least ``LEAST_OWN_NS`` ago, resident bytes).
+
+        A few milliseconds tell nothing: whoever asks is at work in them.
+        """
         wall_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        percent = 100 * (cpu_ns - self._cpu_ns) / max(wall_ns - self._wall_ns, 1)
-        self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
+        if wall_ns - self._wall_ns >= LEAST_OWN_NS or not self._percent:
+            self._percent = 100 * (cpu_ns - self._cpu_ns) / max(wall_ns - self._wall_ns, 1)
+            self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
         with contextlib.suppress(OSError):  # no descriptor is left: what it was before
             self._pages = int(_read("/proc/self/statm").split()[1])
-        return percent, self._pages * os.sysconf("SC_PAGE_SIZE")
+        return self._percent, self._pages * os.sysconf("SC_PAGE_SIZE")

@@ -117,6 +117,7 @@ def test_a_program_started_later_is_counted_from_its_first_call_when_its_library
 
 
 @pytest.mark.parametrize("attached_to", ["the machine", "the process"])
+@pytest.mark.timed
 def test_a_library_nobody_knew_is_attached_to_within_100_ms_of_its_dlopen(
     tmp_path: Path, late: str, attached_to: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import interpreter
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 PROGRAM = PROGRAMS / "blocked_lines.py"
 ROUNDS = 12
 WHERE = {

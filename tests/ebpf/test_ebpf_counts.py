@@ -23,7 +23,7 @@ from tests.ebpf.recording import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 
 THREADS, PROCESSES = 8, 3
 COMPARED = {
@@ -98,6 +98,7 @@ def test_counts_of_python_processes_that_leave_by_exit_in_the_middle_equal_bpftr
     assert_same_as_bpftrace(run, bpftrace_counts(output))
 
 
+@pytest.mark.long
 def test_nothing_is_lost_at_200_000_calls_a_second(tmp_path: Path, program: str) -> None:
     """Counted are calls of probed functions, as records are: a launch is a runtime and a driver call."""
     workshop = Workshop(tmp_path)

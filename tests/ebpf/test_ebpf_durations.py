@@ -10,7 +10,7 @@ import pytest
 
 from tests.ebpf.recording import Recorded, Workshop, bpftrace, compile_program, library
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.timed]
 
 MEASURED = {
     "cudaLaunchKernel": "libcudart.so.12",

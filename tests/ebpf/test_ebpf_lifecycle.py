@@ -20,7 +20,7 @@ from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import Workshop, compile_program, wait_until
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 
 TIMES, MANY_TIMES = 5, 20
 THREADS, CALLS = 500, 40
@@ -73,6 +73,7 @@ def small_library(tmp_path: Path) -> Path:
     return compile_program("fake_cuda.c", tmp_path, *shared, "-DRUNTIME", output="libcudart.so.12")
 
 
+@pytest.mark.timed
 def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_library: Path) -> None:
     """The library is the test's own: others' probes may be in the simulated one until they are detached."""
     workshop, stop = Workshop(tmp_path, "multi"), tmp_path / "stop"

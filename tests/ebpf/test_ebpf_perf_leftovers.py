@@ -67,7 +67,7 @@ class Gputop:
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_probe_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +94,8 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.long
 def test_a_launch_is_free_again_before_the_other_probes_are_detached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from probes.schema import Kind
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
 from tests.opened_files import probes_of
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 
 ROUNDS = 5
 CALLS = 300 * 50  # of one measurement, in cost.c
@@ -81,6 +81,7 @@ def cost_ns(program: Popen[str]) -> float:
     return float(program.stdout.readline())
 
 
+@pytest.mark.timed
 def test_a_call_behind_endbr64_costs_a_fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program measures itself: untraced, probed at the first instruction, probed where gputop chooses."""
     path = compile_program(str(CALLED), tmp_path, *FLAGS, output=RUNTIME)

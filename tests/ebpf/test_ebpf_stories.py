@@ -16,7 +16,7 @@ from tests.stories.catalogue import PAIRS, STORIES
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import record
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 long = partial(pytest.param, marks=pytest.mark.long)
 SECONDS, SEED = 4.0, 1
 # a change with its two ends; the others, and what holds of every story, are left to the long form

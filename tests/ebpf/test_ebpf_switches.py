@@ -25,7 +25,7 @@ import pytest
 from probes.schema import Kind, OffFlag
 from tests.ebpf.recording import Recorded, Workshop, bpftrace, compile_program
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.bpftrace]
 
 MS = 1_000_000
 ATTEMPTS = 4
@@ -117,7 +117,10 @@ class Case:
         ]
 
 
-@pytest.fixture(scope="module", params=[*CASES, "sleep as on 5.15", "talk as on 5.15"])
+@pytest.fixture(
+    scope="module",
+    params=[*CASES, pytest.param("sleep as on 5.15", marks=pytest.mark.long), "talk as on 5.15"],
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Case:
     """A recording of a mode in which most threads had no hidden switch; of several, an undisturbed one.
 

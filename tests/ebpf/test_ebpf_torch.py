@@ -21,7 +21,7 @@ import pytest
 from tests import inside
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 ROOT = Path(__file__).resolve().parents[2]
 long = partial(pytest.param, marks=pytest.mark.long)
 UNEXPLAINED = 0.02

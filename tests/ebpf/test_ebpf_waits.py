@@ -13,7 +13,7 @@ from probes.source import FILES, OPEN, Sample
 from replay.reader import SessionReader
 from tests.ebpf.recording import Recorded, Workshop
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.timed]  # what is closed soon is looked at in time
 MS = 1_000_000
 MACHINE = platform.machine()
 

@@ -12,13 +12,13 @@ from probes.proc import syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
 from tests.ebpf.recording import Recorded, Workshop, compile_program
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = pytest.mark.ebpf
 ROUNDS = 1000
 FEWEST = 100  # who is preempted by whom it woke finds its answer there, and does not wait
 WAITS = ("read", "clock_nanosleep", "nanosleep")
 
 
-@pytest.fixture(scope="module", params=["multi", "perf"])
+@pytest.fixture(scope="module", params=["multi", pytest.param("perf", marks=pytest.mark.long)])
 def attach(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

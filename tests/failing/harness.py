@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import with_variable
+
 HERE = Path(__file__).resolve().parent
 RECORDING = HERE.parents[1] / "recordings" / "healthy.msgpack"
 WATCHED_STATUS = 7  # of watched.c
@@ -146,19 +148,8 @@ class Machine:
 def _left(mark: str) -> list[str]:
     """Processes that have inherited this word in their environment and do not end."""
     deadline = time.monotonic() + _LEFT_S
-    while (found := _with_word(mark.encode())) and time.monotonic() < deadline:
+    while (found := with_variable(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return found
-
-
-def _with_word(word: bytes) -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if word in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:  # it ended
-            continue
     return found
 
 

@@ -1,7 +1,9 @@
-"""The fault suite in its short form: three seeds in turn, one a test. ``make fault-suite`` holds every gate.
+"""The fault suite: one scenario of each kind in ``make test``, each with three seeds in ``make test-long``.
 
-Here causes, levels, silence on healthy programs and the soundness of proofs are demanded of every scenario.
-A busy machine moves milliseconds from one cause to another, so of the sizes a few may miss their tolerance.
+``make fault-suite`` prints the table and holds every gate. Here causes, levels, silence on healthy programs
+and the soundness of proofs are demanded of every run in which the fault was what cost most. Where the machine
+took more than the fault did, which the truth tells, no more is asked than that nothing false is called
+proved. A busy machine moves milliseconds from one cause to another, so a few sizes may miss their tolerance.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ import pytest
 
 from tests.faults.__main__ import line
 from tests.faults.bench import Bench, on_disk
-from tests.faults.judge import Verdict
+from tests.faults.judge import disturbed, false_proofs
 from tests.faults.programs_at_random import contradictions
+from tests.faults.robust import ROBUST
 from tests.faults.scenario import MS, SCENARIOS
 from tests.faults.suite import damaged, direct, drawn, robust, verdicts
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.alone]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 SEEDS = (1, 2, 3)
 SIZES = re.compile(r"C\d\d: (at most|at least|only) |.* ms unexplained$")
 MISSIZED = 3  # of the scenarios of one part
-MISJUDGED = 2  # of all; the long form allows one in 24
-# mixtures are left to the long form, but for three
-NAMES = [name for name in SCENARIOS if not name.startswith("M") or name in ("M1", "M5", "M9")]
+MISJUDGED = 1  # of one part; make fault-suite allows one in 24
+# reads, copies, launches, loaders, the host, its CPU, its quota, a lock, a disk, a server, a clock; no fault
+QUICK = ("T01", "T05", "T06", "T08", "T12b", "T13", "T14", "T16", "T18", "T19", "T24", "N1", "N5")
+QUICK_ROBUST = ("R4", "R7")
 PROGRAMS = 34  # random ones, of each seed
 PART = 10  # scenarios in one test, so that none takes long
+PARTS = [(seed, start) for seed in SEEDS for start in range(0, len(SCENARIOS), PART)]
 
 
 def seed_of(test: int) -> int:
@@ -44,28 +49,41 @@ def bench() -> Iterator[Bench]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="module")
-def judged() -> list[Verdict]:
-    """Filled by the tests that run scenarios, for the one that counts."""
-    return []
-
-
-@pytest.mark.parametrize("start", range(0, len(NAMES), PART))
-def test_causes_are_found_and_sized(bench: Bench, judged: list[Verdict], start: int) -> None:
-    names, seed = NAMES[start : start + PART], seed_of(start // PART)
+def assert_told(bench: Bench, seed: int, names: list[str], label: str) -> None:
+    """What is said of these scenarios is right, wherever the fault was what cost most."""
     print(f"seed {seed}")
-    ours = []
-    for one in verdicts(bench, drawn(seed, names), f"part-{start}"):
+    missed, hidden, misjudged = [], [], []
+    for one in verdicts(bench, drawn(seed, names), label):
         print(line(one.row), one.run.scenario.parameters)
-        ours.append(one)
-    judged += ours
-    missed = [f"{one.run.scenario.id}: {miss}" for one in ours for miss in one.misses if one.first]
+        told = one.run.scenario.id
+        if why := disturbed(one.run):
+            print(f"{told} proves nothing: {why}")
+            hidden += [
+                f"{told}: {miss}" for miss in (false_proofs(one.run, one.said) if one.said else one.misses)
+            ]
+        elif one.first:
+            missed += [f"{told}: {miss}" for miss in one.misses]
+        else:
+            misjudged.append(told)
     wrong = [miss for miss in missed if not SIZES.match(miss.partition(": ")[2])]
-    assert not wrong, f"seed {seed}: {wrong}"
+    assert not hidden + wrong, f"seed {seed}: {hidden + wrong}"
     assert len({miss.split(":")[0] for miss in missed}) <= MISSIZED, f"seed {seed}: {missed}"
+    assert len(misjudged) <= MISJUDGED, f"seed {seed}: {misjudged}"
 
 
-@pytest.mark.parametrize("test", range(len(SEEDS)))
+def test_causes_are_found_and_sized(bench: Bench) -> None:
+    assert_told(bench, seed_of(0), list(QUICK), "quick")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("seed", "start"), PARTS)
+def test_all_causes_are_found_and_sized(bench: Bench, seed: int, start: int) -> None:
+    names = list(SCENARIOS)[start : start + PART]
+    assert_told(bench, seed_of(SEEDS.index(seed)), names, f"part-{seed}-{start}")
+
+
+@pytest.mark.parametrize("test", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 def test_what_is_called_empty_is_empty(bench: Bench, test: int) -> None:
     start = seed_of(test) * 1000
     proved, wrong = contradictions(bench, range(start, start + PROGRAMS))
@@ -75,20 +93,22 @@ def test_what_is_called_empty_is_empty(bench: Bench, test: int) -> None:
     assert not false, false
 
 
-def test_the_first_cause_is_right(judged: list[Verdict]) -> None:
-    single = [one for one in judged if one.run.scenario.id.startswith("T") and one.run.scenario.expected]
-    wrong = [one.run.scenario.id for one in single if not one.first]
-    assert len(single) >= len(NAMES) // 2
-    assert len(wrong) <= MISJUDGED, wrong
-
-
-def test_nothing_false_is_called_proved(bench: Bench) -> None:
-    wrong = [f"{one.run.scenario.id}: {miss}" for one in robust(bench, seed_of(1)) for miss in one.misses]
+@pytest.mark.parametrize(
+    "names", [QUICK_ROBUST, pytest.param(tuple(ROBUST), marks=pytest.mark.long)], ids=["quick", "all"]
+)
+def test_nothing_false_is_called_proved(bench: Bench, names: tuple[str, ...]) -> None:
+    judged = robust(bench, seed_of(1), names)
+    wrong = [f"{one.run.scenario.id}: {miss}" for one in judged for miss in one.misses]
     assert not wrong, wrong
 
 
 def test_the_present_is_explained_like_a_file(bench: Bench) -> None:
-    wrong = [f"{one.run.scenario.id}: {miss}" for one in direct(bench, seed_of(2)) for miss in one.misses]
+    wrong = [
+        f"{one.run.scenario.id}: {miss}"
+        for one in direct(bench, seed_of(2))
+        if not disturbed(one.run)
+        for miss in one.misses
+    ]
     assert not wrong, wrong
 
 

@@ -87,7 +87,12 @@ class Bench:
 
 
 def patient(test: Callable[..., None]) -> Callable[..., None]:
-    """Tries a test of durations up to four times: other programs may hold the CPUs, a bug stays."""
+    """A timed test, tried up to four times: the host of a machine may take its CPUs away, a bug stays."""
+    return pytest.mark.timed(again(test))
+
+
+def again(test: Callable[..., None]) -> Callable[..., None]:
+    """Tries a test up to four times."""
 
     @functools.wraps(test)
     def tries(bench: Bench, **arguments: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.format import format_ns
+from gputop.format import format_ns, format_percent
 
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Range, Report
@@ -21,6 +21,31 @@ def loss_text(loss: Range) -> str:
     if estimate is None:
         return f"{sure} to {format_ns(upper)}"
     return f"about {format_ns(estimate)} ({sure} proved, at most {format_ns(upper)})"
+
+
+def idle_text(idle: Range, span_ns: int, dash: str = "–") -> str:
+    """Percent, ``47–72``: what is proved, and what is estimated or, without an estimate, possible; ``48``."""
+    span = max(span_ns, 1)
+    upper = idle.upper if idle.estimate is None else max(idle.estimate, idle.lower)
+    ends = [format_percent(100 * ns / span) for ns in (idle.lower, upper)]
+    return dash.join(dict.fromkeys(ends))
+
+
+def share_text(loss: Range, span_ns: int, dash: str = "–") -> str:
+    """The part of the time that a loss takes, percent: the estimate, else the bounds: ``47–72``, ``48``."""
+    if is_range(loss):
+        return idle_text(loss, span_ns, dash)
+    return format_percent(100 * loss_ns(loss) / max(span_ns, 1))
+
+
+def cost_text(loss: Range, dash: str = "–", parts: int = 1) -> str:
+    """``2.25s``, ``1.0–1.6s`` where nobody estimates; or of so many parts each."""
+    if not is_range(loss):
+        return format_ns((loss.lower if loss.estimate is None else loss.estimate) // parts)
+    lower, upper = loss.lower // parts, loss.upper // parts
+    low, high = format_ns(lower) if lower else "0", format_ns(upper)
+    unit = high.lstrip("0123456789.")
+    return f"{low.removesuffix(unit) if low.lstrip('0123456789.') == unit else low}{dash}{high}"
 
 
 def loss_ns(loss: Range) -> int:
@@ -40,3 +65,8 @@ def what_if_text(report: Report) -> str:
         return ""
     parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in told]
     return f"A step takes {format_ns(told[0].before_ns)}. Run again without {', then without '.join(parts)}."
+
+
+def is_range(loss: Range) -> bool:
+    """Whether only its bounds are known, and they are apart."""
+    return loss.estimate is None and loss.upper > _NEAR * loss.lower

@@ -14,9 +14,9 @@ from gputop.documents.explain import (
 )
 from gputop.documents.parts import RangeJson
 from gputop.engine.lines import line_json
-from gputop.explain.answer.figures import loss_text, what_if_text
+from gputop.explain.answer.figures import loss_ns, loss_text, share_text, what_if_text
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
-from gputop.format import escape_text, format_count, format_ns, format_percent
+from gputop.format import escape_text, format_count, format_ns
 
 SCHEMA: Final = "gputop.explain/1"
 
@@ -179,10 +179,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
-    told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
-    share = (
-        f", {format_percent(100 * told / report.span_ns)} % of the time" if report.span_ns and told else ""
-    )
+    worth = report.span_ns and loss_ns(finding.loss)
+    share = f", {share_text(finding.loss, report.span_ns)} % of the time" if worth else ""
     kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.explain.answer.figures import cost_text
 from gputop.explain.answer.report import Account, Diagnosis, Finding, Range
 from gputop.format import format_ns, format_percent
 
@@ -90,4 +91,4 @@ def _of_it(finding: Finding) -> str:
     loss = finding.loss
     if finding.kind != "idle":
         return f"; this takes {format_ns(int(loss.middle))}"
-    return f", {format_ns(loss.lower if loss.estimate is None else loss.estimate)} of it because of this"
+    return f", {cost_text(loss)} of it because of this"

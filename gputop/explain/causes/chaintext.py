@@ -67,6 +67,8 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
         api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
         line = usual_line(scene, scene.segments.call[alike])
         text = _at(f"{name} was inside {api}", line)
+    elif scene.unrecorded[leader]:
+        text = f"{name} was between two calls; whether it ran there is not recorded"
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
         line = hot.line
         text += f", most often at {hot.text()}"

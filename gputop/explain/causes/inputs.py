@@ -18,6 +18,7 @@ from gputop.explain.evidence.ranges import Mask, distinct
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
+LOADER_ALONE = "_SingleProcessDataLoaderIter"  # PyTorch's loader with num_workers=0, as its profiler names it
 FEW_LOOKS = 5  # fewer samples may all have missed the loader
 
 
@@ -67,7 +68,8 @@ def _prepared(scene: Scene, free: Mask) -> Mask:
     # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
     # of a scalar: after a loss.item() the next input is what the time goes into
     round_trip = read_between(scene)[gap] > SCALAR_BYTES
-    return free & own_work(scene) & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
+    prepares = own_work(scene) | (scene.unrecorded & scene.within(LOADER_ALONE))
+    return free & prepares & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
 
 
 def _copies(claim: Claim) -> int:

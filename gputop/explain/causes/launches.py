@@ -136,7 +136,20 @@ def _launches(scene: Scene, free: Mask) -> Mask:
     estimated = scene.estimated & own_work(scene)
     # the GPU was found idle by a query: nothing made the thread wait
     asked = not_waited(scene) & (scene.gaps.drained_by >= 0)
-    return free & (estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.segments.gap]))
+    exact = scene.unrecorded & _between_launches(scene)[scene.segments.gap]
+    return free & (exact | estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.segments.gap]))
+
+
+def _between_launches(scene: Scene) -> Mask:
+    """Short gaps between two kernels of one thread, by the GPU's own clock: no wait is between them."""
+    gaps, evidence = scene.gaps, scene.evidence
+    if not scene.unrecorded.any():
+        return np.zeros(len(gaps), np.bool_)
+    before, after = np.maximum(gaps.drained_by, 0), np.maximum(gaps.refilled_by, 0)
+    launches = (evidence.group_of(before) == Group.LAUNCH) & (evidence.group_of(after) == Group.LAUNCH)
+    known = (gaps.drained_by >= 0) & (gaps.refilled_by >= 0) & (gaps.end - gaps.begin < LONG_NS)
+    short: Mask = known & launches & (evidence.calls["row"][before] == evidence.calls["row"][after])
+    return short
 
 
 def _advise_launches(claim: Claim) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""C26: nobody asks for work. A server waits for its next request, a program sleeps: that is no fault."""
+"""C26: nobody asks for work. A server waits for a request, a program sleeps or is stopped: no fault."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def _unasked(scene: Scene, free: Mask) -> Mask:
     waits = (free & scene.does(State.BLOCKED)) | from_outside
     sleeps = waits & scene.own & scene.waits(Wait.SLEEP) & scene.inside(Group.OTHER)
     asked = scene.wait == Wait.REQUEST
+    stopped = waits & scene.waits(Wait.STOPPED)
     serving = (_serving(scene) | _answering(scene)) & (waits | scene.does(State.OUTSIDE))
-    unasked: Mask = (waits & asked) | from_outside | sleeps | serving
+    unasked: Mask = (waits & asked) | from_outside | sleeps | stopped | serving
     return unasked
 
 

@@ -14,6 +14,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.memory import give_back
 from gputop.explain.evidence.ranges import Ints, length
 from gputop.explain.proofs.gaps import Gaps, GpuTime, join
+from gputop.explain.proofs.kernels import KernelTime, held_kernels
 
 _MANY = 2_000_000
 
@@ -47,10 +48,11 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
     Raises:
         AccountingError: They do not.
     """
-    gpu = GpuTime(evidence, stretch)
+    exact = held_kernels(evidence)
+    gpu = KernelTime(evidence, stretch) if exact else GpuTime(evidence, stretch)
     if len(evidence.calls) > _MANY:
         give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
-    estimated = tuple(estimates(evidence, gpu, effort))
+    estimated = () if exact else tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
     return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
 

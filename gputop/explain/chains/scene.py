@@ -25,6 +25,7 @@ SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
 REPEATED = 3  # wakeups between two processes that are no chance
+_INSIDE = 0.9  # of a piece within an operator, from which on it belongs to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,9 @@ class Scene:
         kinds = slices["wait"] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = segments.slice >= 0
+        # of an imported file: the submitter's own time, of which its source does not say whether it ran
+        told = evidence.header.get("states") is not False
+        self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not told)
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
         linked = segments.link >= 0
@@ -169,6 +173,24 @@ class Scene:
             found = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
             self._steps_of[pid] = found.times() if found is not None else None
         return self._steps_of[pid]
+
+    def within(self, name: str) -> Mask:
+        """Pieces that lie in an operator of their thread whose name holds this: a profiler recorded it."""
+        found = np.zeros(self.size, np.bool_)
+        activities, segments = self.evidence.activities, self.segments
+        operators = activities.of("operator")
+        named = [number for number, text in enumerate(activities.texts) if name in text]
+        operators = operators[np.isin(operators["name"], named)]
+        for thread in np.unique(segments.thread[segments.thread >= 0]).tolist() if len(operators) else ():
+            own = operators[operators["tid"] == self.evidence.threads.tid[thread]]  # by begin, and disjoint
+            rows = np.flatnonzero(segments.thread == thread)
+            place = np.searchsorted(own["begin"], segments.end[rows], side="left") - 1
+            near = own[np.maximum(place, 0)] if len(own) else own
+            if len(near):
+                begin = np.maximum(near["begin"], segments.begin[rows])
+                shared = np.minimum(near["end"], segments.end[rows]) - begin
+                found[rows] = (place >= 0) & (shared >= _INSIDE * self.ns[rows])
+        return found
 
     def once(self, name: str, make: Callable[[], Ints]) -> Ints:
         """A column that several causes ask for."""

@@ -24,9 +24,10 @@ class ApiTable:
 
     Args:
         rows: ``[name, layer, group]`` of each op, as the ``apis`` sample has them.
+        proves: False where a recording lacks what proofs rest on: then no call gives or proves anything.
     """
 
-    def __init__(self, rows: Sequence[Sequence[str]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[str]], *, proves: bool = True) -> None:
         self.names: tuple[str, ...] = tuple(str(row[0]) for row in rows)
         size = max(len(rows), 1)
         self.role: npt.NDArray[np.uint8] = np.zeros(size, np.uint8)
@@ -35,7 +36,8 @@ class ApiTable:
         for number, (name, row) in enumerate(zip(self.names, rows, strict=True)):
             known = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
             group = str(row[2]) if len(row) > 2 else ""
-            self.role[number] = known.role if known else usual_role(group)
+            role = known.role if known else usual_role(group)
+            self.role[number] = role if proves else Role.OTHER
             self.group[number] = _GROUPS.get(group, Group.OTHER)
             self._traits[number] = known.traits if known else Trait.NONE
 

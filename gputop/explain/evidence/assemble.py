@@ -11,7 +11,6 @@ from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.backward import with_lines
 from gputop.explain.evidence.evidence import (
     CALL_COLUMNS,
-    LIFE_COLUMNS,
     SLICE_COLUMNS,
     TIME_BITS,
     Column,
@@ -21,6 +20,7 @@ from gputop.explain.evidence.evidence import (
     Threads,
 )
 from gputop.explain.evidence.gatherer import Gatherer
+from gputop.explain.evidence.lives import LIFE_COLUMNS
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
@@ -72,6 +72,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         complete=_complete(lives, gatherer),
         ended=group_ends(lives),
         gpus=tuple(gatherer.gpus),
+        activities=gatherer.activities.table(),
         files=tuple(gatherer.descriptors.names),
         header=gatherer.header,
     )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
+from gputop.explain.evidence.activity import Activities
 from gputop.explain.evidence.apiclass import ApiTable
 from gputop.explain.evidence.ranges import Ints
 from probes.source import Sample
@@ -55,9 +56,6 @@ SLICE_COLUMNS = np.dtype(
         ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
         ("file", "<i4"),  # what that was, a number of Descriptors
     ]
-)
-LIFE_COLUMNS = np.dtype(
-    [("at", "<i8"), ("tid", "<u4"), ("pid", "<u4"), ("maker", "<u4"), ("kind", "|u1"), ("dead", "|b1")]
 )
 
 Table = npt.NDArray[np.void]
@@ -143,6 +141,7 @@ class Evidence:
         places: Where threads were on a CPU between two calls, at some moments.
         lost: Disjoint intervals in which a record of some CPU is missing.
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
+        activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
         complete: Processes all of whose CUDA calls were seen, by their process number.
     """
@@ -164,6 +163,7 @@ class Evidence:
     complete: frozenset[int]
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
+    activities: Activities
     files: tuple[str, ...] = ("",)
     header: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)

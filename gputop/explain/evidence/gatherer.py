@@ -12,19 +12,21 @@ from gputop.engine.apart import apart
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
+from gputop.explain.evidence.activity import ActivityGatherer
 from gputop.explain.evidence.apiclass import ApiTable, Role
 from gputop.explain.evidence.before import records_before
 from gputop.explain.evidence.descriptors import UNKNOWN, Descriptors
-from gputop.explain.evidence.evidence import CALL_COLUMNS, LIFE_COLUMNS, SLICE_COLUMNS, Columns, Table
+from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Table
+from gputop.explain.evidence.lives import lives_of
 from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
-from gputop.explain.evidence.waits import machine_of
-from probes import api
+from gputop.explain.evidence.waits import STOPPED, machine_of
+from probes import api, schema
 from probes.samples import told
-from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records, select
-from probes.source import APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 
 def _times(records: Records) -> tuple[Ints, Ints]:
@@ -73,7 +75,7 @@ def slices_of(records: Records) -> Columns:
             "waker_pid": rows["waker_pid"].copy(),
             "cpu": rows["cpu"].copy(),
             "queue_cpu": rows["queue_cpu"].copy(),
-            "syscall": rows["op"].copy(),
+            "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
             "flags": rows["flags"].copy(),
             "faults": rows["faults"].copy(),
             "descriptor": rows["argument"].copy(),
@@ -83,22 +85,13 @@ def slices_of(records: Records) -> Columns:
     )
 
 
-def _lives_of(records: Records) -> Table:
-    rows = records.view(ALIASED)
-    table = np.zeros(len(rows), LIFE_COLUMNS)
-    for name, own in (("at", "t_end"), ("tid", "tid"), ("pid", "pid"), ("kind", "kind")):
-        table[name] = rows[own]
-    table["maker"] = np.where(rows["kind"] == Kind.FORK, rows["next_tid"], 0)
-    table["dead"] = (rows["kind"] == Kind.EXIT) & ((rows["flags"] & ExitFlag.GROUP_DEAD) != 0)
-    return table
-
-
 class Gatherer:
     """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
         self.facts = Facts()
+        self._proves = not header.get("unproved")  # a file without streams, say, proves nothing
         self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
         self.ticks: list[Tick] = [Tick()]
         self.lives: list[Table] = []
@@ -106,6 +99,7 @@ class Gatherer:
         self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
         self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
+        self.activities = ActivityGatherer()
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
@@ -131,8 +125,10 @@ class Gatherer:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == CARRIED:
             self._before(item)
+        elif item.kind == ACTIVITY:
+            self.activities.take(item.data)
         elif item.kind == APIS:
-            self.apis = ApiTable(item.data.get("rows", ()))
+            self.apis = ApiTable(item.data.get("rows", ()), proves=self._proves)
         self.facts.take(item)
         return False
 
@@ -198,7 +194,7 @@ class Gatherer:
                 parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
         life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
         if life.any():
-            self.lives.append(_lives_of(select(records, life)))
+            self.lives.append(lives_of(select(records, life)))
 
     def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
         nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0

@@ -17,6 +17,8 @@ from probes.schema import NO_SYSCALL, OffFlag
 if TYPE_CHECKING:
     from gputop.explain.evidence.evidence import Columns
 
+STOPPED = NO_SYSCALL - 1  # stands where the number of a system call does
+
 
 class Wait(IntEnum):
     """Kinds of waits."""
@@ -34,6 +36,7 @@ class Wait(IntEnum):
     MEMORY = 10  # changing the address space
     REQUEST = 11  # a connection that somebody else makes
     DATA = 12  # what a pipe, an eventfd or a terminal gives or takes: somebody else's work
+    STOPPED = 13  # whatever it was in: a signal or a debugger stopped it
 
 
 _KINDS: dict[Wait, str] = {
@@ -65,8 +68,11 @@ WORDS: dict[Wait, str] = {
     Wait.MEMORY: "for its address space",
     Wait.REQUEST: "for a request",
     Wait.DATA: "for data",
+    Wait.STOPPED: "until it was continued: a signal or a debugger had stopped it",
 }
-OWN = frozenset({Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY})  # nobody else's work
+OWN = frozenset(
+    {Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED}
+)  # nobody else's work
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
 
@@ -114,6 +120,6 @@ def _wait_table(machine: str) -> npt.NDArray[np.uint8]:
     table = np.zeros(1 << 16, np.uint8)
     for number in range(512):
         table[number] = kinds.get(name(number, machine), Wait.OTHER)
-    table[NO_SYSCALL] = Wait.FAULT
+    table[NO_SYSCALL], table[STOPPED] = Wait.FAULT, Wait.STOPPED
     table.flags.writeable = False
     return table

@@ -17,6 +17,7 @@ def owners(scene: Scene) -> Ints:
     free |= scene.over_network
     inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
     free |= inside & (scene.segments.state == State.OUTSIDE)
+    free |= scene.unrecorded
     owner = np.full(scene.size, -1, np.int64)
     for number, cause in enumerate(CATALOGUE):
         taken = cause.claim(scene, free)

@@ -326,6 +326,8 @@ def _waited_for(claim: Claim) -> tuple[str, ...]:
 def _ruled_out(claim: Claim) -> tuple[str, ...]:
     """What else these gaps hold, of the things that are often blamed."""
     scene = claim.scene
+    if scene.unrecorded.any():  # what threads waited for is not in such a file
+        return ()
     wanted = np.zeros(len(scene.gaps), np.bool_)
     wanted[claim.gaps] = True
     here = wanted[scene.segments.gap] & ~claim.segments

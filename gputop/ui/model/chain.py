@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.explain.answer.figures import is_about, loss_ns, loss_text, what_if_text
+from gputop.explain.answer.figures import cost_text, is_about, is_range, loss_text, share_text, what_if_text
 from gputop.format import (
     NS_PER_S,
     brief,
@@ -12,7 +12,6 @@ from gputop.format import (
     fit,
     format_count,
     format_ns,
-    format_percent,
     width_of,
 )
 from gputop.playback.feed import OLD_NS, Explained
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from gputop.explain.answer.report import Diagnosis, Finding, Report
 
 _INDENT = 2  # columns a level of the chain
+_COST = 18  # columns of what it costs and its share of the time
 _FACTS = 34  # columns of a finding's figures
 
 
@@ -177,10 +177,12 @@ class _Writer:
 
 def _row(place: int, finding: Finding, report: Report, selected: bool, width: int, glyphs: Glyphs) -> Line:
     """One finding: number, title, cause, level, loss, share of the time."""
+    dash = "-" if glyphs.ascii else "–"
     about = "~" if is_about(finding.loss) else ""
-    cost = f"{about}{format_ns(loss_ns(finding.loss))}" + ("" if finding.kind == "idle" else " waste")
-    share = _share(finding, report)
-    facts = f" {finding.cause:<4}{finding.level:<7}{cost:>12}{share:>6}"
+    cost = about + cost_text(finding.loss, dash) + ("" if finding.kind == "idle" else " waste")
+    share = f"{share_text(finding.loss, report.span_ns, dash)}%" if report.span_ns else ""
+    wide = max(len(share) + 1, 6)
+    facts = f" {finding.cause:<4}{finding.level:<7}{cost:>{_COST - wide}}{share:>{wide}}"
     room = max(width - _FACTS - 4, 8)
     sign = glyphs.cursor if selected else " "
     title = brief(escape_text(finding.title, ascii_only=glyphs.ascii), room)
@@ -195,16 +197,12 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     return fit_line(spans, width, token=suffix and "value" + suffix)
 
 
-def _share(finding: Finding, report: Report) -> str:
-    return f"{format_percent(100 * loss_ns(finding.loss) / report.span_ns)}%" if report.span_ns else ""
-
-
 def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
     """The chain of a finding, what to do, what speaks for it."""
     for depth, link in enumerate(finding.chain):
         figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
         text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
-    if is_about(finding.loss):
+    if is_about(finding.loss) or is_range(finding.loss):
         text.add(loss_text(finding.loss), "value", 1, lead="costs     ")
     if finding.line is not None:
         source = "" if finding.line.is_native else "  [s] source"

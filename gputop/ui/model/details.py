@@ -17,6 +17,9 @@ from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table
 
 NO_CALLS = ("No CUDA call ended in the last window.",)
+NO_CUDA = (
+    "This process has not used CUDA so far: no call of it was seen, and no GPU is known to have its memory.",
+)
 NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}

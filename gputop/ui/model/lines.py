@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
 from gputop.engine.lines import Line as SourceLine
 from gputop.engine.source import Source
-from gputop.format import clip, escape_text, fit, format_count, format_ns, format_percent
-from gputop.ui.model.look import Glyphs, Line, Span, wrap
+from gputop.format import clip, escape_text, format_count, format_ns, format_percent
+from gputop.ui.model.code import coloured, stack_lines
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
 from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table
 
@@ -17,8 +19,7 @@ NOT_ASKED = {
     "live": ("Lines are not looked for: start gputop without --lines off.",),
     "replay": ("This recording has no lines: record with --lines costly or all.",),
 }
-_STACK_ROWS = 3
-_BEHIND = " < "  # its caller
+HOT = 0.1  # of the samples of a process, from which on a line stands out
 _UNKNOWN = (
     "no line is known here: the calls that --lines asks for have one, of native code and of the Pythons that"
     " gputop check lists"
@@ -60,6 +61,17 @@ def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
         share, others = ns / max(total, 1), len(entries) - 1
         uses.append(LineUse(line, entries[0].api, others, count, ns, share, entries[0].frames))
     return tuple(sorted(uses, key=lambda use: (-use.sum_ns, use.line)))
+
+
+def sample_shares(row: ProcessRow | None, file: str) -> dict[int, float]:
+    """Of each line of a file the share of the process's samples on a CPU, 0 to 1."""
+    if row is None or not row.sampled:
+        return {}
+    shares: dict[int, float] = {}
+    for sample in row.samples:
+        if sample.line.file == file:
+            shares[sample.line.line] = shares.get(sample.line.line, 0.0) + sample.count / row.sampled
+    return shares
 
 
 def _place(use: LineUse, context: Context, width: int) -> Span:
@@ -126,6 +138,7 @@ class SourcePage:
         self.pid = pid
         self._source = source
         self._first = max((line.line if line else 1) - AROUND, 1)
+        self._colours: Mapping[int, Line] | None = None  # made once: it takes some milliseconds
 
     @property
     def title(self) -> str:
@@ -159,21 +172,13 @@ class SourcePage:
         if _is_newer(self._source, frame, self._row_of(frame)):
             doubt = "the file was changed after the program began: its lines may have moved"
             out.append(((f" {glyphs.warning} {doubt}", "warn"),))
-        return [*out, ((f"    n/s  TIME/s {'LINE':>6}", "head"),)]
+        return [*out, ((f"  CPU%    n/s  TIME/s {'LINE':>6}", "head"),)]
 
     def _stack(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
         """What it calls on the way to CUDA, and who calls it."""
         uses = line_uses(self._row_of(frame))
         frames = next((use.frames for use in uses if use.line == self.line), ())
-        if len(frames) < 2:
-            return []
-        told = escape_text(_BEHIND.join(one.text() for one in frames), ascii_only=glyphs.ascii)
-        shown = wrap(told, max(width - 9, 8))
-        if len(shown) > _STACK_ROWS:
-            last = f"{clip(shown[_STACK_ROWS - 1], width - 11, '')} {glyphs.ellipsis}"
-            shown = [*shown[: _STACK_ROWS - 1], last]
-        heads = [" stack  ", *(" " * 8 for _ in shown[1:])]
-        return [((head, "dim"), (text, "value")) for head, text in zip(heads, shown, strict=True)]
+        return stack_lines(frames, width, glyphs) if len(frames) > 1 else []
 
     def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
         """The lines below the head; what they cost comes from a frame."""
@@ -191,27 +196,38 @@ class SourcePage:
         out: list[Line] = []
         row = self._row_of(frame)
         uses = {use.line.line: use for use in line_uses(row) if use.line.file == self.line.file}
+        samples = sample_shares(row, self.line.file)
+        if self._colours is None:
+            end = self.line.line + AROUND
+            self._colours = coloured(self._source.lines, self._first, end, self._source.path)
         seconds = max(frame.window_ns, 1) / 1e9 if frame else 1.0
         last = min(self.line.line + AROUND, len(self._source.lines))
         for number in range(self._first, last + 1):
-            text = self._source.lines[number - 1].expandtabs(4)
-            out.append(self._row(number, text, uses.get(number), seconds, width, glyphs))
+            code = self._colours.get(number, ((self._source.lines[number - 1].expandtabs(4), ""),))
+            lead = self._lead(number, uses.get(number), samples.get(number, 0.0), seconds, glyphs)
+            out.append((*lead, *self._code(code, number == self.line.line, width, glyphs)))
         return out
 
-    def _row(
-        self, number: int, text: str, use: LineUse | None, seconds: float, width: int, glyphs: Glyphs
-    ) -> Line:
+    @staticmethod
+    def _code(code: Line, here: bool, width: int, glyphs: Glyphs) -> Line:
+        """The text of a line: in its colours, or as the one that is shown."""
+        chosen = "value+select" if here else ""
+        shown = [(escape_text(text, ascii_only=glyphs.ascii), chosen or token) for text, token in code]
+        return fit_line(shown, max(width - 32, 1), ellipsis=glyphs.ellipsis, token=chosen)
+
+    def _lead(self, number: int, use: LineUse | None, share: float, seconds: float, glyphs: Glyphs) -> Line:
+        """What a line costs: the share of the samples on a CPU, its calls and waits, and their time."""
         here = self.line is not None and number == self.line.line
         rate = format_count(use.count / seconds) if use else ""
         time = format_ns(use.sum_ns / seconds) if use else ""
         sign = glyphs.cursor if here else " "
-        code = fit(escape_text(text, ascii_only=glyphs.ascii), max(width - 25, 1), ellipsis=glyphs.ellipsis)
+        cpu = format_percent(100 * share) if share else ""
         suffix = "+select" if here else ""
         return (
-            (f" {rate:>6} {time:>7} ", ("value" if use else "") + suffix),
+            (f" {cpu:>5} ", ("host" if share >= HOT else "value") + suffix),
+            (f"{rate:>6} {time:>7} ", ("value" if use else "") + suffix),
             (f"{number:>6} ", "dim" + suffix),
             (f"{sign} ", "cursor" + suffix),
-            (code, ("value" + suffix) if here else ""),
         )
 
 

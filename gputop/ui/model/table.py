@@ -110,6 +110,7 @@ class Table(Generic[T]):
         """
         self.columns = tuple(columns)
         self.selected: Hashable | None = None
+        self.proposed: Hashable | None = None  # selected while nobody has chosen a row
         self.frozen = False
         self.held = False  # the selected row stays in sight, whoever scrolls
         self.arrange: Callable[[list[Hashable]], list[Hashable]] = lambda order: order
@@ -190,7 +191,8 @@ class Table(Generic[T]):
         index = self.index
         self.rows = [by_key[key] for key in self._order]
         if self.rows and not self._chosen:
-            self.selected = self._order[0]  # nobody chose a row: the first one counts
+            # nobody chose a row: the first one counts where none is proposed
+            self.selected = self.proposed if self.proposed in by_key else self._order[0]
         elif self.selected not in by_key and self.rows:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
 

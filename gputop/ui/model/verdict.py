@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from gputop.explain.answer.figures import loss_ns
+from gputop.explain.answer.figures import cost_text, idle_text, loss_ns
 from gputop.format import NS_PER_S, brief, clip, escape_text, format_count, format_ns, format_percent
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+from gputop.ui.model.subject import NOTHING
 
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Diagnosis, Finding, Report
@@ -24,7 +25,14 @@ USUAL_WIDTH = 80  # columns, from which on the line of the program is told rathe
 
 
 def verdict_line(
-    explained: Explained, now_ns: int, width: int, glyphs: Glyphs, *, focused: bool, traced: bool = True
+    explained: Explained,
+    now_ns: int,
+    width: int,
+    glyphs: Glyphs,
+    *,
+    focused: bool,
+    traced: bool = True,
+    nothing: str = NOTHING,
 ) -> Line:
     """The line, cut where it is narrow, but never the number, the cause and the level.
 
@@ -35,12 +43,13 @@ def verdict_line(
         glyphs: The signs used.
         focused: Whether Enter opens the chain from here.
         traced: False without eBPF, when nothing can be known.
+        nothing: What is said where no GPU was given work, as far as the explanation goes.
     """
     lead: list[Span] = [
         (glyphs.cursor if focused else " ", "cursor"),
         ("WHY ", "title.focus" if focused else "head"),
     ]
-    body = _body(explained, traced, glyphs)
+    body = _body(explained, traced, glyphs, nothing)
     right: list[Span] = []
     if explained.report is not None:
         old = explained.age_ns(now_ns) >= OLD_NS
@@ -60,7 +69,6 @@ def verdict_line(
 class _Part(Enum):
     """Parts of the line that may go where it is narrow; what is none of them stays."""
 
-    PROVED = auto()
     OTHERS = auto()
     DOUBTS = auto()
     PLACE = auto()
@@ -95,7 +103,6 @@ def _tellings(body: _Sentence, right: list[Span], width: int) -> Iterator[tuple[
     # then what tells least goes, and the title is cut before the line of the program goes
     most = every - {_Part.OTHERS}
     yield most, _WHOLE, right[-1:]
-    most -= {_Part.PROVED}
     yield most, LEAST_TITLE, right[-1:]
     yield most, LEAST_TITLE, []
     most -= {_Part.DOUBTS}
@@ -106,14 +113,15 @@ def _tellings(body: _Sentence, right: list[Span], width: int) -> Iterator[tuple[
     yield frozenset(), 0, []
 
 
-def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
+def _body(explained: Explained, traced: bool, glyphs: Glyphs, nothing: str) -> _Sentence:
     report = explained.report
     if not traced:
         return _Sentence(_QUESTION, "not known without eBPF", [], "unknown")
     if explained.problem:
         return _Sentence(_QUESTION, escape_text(explained.problem), [], "unknown")
     if report is None:
-        return _Sentence(_QUESTION, "not enough seen yet", [], "unknown")
+        seen = "not enough seen yet" if nothing is NOTHING else nothing
+        return _Sentence(_QUESTION, seen, [], "unknown")
     doubts = _doubts(report, glyphs)
     diagnosis = report.diagnosis
     kind = diagnosis.kind if diagnosis is not None else None
@@ -122,6 +130,8 @@ def _body(explained: Explained, traced: bool, glyphs: Glyphs) -> _Sentence:
     top = _first(report)
     if top is not None:
         return _of_finding(report, top, doubts, glyphs)
+    if not report.gpus:
+        return _Sentence(_QUESTION, nothing, doubts, "unknown")
     return _calm(report, doubts, glyphs, explained.lanes.busy_share if explained.lanes else 0.0)
 
 
@@ -143,18 +153,13 @@ def _doubts(report: Report, glyphs: Glyphs) -> list[Piece]:
     return doubts
 
 
-def _idle(report: Report) -> tuple[str, str]:
-    """(``idle ~97%``, `` (12% proved)``): the idle part of the span, and how much of it is proved.
+def _idle(report: Report, glyphs: Glyphs) -> str:
+    """``idle 12–97%``: what is proved, and what is estimated or at most possible."""
+    return f"idle {idle_text(report.idle, report.span_ns, _dash(glyphs))}%"
 
-    A range where nobody tells more; nothing in brackets where all of it is proved.
-    """
-    idle, span = report.idle, max(report.span_ns, 1)
-    sure = format_percent(100 * idle.lower / span)
-    if idle.estimate is None:
-        most = format_percent(100 * idle.upper / span)
-        return f"idle {sure}%" if most == sure else f"idle {sure}-{most}%", ""
-    told = format_percent(100 * idle.estimate / span)
-    return (f"idle {sure}%", "") if told == sure else (f"idle ~{told}%", f" ({sure}% proved)")
+
+def _dash(glyphs: Glyphs) -> str:
+    return "-" if glyphs.ascii else "–"
 
 
 def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyphs) -> _Sentence:
@@ -162,22 +167,18 @@ def _of_finding(report: Report, top: Finding, doubts: list[Piece], glyphs: Glyph
     sign = glyphs.warning if top.kind == "idle" else glyphs.dot
     named = report.diagnosis if report.diagnosis is not None and report.diagnosis.kind is not None else None
     kind = f"{_short(named.title)}, " if named is not None else ""
-    idle, sure = _idle(report)
-    before: list[Piece] = [
-        (None, (f"{sign} {kind}{idle}", token)),
-        (_Part.PROVED, (sure, token)),
-        (None, (": ", token)),
-    ]
+    before: list[Piece] = [(None, (f"{sign} {kind}{_idle(report, glyphs)}: ", token))]
     return _Sentence(before, top.title, [*_loss(report, top, token, glyphs), *doubts, *_others(report)], "")
 
 
 def _loss(report: Report, top: Finding, token: str, glyphs: Glyphs) -> list[Piece]:
     """Cause and level of a finding, what it costs, its line."""
     wasted = "" if top.kind == "idle" else " overhead"
-    per_step = f"{format_ns(top.per_step_ns)}/step" if top.per_step_ns else format_ns(loss_ns(top.loss))
+    steps = round(loss_ns(top.loss) / top.per_step_ns) if top.per_step_ns else 0
+    cost = cost_text(top.loss, _dash(glyphs), steps or 1) + ("/step" if steps else "")
     told: list[Piece] = [
         (None, (f" ({top.cause} {top.level})", token)),
-        (_Part.COST, (f" {per_step}{wasted}", "value")),
+        (_Part.COST, (f" {cost}{wasted}", "value")),
     ]
     if top.line is not None:
         name = escape_text(top.line.brief, ascii_only=glyphs.ascii)
@@ -201,15 +202,15 @@ def _of_class(report: Report, diagnosis: Diagnosis, doubts: list[Piece], glyphs:
     What is lost beside is told too: it is what there is to win.
     """
     title = _short(diagnosis.title)
-    idle, sure = _idle(report)
+    before: list[Piece]
     level: Piece = (None, (f" ({diagnosis.level})", "dim"))
     if diagnosis.kind == "unasked":
-        after = [(_Part.PROVED, (sure, "dim")), level, *doubts]
-        return _Sentence([(None, (f"{glyphs.dot} {title}: ", "dim"))], idle, after, "dim")
+        before = [(None, (f"{glyphs.dot} {title}: ", "dim"))]
+        return _Sentence(before, _idle(report, glyphs), [level, *doubts], "dim")
     busy = f"busy ~{format_percent(100 * _busy_share(report))}%"
     top = _first(report)
     if top is not None:
-        before: list[Piece] = [
+        before = [
             (None, (f"{glyphs.dot} {title}", "dim")),
             (None if diagnosis.level == "hint" else _Part.DOUBTS, level[1]),
             (None, (f", {busy}: ", "dim")),
@@ -229,8 +230,6 @@ def _busy_share(report: Report) -> float:
 
 
 def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _Sentence:
-    if not report.gpus:
-        return _Sentence(_QUESTION, "no call gave a GPU work yet", doubts, "unknown")
     steps = report.steps.count if report.steps is not None else 0
     if not report.span_ns and busy > 0.5:
         before: list[Piece] = [(None, (f"{glyphs.dot} busy {format_percent(100 * busy)}%: ", "dim"))]
@@ -240,8 +239,7 @@ def _calm(report: Report, doubts: list[Piece], glyphs: Glyphs, busy: float) -> _
     early = report.span_ns < EARLY_NS and _untold(report)  # NVML tells little of so short a time
     if early or (report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS):
         return _Sentence(_QUESTION, "not enough seen yet", doubts, "unknown")
-    idle, sure = _idle(report)
-    before = [(None, (f"{glyphs.dot} {idle}", "dim")), (_Part.PROVED, (sure, "dim")), (None, (": ", "dim"))]
+    before = [(None, (f"{glyphs.dot} {_idle(report, glyphs)}: ", "dim"))]
     if report.unexplained_ns > 0.02 * report.span_ns:
         said = f"for {format_ns(report.unexplained_ns)} the chain is not known"
         return _Sentence(before, said, doubts, "warn")

@@ -15,6 +15,7 @@ from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.process_history import ProcessHistory, spark_column
+from gputop.ui.model.subject import subject_of
 from gputop.ui.model.table import Table
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeblocks import Subject, TimeBlocks
@@ -102,9 +103,7 @@ class View:
         self.frame = frame
         self.gpu_history.take(frame)
         self.process_history.take(frame)
-        if self._wanted_pid is not None and any(row.pid == self._wanted_pid for row in frame.processes):
-            self.processes.select(self._wanted_pid)
-            self._wanted_pid = None
+        self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 
     def list(self) -> str:

@@ -1,0 +1,41 @@
+"""``gputop import``: a trace of another tool as a session file."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.format import format_count
+from gputop.imports.detect import read_trace
+from gputop.imports.recorded import write_trace
+from gputop.library.reading import understood
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="TRACE")
+    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
+
+
+def import_(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with understood(options.file):
+        trace = read_trace(options.file)
+        calls = write_trace(trace, options.output)
+    for text in trace.problems:
+        say(text)
+    counts = f"{format_count(calls)} calls and {format_count(len(trace.activities))} activities"
+    shown = f"see it with: gputop explain {shlex.quote(options.output)}"
+    say(f"{options.output}: {counts} of {trace.source}; {shown}")
+    return 0
+
+
+COMMAND = Command(
+    description="Make a session file of a trace of Ingero (.db), torch.profiler (.json, .json.gz) or Nsight "
+    "Systems (nsys export --type sqlite). What the trace does not hold stays unknown.",
+    add_arguments=add_arguments,
+    run=import_,
+)

@@ -1,0 +1,34 @@
+"""``gputop redact``: a copy of a recording that is safe to send to a stranger."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.files.redact import redact as write_redacted
+from gputop.library.session import open_session
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+
+
+def redact(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        count = write_redacted(session, options.output, progress)
+    say(f"{options.output}: {count} names of host, users, paths, commands and strangers are pseudonyms now")
+    return 0
+
+
+COMMAND = Command(
+    description="Write a copy of a recording without what says whose it is: host, users, paths, command "
+    "lines and processes that are not watched get pseudonyms. Times, calls, functions and findings stay.",
+    add_arguments=add_arguments,
+    run=redact,
+)

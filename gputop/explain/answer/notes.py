@@ -1,0 +1,54 @@
+"""What a report notes of its own figures: what is lost, what is estimated and how well, what nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gputop.explain.answer.report import Account
+from gputop.format import format_ns
+
+
+def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> tuple[str, ...]:
+    """The notes.
+
+    Args:
+        accounts: Of the GPUs.
+        lost_events: Records that are missing.
+        unknown_ns: Gaps that are left out because of it.
+    """
+    lost = (
+        (
+            f"{lost_events} events are lost; {format_ns(unknown_ns) if unknown_ns else '0'} of gaps around "
+            "them are left out",
+        )
+        if lost_events
+        else ()
+    )
+    return (*lost, *_about_estimates(accounts))
+
+
+_SOURCES = {
+    "nvml": "NVML saw kernels run",
+    "learned": "the work of its kernels is learned from the program's waits",
+    "both": "NVML and the work learned from the program's waits agree",
+}
+
+
+def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
+    """Who says what no call proves, and what nobody says."""
+    for one in accounts:
+        if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
+            yield (
+                f"{format_ns(one.estimated_ns)} of idle time are estimated, give or take "
+                f"{format_ns(one.error_ns)}: {_SOURCES[one.source]}"
+            )
+        if not one.agrees:
+            yield (
+                "NVML and the work learned from the program's waits disagree about the idle time: what rests "
+                "on it is a hint"
+            )
+        if one.unknown_ns > 0.2 * one.span_ns:
+            yield (
+                f"for {format_ns(one.unknown_ns)} it cannot be told whether the GPU had work: no call waited "
+                "for it there, and NVML says too little"
+            )

@@ -1,0 +1,220 @@
+"""A recording without what says whose it is: names of host, users, paths, command lines and strangers.
+
+Each becomes a pseudonym (``user-1``, ``/folder-2/file-3.py``), the same one wherever it stands in the file.
+Times, numbers, calls, functions and the names of watched processes and threads stay, and so do all findings.
+"""
+
+from __future__ import annotations
+
+import platform
+import pwd
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from probes.code.source_files import is_library, without_folders
+from probes.schema import ALIASED, Kind, Records
+from probes.source import APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, Sample
+from replay.private import Disguise, private_header
+
+# the system's own folders: they say nothing about a person
+_SYSTEM: Final = re.compile(
+    r"(?:/usr)?/(?:s?bin|lib(?:32|64|x32)?)/|/usr/local/(?:cuda|nvidia|lib)[^/]*/|/opt/(?:nvidia|intel|rocm)[^/]*/"
+    r"|/(?:dev|proc|sys)/"
+)
+# an absolute path in a text; its parts may hold anything but what ends a word there
+_PATH: Final = re.compile(r"(?<![\w./<])/(?:[^\s/'\"`,;:()\[\]]+/)*[^\s/'\"`,;:()\[\]]+")
+_SUFFIX: Final = re.compile(
+    r"\.(?:py|pyc|so|cu|cpp|cc|c|h|ipynb|sh|json|ya?ml|toml|pt|db|sqlite|msgpack)(?:\.\d+)*\Z"
+)
+_SHORTEST: Final = 3  # characters: shorter names are parts of too many words to be looked for in texts
+_NOBODYS: Final = frozenset({"__main__", "__init__", "python", "python3", "<string>", "<stdin>"})
+_PERSONS: Final = 1000  # user ids from here on are those of people
+_TOLD: Final = frozenset({"kind", "what", "layer", "type", "state"})  # gputop's own words
+
+
+class Redactor:
+    """Takes items, gives them back without these names; what it has learned it knows from then on.
+
+    Attributes:
+        pseudonyms: Of names that must be nowhere: host, users, command lines, containers, strangers.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.pseudonyms: dict[str, str] = {}
+        self._files: dict[str, str] = {}  # names of files, with their endings
+        self._folders: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._watched: dict[int, str] = {}
+        self._disguise = Disguise()
+        self._patterns: dict[bool, re.Pattern[str]] = {}
+
+    @property
+    def replaced(self) -> int:
+        """How many names have a pseudonym."""
+        return len(self.pseudonyms) + len(self._files) + len(self._folders)
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def learn(self, kind: str, original: str) -> str:
+        """The pseudonym of a name; from now on it is looked for in texts, too.
+
+        Args:
+            kind: ``host``, ``user``, ``command``, ``container``.
+            original: The name.
+        """
+        return self._numbered(self.pseudonyms, kind, original) if original else ""
+
+    def _numbered(self, known: dict[str, str], kind: str, original: str, ending: str = "") -> str:
+        if original not in known:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            known[original] = f"{kind}-{self._counts[kind]}{ending}"
+            self._patterns.clear()
+        return known[original]
+
+    def learn_header(self, header: Mapping[str, Any]) -> None:
+        """Learns the host, and the command that was recorded."""
+        machine = header.get("machine")
+        if isinstance(machine, Mapping):
+            self.learn("host", str(machine.get("host") or ""))
+        command = header.get("command")
+        words = [str(word) for word in command] if isinstance(command, list | tuple) else []
+        for word in words:
+            self.text(word)  # its paths
+        if len(words) > 1:
+            self.learn("command", " ".join(words))
+
+    def learn_item(self, item: Item) -> None:
+        """Learns the names in an item; a pass of these first knows them wherever they stand."""
+        self.item(item)
+
+    def begin_again(self) -> None:
+        """After a first pass over all items: the second one sees them from the start, with what is known."""
+        self._disguise = Disguise()
+
+    # -- replacing --------------------------------------------------------------------------------
+
+    def path(self, path: str) -> str:
+        """A path with pseudonyms; of a library its own part stays, of the system's files all of it."""
+        if not path or path.startswith("<") or _SYSTEM.match(path):
+            return path
+        if is_library(path):
+            kept = without_folders(path)
+            own = path.removesuffix(kept)
+            return (self._folder(own) if own != path else "") + kept
+        folder, slash, name = path.rpartition("/")
+        return self._folder(folder) + slash + self._file(name)
+
+    def _folder(self, folder: str) -> str:
+        parts = folder.split("/")
+        return "/".join(self._numbered(self._folders, "folder", part) if part else "" for part in parts)
+
+    def _file(self, name: str) -> str:
+        """A file's name; its ending says what it is, and causes ask for it."""
+        found = _SUFFIX.search(name)
+        ending = found[0] if found else ""
+        if name.removesuffix(ending) in _NOBODYS or not name:
+            return name
+        return self._numbered(self._files, "file", name, ending)
+
+    def text(self, text: str) -> str:
+        """A text without paths, and without the names that are known."""
+        return self._known(_PATH.sub(lambda found: self.path(found[0]), text), files=True)
+
+    def _known(self, text: str, *, files: bool) -> str:
+        if files not in self._patterns:
+            words = {*self.pseudonyms, *(self._files if files else ())}
+            longest = sorted(
+                (re.escape(word) for word in words if len(word) >= _SHORTEST), key=len, reverse=True
+            )
+            self._patterns[files] = re.compile(
+                rf"(?<!\w)(?:{'|'.join(longest)})(?!\w)" if longest else r"(?!)"
+            )
+        return self._patterns[files].sub(
+            lambda found: self.pseudonyms.get(found[0]) or self._files[found[0]], text
+        )
+
+    def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """The header with pseudonyms."""
+        self.learn_header(header)
+        clean: dict[str, Any] = self._deep(private_header(header))
+        machine = header.get("machine")
+        if isinstance(machine, Mapping) and machine.get("host"):
+            clean["machine"] = {**clean["machine"], "host": self.learn("host", str(machine["host"]))}
+        if isinstance(clean.get("totals"), list):  # of a file that was imported
+            clean["totals"] = [
+                {**row, "process": self._watched.get(row.get("pid"), "")} for row in clean["totals"]
+            ]
+        return {**clean, "redacted": True}
+
+    def item(self, item: Item) -> Item:
+        """An item with pseudonyms."""
+        return self._sample(item) if isinstance(item, Sample) else self._records(item)
+
+    def _records(self, records: Records) -> Records:
+        clean = self._disguise.records(records)
+        if clean is not records:
+            rows = np.flatnonzero(records["kind"] == Kind.NAME)
+            before, after = (batch.view(ALIASED)["comm"][rows].tolist() for batch in (records.copy(), clean))
+            for one, other in zip(before, after, strict=True):
+                self._stranger(one.decode("utf-8", "replace"), other.decode())
+        return clean
+
+    def _stranger(self, original: str, pseudonym: str) -> None:
+        """A process that is not watched: its name must be nowhere, unless a watched one has it, too."""
+        if original and original != pseudonym and original not in self._watched.values():
+            self.pseudonyms.setdefault(original, pseudonym)
+            self._patterns.clear()
+
+    def _sample(self, sample: Sample) -> Sample:
+        if sample.kind == APIS:
+            return sample
+        if sample.kind == PROCESS and sample.data.get("watched") is True and sample.data.get("name"):
+            self._watched[int(sample.data["pid"])] = str(sample.data["name"])
+        clean = self._disguise.sample(sample)
+        data = dict(clean.data)
+        if sample.kind == FRAMES:
+            data["frames"] = [
+                [self._frame(frame) for frame in stack] for stack in sample.data.get("frames", ())
+            ]
+            return Sample(sample.kind, sample.time_ns, data)
+        if sample.kind == NAMES:
+            for one, other in zip(sample.data.get("name", ()), data.get("name", ()), strict=False):
+                self._stranger(str(one), str(other))
+        if sample.kind in (PROCESS, CLIENT):
+            self._stranger(str(sample.data.get("name", "")), str(data.get("name", "")))
+            data |= dict(self._of_process(sample.data))
+        return Sample(sample.kind, sample.time_ns, self._deep(data))
+
+    def _of_process(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        self.text(str(data.get("command", "")))  # its paths
+        for key in ("user", "command", "container"):
+            if isinstance(data.get(key), str):
+                yield key, self.learn(key, data[key])
+
+    def _frame(self, frame: Any) -> list[Any]:
+        file, line, function = str(frame[0]), frame[1], str(frame[2])
+        new, name = self.path(file), file.rpartition("/")[2]
+        if name and new != file:  # a function without a symbol is called after its file
+            function = function.replace(name, new.rpartition("/")[2])
+        return [new, line, self._known(function, files=False)]
+
+    def _deep(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._deep(inner, str(name)) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._deep(inner, key) for inner in value]
+        return self.text(value) if isinstance(value, str) and key not in _TOLD else value
+
+
+def redactor_of_here() -> Redactor:
+    """For a recording that is written while it is made: it knows this machine and its users already."""
+    redactor = Redactor()
+    redactor.learn("host", platform.node())
+    for user in pwd.getpwall():
+        if user.pw_uid == 0 or user.pw_uid >= _PERSONS:
+            redactor.learn("user", user.pw_name)
+    return redactor

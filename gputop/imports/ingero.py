@@ -1,0 +1,131 @@
+"""Traces of Ingero (SQLite): calls by uprobes, stays off the CPU without states, block I/O, totals.
+
+Its rows: ``timestamp`` is Unix ns, of a CUDA call its entry, of a stay off the CPU, block I/O and the network
+the end. Sources: 1 the CUDA runtime, 3 the host, 4 the CUDA driver, 5 block I/O, 7 the network. There are no
+streams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, Final
+
+from gputop.imports.recorded import Trace, gpu_facts
+from gputop.imports.tables import Tables, whole
+
+_RUNTIME, _HOST, _DRIVER, _IO, _NET = 1, 3, 4, 5, 7
+_NAMES: Final = {"cudaStreamSync": "cudaStreamSynchronize", "cudaDeviceSync": "cudaDeviceSynchronize"}
+_COPIES: Final = frozenset({"cudaMemcpy", "cudaMemcpyAsync", "cuMemcpy", "cuMemcpyAsync"})
+_SIZED: Final = _COPIES | {"cudaMalloc", "cudaMallocManaged", "cuMemAlloc", "cuMemAllocManaged"}
+_LAUNCHES: Final = frozenset({"cudaLaunchKernel", "cuLaunchKernel"})
+_SWITCH, _EXIT = 1, 6
+_EVENTS = ("timestamp", "pid", "tid", "source", "op", "duration", "arg0", "arg1", "ret_code", "stack_hash")
+_TOTALS = ("bucket", "source", "op", "pid", "count", "stored", "sum_dur")
+
+
+def is_ingero(tables: Tables) -> bool:
+    """Whether a database is one of Ingero's."""
+    return {"timestamp", "source", "op", "duration"} <= tables.columns.get("events", frozenset())
+
+
+def read_ingero(tables: Tables) -> Trace:
+    """Everything of such a file but its verdicts, which were made from counters of one window."""
+    trace = Trace("ingero", realtime_ns=0)
+    trace.unproved = "Ingero records no streams"
+    ops = {
+        (whole(row["source_id"]), whole(row["op_id"])): str(row["name"])
+        for row in tables.rows("ops", ("source_id", "op_id", "name"))
+    }
+    names = {whole(row["pid"]): str(row["name"]) for row in tables.rows("process_names", ("pid", "name"))}
+    stacks = _stacks(tables, trace)
+    counted: Counter[int] = Counter()
+    for row in tables.rows("events", _EVENTS, order="timestamp"):
+        _event(trace, row, ops, stacks, names, counted)
+    for pid in {*trace.calls["pid"], *(row["pid"] for row in trace.activities)}:
+        trace.processes.setdefault(pid, {})["name"] = names.get(pid, "")
+    trace.threads = {pid: (pid, name) for pid, name in names.items()}
+    _sessions(tables, trace)
+    _totals(tables, trace, ops, names)
+    return trace
+
+
+def _event(
+    trace: Trace,
+    row: dict[str, Any],
+    ops: dict[tuple[int, int], str],
+    stacks: dict[int, int],
+    names: dict[int, str],
+    counted: Counter[int],
+) -> None:
+    at, duration = whole(row["timestamp"]), max(whole(row["duration"]), 0)
+    pid, tid = whole(row["pid"]) & 0x3FFFFF, whole(row["tid"]) & 0x3FFFFF
+    source, op = whole(row["source"]), whole(row["op"])
+    name = ops.get((source, op), f"source {source} op {op}")
+    if source in (_RUNTIME, _DRIVER):
+        name = _NAMES.get(name, name)
+        known = {"ret": whole(row["ret_code"]) & 0x7FFFFFFF, "stack": stacks.get(whole(row["stack_hash"]), 0)}
+        if name in _SIZED:
+            known["bytes"] = max(whole(row["arg0"]), 0)
+        if name in _COPIES:
+            known["direction"] = whole(row["arg1"]) & 0xF
+        if name in _LAUNCHES:
+            known["aux"] = max(whole(row["arg0"]), 0)
+        trace.call(at, at + duration, pid, tid, name, **known)
+    elif source == _HOST and op == _EXIT:
+        trace.processes.setdefault(pid, {})["exited_ns"] = at
+    elif source in (_IO, _NET) or (source == _HOST and op == _SWITCH):
+        what = "off the CPU" if source == _HOST else name
+        # sectors of 512 bytes
+        size = {"bytes": max(whole(row["arg0"]), 0) * 512} if source == _IO else {}
+        trace.activity(what, at - duration, at, pid=pid, tid=tid, **size)
+
+
+def _stacks(tables: Tables, trace: Trace) -> dict[int, int]:
+    numbers: dict[int, int] = {}
+    for row in tables.rows("stack_traces", ("hash", "frames")):
+        try:
+            frames = json.loads(row["frames"] or "[]")
+            told = [(str(one.get("f", "")), 0, str(one.get("s") or one.get("i", ""))) for one in frames]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            trace.problems.append("a stack of the file is damaged and left out")
+            continue
+        number = (len(numbers) + 1) << 32
+        numbers[whole(row["hash"])] = number
+        trace.stacks[number] = told[:64]
+    return numbers
+
+
+def _sessions(tables: Tables, trace: Trace) -> None:
+    columns = ("gpu_model", "gpu_driver", "kernel", "cpu_cores", "node")
+    for row in tables.rows("sessions", columns):
+        if row["gpu_model"]:
+            name = str(row["gpu_model"]).partition(",")[0]
+            trace.gpus = [gpu_facts(0, name)]
+        trace.header["driver"] = str(row["gpu_driver"] or "")
+        machine = {"kernel": str(row["kernel"] or ""), "cpus": whole(row["cpu_cores"])}
+        trace.header["machine"] = {**machine, **({"host": str(row["node"])} if row["node"] else {})}
+
+
+def _totals(tables: Tables, trace: Trace, ops: dict[tuple[int, int], str], names: dict[int, str]) -> None:
+    """What exists only as totals of a minute: how much of each process was stored, and what was not."""
+    sums: dict[tuple[int, int, int], list[int]] = {}
+    for row in tables.rows("event_aggregates", _TOTALS):
+        one = sums.setdefault((whole(row["pid"]), whole(row["source"]), whole(row["op"])), [0, 0, 0])
+        for place, column in enumerate(("count", "stored", "sum_dur")):
+            one[place] += max(whole(row[column]), 0)
+    trace.header["totals"] = [
+        {
+            "pid": pid,
+            "process": names.get(pid, ""),
+            "what": "off the CPU" if (source, op) == (_HOST, _SWITCH) else ops.get((source, op), ""),
+            "calls": source in (_RUNTIME, _DRIVER),
+            "count": count,
+            "stored": stored,
+            "ns": ns,
+        }
+        for (pid, source, op), (count, stored, ns) in sorted(sums.items())
+    ]
+    missing = sum(row["count"] - row["stored"] for row in trace.header["totals"] if row["calls"])
+    if missing > 0:
+        trace.lost["calls"] = missing

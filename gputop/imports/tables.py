@@ -1,0 +1,84 @@
+"""Reads SQLite files of others: tables and columns that may be missing, values of any type."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gputop.imports.recorded import ImportFileError
+
+_STEPS = (
+    200_000_000  # of SQLite's machine, after which a query is given up: a file may be made to last for ever
+)
+_EVERY = 1_000_000
+
+
+class Tables:
+    """A database that is only read, as a context."""
+
+    def __init__(self, path: str) -> None:
+        """Open it; nothing is written beside it."""
+        self._path = path
+        self._steps = 0
+
+    def __enter__(self) -> Tables:
+        """Finds the tables."""
+        address = f"{Path(self._path).resolve().as_uri()}?mode=ro&immutable=1"
+        try:
+            self._database = sqlite3.connect(address, uri=True)
+            self._database.text_factory = lambda data: data.decode("utf-8", "replace")
+            self._database.set_progress_handler(self._step, _EVERY)
+            self._database.execute("pragma trusted_schema = off")
+            names = self._database.execute("select name from sqlite_master where type = 'table'").fetchall()
+        except sqlite3.Error as error:
+            raise ImportFileError(f"{self._path} cannot be read as an SQLite database: {error}") from error
+        self.columns = {str(name): self._columns_of(str(name)) for (name,) in names}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+        self._database.close()
+
+    def _step(self) -> int:
+        self._steps += _EVERY
+        return int(self._steps > _STEPS)
+
+    def _columns_of(self, table: str) -> frozenset[str]:
+        return frozenset(str(row[1]) for row in self._run(f"pragma table_info({_quoted(table)})"))
+
+    def rows(self, table: str, columns: Sequence[str], order: str = "") -> Iterator[dict[str, Any]]:
+        """The rows of a table, with None for columns that it does not have; none without the table."""
+        if table not in self.columns:
+            return
+        there = [name for name in columns if name in self.columns[table]]
+        if not there:
+            return
+        nothing = dict.fromkeys(columns)
+        chosen = ", ".join(map(_quoted, there))
+        by = f" order by {_quoted(order)}" if order in self.columns[table] else ""
+        for row in self._run(f"select {chosen} from {_quoted(table)}{by}"):
+            yield {**nothing, **dict(zip(there, row, strict=True))}
+
+    def _run(self, sql: str) -> Iterator[Any]:
+        try:
+            yield from self._database.execute(sql)
+        except (sqlite3.Error, OverflowError) as error:
+            raise ImportFileError(
+                f"{self._path} is damaged, or made by a version that gputop does not know: {error}"
+            ) from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def whole(value: Any, otherwise: int = 0) -> int:
+    """A number of a cell that may hold anything; within 62 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return otherwise
+    return max(min(int(value), (1 << 62) - 1), -(1 << 62)) if abs(value) < 1e30 else otherwise

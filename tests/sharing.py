@@ -1,0 +1,99 @@
+"""How tests share a machine, with each other and with others: nothing fails because it is busy.
+
+A test that measures times is marked ``timed``: it, and all that it starts, go before everybody else, as
+real-time processes do, and no other such test runs beside it. Elsewhere nothing may depend on a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIMED = "timed"
+_RESET_ON_FORK = getattr(os, "SCHED_RESET_ON_FORK", 0)
+
+
+@contextlib.contextmanager
+def before_all_others() -> Iterator[None]:
+    """Meanwhile this thread and what it starts wait for nobody else's processes; as far as we may."""
+    policy, parameter = os.sched_getscheduler(0) & ~_RESET_ON_FORK, os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:  # not root, or a container without the right
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)
+
+
+def group_of(item: pytest.Item) -> str:
+    """Whom a test runs behind, never beside; empty: anybody may run beside it.
+
+    Tests that share what a module's fixture made are one group as well: it is made once.
+    """
+    if (said := item.get_closest_marker("xdist_group")) is not None:
+        return str(said.args[0])
+    if item.get_closest_marker(TIMED) is not None:
+        return TIMED
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return item.nodeid.split("::")[0] if any(made[-1].scope == "module" for made in fixtures.values()) else ""
+
+
+class Sharing:
+    """The plugin that gives timed tests, fixtures included, the machine first, and each group one worker.
+
+    pytest-xdist's own ``loadgroup`` writes the group into a test's name, and pytest 9.2 does not listen. So a
+    worker leaves a file with the groups before it says what it has collected.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gputop-test-groups-")
+        self._file = Path(self._folder.name, "groups.json")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """A test from its fixtures to its end."""
+        if item.get_closest_marker(TIMED) is None:
+            return (yield)
+        with before_all_others():
+            return (yield)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tells a worker where the groups belong."""
+        node.workerinput["groups"] = str(self._file)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Writes them, in the first worker."""
+        told = getattr(session.config, "workerinput", {})
+        if told.get("workerid") == "gw0":
+            groups = {item.nodeid: group for item in session.items if (group := group_of(item))}
+            Path(told["groups"]).write_text(json.dumps(groups))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """Hands out groups, the largest first, then each other test by itself."""
+        if config.getoption("quick"):
+            return None  # nothing there is timed, and in large pieces they go faster
+        from xdist.scheduler import LoadScopeScheduling
+
+        file = self._file
+
+        class Groups(LoadScopeScheduling):
+            _groups: dict[str, str] | None = None
+
+            def _split_scope(self, nodeid: str) -> str:
+                if self._groups is None:
+                    self._groups = json.loads(file.read_text())
+                return self._groups.get(nodeid, nodeid)
+
+        return Groups(config, log)

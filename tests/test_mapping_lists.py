@@ -1,0 +1,91 @@
+"""Lists of mappings, line by line: what is taken of them, and where they are cut so that it is told."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from probes.code import maps
+
+PID = 4242
+LIB = (
+    "7f0000001000-7f0000003000 r-xp 00002000 fd:01 1234                       /usr/lib/a b/libx.so (deleted)"
+)
+
+
+@pytest.fixture(autouse=True)
+def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(maps, "_told", set())
+    maps._cut.clear()
+    yield
+    maps._cut.clear()
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[maps.Mapped]:
+    monkeypatch.setattr(maps, "_lines", lambda _pid: iter(lines))
+    return maps.executable(PID)
+
+
+def test_a_mapping_is_its_addresses_its_file_and_the_place_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = taken(monkeypatch, LIB)
+    assert found == maps.Mapped(
+        PID,
+        (0x7F0000001000, 0x7F0000003000),
+        (os.makedev(0xFD, 1), 1234),
+        "/usr/lib/a b/libx.so (deleted)",
+        0x2000,
+    )
+
+
+def test_what_has_too_few_columns_or_no_rights_to_run_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = LIB.split("1234")[0] + "1234"
+    assert len(taken(monkeypatch, short, LIB.replace("r-xp", "r--p"), "", "x", LIB)) == 1
+    assert list(maps.cut()) == []
+
+
+def test_so_many_are_handed_out_and_that_there_were_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MOST_TAKEN", 3)
+    assert len(taken(monkeypatch, *[LIB] * 3)) == 3
+    assert list(maps.cut()) == []
+    assert len(taken(monkeypatch, *[LIB] * 4)) == 3
+    assert list(maps.cut()) == [PID]
+
+
+def lines(text: bytes) -> list[str]:
+    return list(maps._whole_lines(PID, io.BytesIO(text)))
+
+
+def test_lines_are_read_up_to_their_number_and_the_next_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MOST_LINES", 3)
+    assert lines(b"a\nb\n") == ["a", "b"]
+    assert list(maps.cut()) == []
+    assert lines(b"a\nb\nc\nd\n") == ["a", "b", "c"]
+    assert list(maps.cut()) == [PID]
+
+
+def test_lines_are_read_up_to_their_bytes_and_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MOST_BYTES", 6)
+    assert lines(b"ab\ncd\n") == ["ab", "cd"]
+    assert list(maps.cut()) == []
+    assert lines(b"ab\ncd\ne\n") == ["ab", "cd"]
+    assert list(maps.cut()) == [PID]
+
+
+def test_a_line_longer_than_a_path_can_be_is_left_out_whole_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "_LONGEST_LINE", 8)
+    assert lines(b"first\n" + b"x" * 20 + b"\nlast\n") == ["first", "last"]
+    assert list(maps.cut()) == [PID]
+    assert lines(b"1234567\n") == ["1234567"], "with its end it is as long as one may be"
+
+
+def test_a_process_is_told_once_and_so_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "_TOLD", 3)
+    for pid in (1, 2, 1, 3, 4):
+        maps._note(pid)
+    assert list(maps.cut()) == [1, 2, 3]
+    maps._note(1)
+    maps._note(5)
+    assert list(maps.cut()) == []
