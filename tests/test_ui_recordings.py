@@ -57,6 +57,7 @@ def test_the_cause_is_there_without_a_key_and_in_full_with_one(story: tuple[str,
     verdict = "\n".join(screen.text().splitlines()[1:6])
     assert title[:12] in verdict
     assert "idle" in verdict
+    assert "FIX 1" in verdict, "what to change stands there as well"
     screen.press("enter")
     assert title.partition(" (")[0] in screen.text()
 

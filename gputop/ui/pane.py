@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
-from gputop.ui.model.look import Line, Span, ascii_line, line_width, plain
+from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
 from gputop.ui.model.signals import Sender
 from gputop.ui.model.view import View
 from gputop.ui.palette import Palette
@@ -174,6 +174,8 @@ class Pane(ScrollView, can_focus=True):
         else:
             end = right if boxed else f"{right} "
             line = (*start, (" ", rule), (glyphs.rule * (gap + boxed), rule), (f" {end}", "more"))
+        if line_width(line) > room:
+            line = fit_line(line, room, ellipsis=glyphs.ellipsis)
         self._told = ascii_line(line) if glyphs.ascii else line
         styled = ((text, _style(self.app.palette.style(name))) for text, name in self._told)
         # where there is one already its line alone is painted again, not all of the pane
