@@ -7,6 +7,7 @@ One SVG a picture in docs/pictures/. They hold text, not pixels, and name no fon
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ ALL = (
     Picture("screen", "dataloader-workers", (120, 40)),
     Picture("wide", "dataloader-workers", (200, 50)),
     Picture("chain", "dataloader-workers", (120, 30), ("enter",)),
-    Picture("call", "storm", (120, 30), ("down", "enter", "enter")),
+    Picture("call", "storm", (120, 30), ("up", "enter", "enter")),
 )
 
 
@@ -62,6 +63,8 @@ async def drawn(picture: Picture) -> str:
 def main() -> None:
     """Draws all of them."""
     PICTURES.mkdir(parents=True, exist_ok=True)
+    os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+    os.environ.pop("NO_COLOR", None)
     for picture in ALL:
         (PICTURES / f"{picture.name}.svg").write_text(asyncio.run(drawn(picture)), encoding="utf-8")
 

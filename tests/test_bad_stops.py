@@ -7,7 +7,7 @@ import pytest
 
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.lanes import BLOCKED, STATE_ROWS, WHOLE
-from gputop.ui.model.lanecells import state_line
+from gputop.ui.model.blocklanes import Look, state_signs
 from gputop.ui.model.look import UNICODE
 from probes.schema import NO_SYSCALL
 from tests.programs import FUTEX, LAUNCH, SYNC, Program, started
@@ -46,5 +46,6 @@ def test_a_program_that_waits_for_a_page_is_told_to() -> None:
 def test_every_kind_of_wait_has_its_sign_in_the_timeline(wait: Wait) -> None:
     shares = np.zeros((STATE_ROWS, 1), np.int64)
     shares[BLOCKED + wait] = WHOLE
-    line = state_line(shares, np.ones(1, np.int64), UNICODE)
-    assert "".join(text for text, _ in line.spans).strip()
+    (sign,) = state_signs(shares, np.ones(1, np.int64), Look(UNICODE))
+    assert sign.glyph.strip()
+    assert sign.word

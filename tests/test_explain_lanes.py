@@ -34,7 +34,7 @@ from gputop.explain.lanes import (
     lanes_of,
 )
 from gputop.playback.player import ReplayFeed
-from gputop.ui.model.lanecells import state_line
+from gputop.ui.model.blocklanes import Look, state_signs
 from gputop.ui.model.look import UNICODE
 from probes import api
 from probes.schema import Kind
@@ -194,8 +194,8 @@ def test_every_kind_of_wait_has_a_sign() -> None:
     for wait in Wait:
         shares = np.zeros((size, 1), np.int64)
         shares[BLOCKED + wait] = WHOLE
-        line = state_line(shares, np.ones(1, np.int64), UNICODE)
-        assert line.signs[0].word, wait
+        (sign,) = state_signs(shares, np.ones(1, np.int64), Look(UNICODE))
+        assert sign.word, wait
 
 
 def test_every_cause_has_a_family_and_every_group_of_calls_a_row() -> None:

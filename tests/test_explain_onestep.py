@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from gputop.explain.build import examine
+from gputop.explain.fresh import Fresh, explained
 from gputop.explain.lanes import BLOCKED, CALL_WORDS, QUEUED, RUNNING
 from gputop.explain.onestep import COLUMNS, OneStep, time_of, typical_steps
+from gputop.explain.window import Window
 from tests import told_recordings as recordings
 from tests.items import START
 from tests.programs import FUTEX, LAUNCH, MAIN, SYNC, US, Program, attached, started
@@ -118,3 +120,18 @@ def test_in_a_recording_the_parts_of_a_step_never_exceed_it(name: str) -> None:
     for host in step.hosts:
         assert (host.states.sum(axis=0) <= column).all()
         assert (host.calls.sum(axis=0) <= column).all()
+
+
+def test_a_look_at_newer_time_keeps_the_step_that_was_explained_last() -> None:
+    reader, last = recordings.reader("numpy-sync"), recordings.place("numpy-sync")
+    window, fresh = Window(reader.header), Fresh()
+    for item in reader.items_between(-1, last - 2):
+        window.feed(item)
+    whole = fresh.take(explained(window))
+    for item in reader.items_between(last - 2, last):
+        window.feed(item)
+    look = fresh.look(window)
+    assert look is not None
+    assert look.end_ns > whole.end_ns
+    assert whole.steps
+    assert look.steps == whole.steps

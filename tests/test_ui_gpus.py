@@ -207,7 +207,7 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
 
 
 def test_lines_to_spare_show_who_uses_the_gpus() -> None:
-    """The wide screen gives the pane as many lines as the findings beside it."""
+    """A high screen lists those who use most."""
     busy = replace(PROCESSES[0], pid=7, sm_percent=90, user="bob", watched=False)
     rows = (hopper(0), hopper(1, processes=(busy,)))
     lines = lines_of(screen_of(*rows, size=(200, 50)), (200, 50))
@@ -221,7 +221,7 @@ def test_lines_to_spare_show_who_uses_the_gpus() -> None:
 def test_the_cursor_chooses_whose_page_opens() -> None:
     rows = [replace(hopper(index), name=f"card {index}") for index in range(3)]
     shown = screen_of(*rows, keys=("tab", "down"))
-    assert any(line.startswith("› 1") for line in lines_of(shown))
+    assert any(line.lstrip("│").startswith("› 1") for line in lines_of(shown))
     shown.press("enter")
     assert any("GPU 1  card 1" in line for line in lines_of(shown))
     shown.press("down")
@@ -229,14 +229,14 @@ def test_the_cursor_chooses_whose_page_opens() -> None:
     shown.press("down")
     assert any("GPU 3 of 3" in line for line in lines_of(shown))
     shown.press("up", "up", "escape")
-    assert any(line.startswith("› 0") for line in lines_of(shown))
+    assert any(line.lstrip("│").startswith("› 0") for line in lines_of(shown))
 
 
 def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
     shown = screen_of(*(hopper(index) for index in range(3)))
-    place = next(at for at, line in enumerate(lines_of(shown)) if line.startswith("  2 N"))
+    place = next(at for at, line in enumerate(lines_of(shown)) if line.lstrip("│").startswith("  2 N"))
     shown.click(10, place)
-    assert lines_of(shown)[place].startswith("› 2")
+    assert lines_of(shown)[place].lstrip("│").startswith("› 2")
 
 
 def test_a_page_that_does_not_fit_can_be_scrolled() -> None:

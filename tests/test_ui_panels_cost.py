@@ -20,8 +20,7 @@ from gputop.ui.model.flametree import tree_of
 from gputop.ui.model.gpu_history import GpuHistory, detail_lines, list_lines
 from gputop.ui.model.look import UNICODE
 from gputop.ui.model.process_history import ProcessHistory
-from gputop.ui.model.timeblocks import TimeBlocks
-from gputop.ui.model.timeline import Subject
+from gputop.ui.model.timeblocks import Subject, TimeBlocks
 from gputop.ui.model.waterfall import waterfall_lines
 from gputop.ui.model.why import why_of
 from gputop.ui.model.whylines import why_lines

@@ -54,9 +54,10 @@ def story(told: tuple[str, Frame, Explained], request: pytest.FixtureRequest) ->
 def test_the_cause_is_there_without_a_key_and_in_full_with_one(story: tuple[str, Shown]) -> None:
     name, screen = story
     title, _api = STORIES[name]
-    verdict = screen.text().splitlines()[1]
+    verdict = "\n".join(screen.text().splitlines()[1:6])
     assert title[:12] in verdict
     assert "idle" in verdict
+    assert "FIX 1" in verdict, "what to change stands there as well"
     screen.press("enter")
     assert title.partition(" (")[0] in screen.text()
 

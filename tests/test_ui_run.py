@@ -119,8 +119,8 @@ def codes_of(output: str) -> set[str]:
 def test_no_color_sends_no_colour_at_all_and_the_meaning_stays() -> None:
     ended = run_on_terminal(NO_COLOR="1")
     assert ended.status == 0
-    bold, faint, reverse = "1", "2", "7"
-    assert codes_of(ended.output) <= {"0", "39", "49", bold, faint, reverse}
+    bold, faint, underline, reverse = "1", "2", "4", "7"
+    assert codes_of(ended.output) <= {"0", "39", "49", bold, faint, underline, reverse}
     assert reverse in codes_of(ended.output), "what is selected is shown in reverse"
     assert "▲ storm" in ended.output
 
@@ -151,12 +151,12 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -
         return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
     try:
-        read_until(lambda output: b"Processes" in output and b"quit" in output)
+        read_until(lambda output: b"Processes" in output and b"Quit" in output)
         os.write(master, b"\x1a")
         read_until(stopped)
         assert termios.tcgetattr(slave)[:4] == before[:4]
         process.send_signal(signal.SIGCONT)
-        again = read_until(lambda output: b"Processes" in output and b"quit" in output)
+        again = read_until(lambda output: b"Processes" in output and b"Quit" in output)
         assert b"WHY" in again
         os.write(master, b"q")
         read_until(lambda _: process.poll() is not None)

@@ -321,11 +321,11 @@ async def test_only_lines_that_changed_are_painted(monkeypatch: pytest.MonkeyPat
 
 
 async def test_the_reason_of_a_missing_figure_is_in_the_zoomed_pane() -> None:
-    frame = fake.frame(gpus=1)
+    frame = fake.frame(gpus=2)
     gpu = replace(
         frame.gpus[0], power_milliwatts=None, unavailable=(("power_milliwatts", "not supported here"),)
     )
-    async with running(replace(frame, gpus=(gpu,))) as (app, _, pilot):
+    async with running(replace(frame, gpus=(gpu, frame.gpus[1]))) as (app, _, pilot):
         assert "n/a" in text_of(app)
         await pilot.press("tab", "z")
         assert "n/a: power / limit: not supported here" in text_of(app)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gputop.ui.model.presenter import Presenter
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.feed import Explained
-from gputop.ui.model.look import plain
 from gputop.ui.model.subject import NOTHING, nothing_yet, subject_of
+from gputop.ui.model.view import View
 from tests import fake_frames as fake
 from tests import fake_reports as why
+from tests.screen_support import Shown
 
 
 def idle(row: ProcessRow) -> ProcessRow:
@@ -46,15 +46,15 @@ def test_the_process_of_the_verdict_comes_first_whoever_calls_most() -> None:
 
 
 def test_who_has_chosen_a_row_keeps_it() -> None:
-    presenter, frame = Presenter("live", ascii_only=False), fake.frame(processes=4)
+    view, frame = View(), fake.frame(processes=4)
     first, second = (row.pid for row in frame.processes[1:3])
-    presenter.explain(why.explained(why.finding(pid=first)))
-    presenter.show(frame)
-    assert presenter.panes.processes.selected == first
-    presenter.panes.processes.select(second)
-    presenter.explain(why.explained(why.finding(pid=first)))
-    presenter.show(fake.frame(1, processes=4))
-    assert presenter.panes.processes.selected == second
+    view.explain(why.explained(why.finding(pid=first)))
+    view.show(frame)
+    assert view.processes.selected == first
+    view.processes.select(second)
+    view.explain(why.explained(why.finding(pid=first)))
+    view.show(fake.frame(1, processes=4))
+    assert view.processes.selected == second
 
 
 def test_while_only_the_shell_is_there_the_shell_is_selected() -> None:
@@ -70,11 +70,10 @@ def test_processes_without_cuda_are_said_to_have_used_none() -> None:
     assert nothing_yet(replace(frame, processes=frame.processes[:2])) == (
         "none of 2 processes has used CUDA so far"
     )
-    presenter = Presenter("live", ascii_only=False)
-    presenter.show(shell)
-    screen = "\n".join(map(plain, presenter.paint(120, 40)))
-    assert "WHY ? sh (" in screen
-    assert "This process has not used CUDA so far" in screen
+    for size, said in (((120, 40), "sh ("), ((59, 24), "WHY ? sh (")):
+        shown = Shown(shell, size=size).text()
+        assert said in shown
+        assert "This process has not used CUDA so far" in shown
 
 
 @pytest.mark.parametrize("api", ["cudaLaunchKernel", "cudaMemcpyAsync"])
@@ -82,12 +81,10 @@ def test_no_work_yet_is_never_said_beside_launches(api: str) -> None:
     frame = fake.frame(processes=1)
     call = replace(fake.call(0), api=api, count=522)
     giving = replace(frame, processes=(replace(frame.processes[0], calls=(call,)),))
-    presenter = Presenter("live", ascii_only=False)
-    presenter.explain(why.explained(gpus=(), span_ns=0, diagnosis=None))
-    presenter.show(giving)
-    screen = "\n".join(map(plain, presenter.paint(120, 40)))
-    assert "is given work" in screen
-    assert NOTHING not in screen
+    screen = Shown(giving, size=(59, 24))
+    screen.explain(why.explained(gpus=(), span_ns=0, diagnosis=None))
+    assert "is given work" in screen.text()
+    assert NOTHING not in screen.text()
     call = replace(call, api="cudaGetDeviceCount")
-    presenter.show(replace(frame, processes=(replace(frame.processes[0], calls=(call,)),)))
-    assert NOTHING in "\n".join(map(plain, presenter.paint(120, 40)))
+    screen.show(replace(frame, number=1, processes=(replace(frame.processes[0], calls=(call,)),)))
+    assert NOTHING in screen.text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -25,15 +24,13 @@ from gputop.explain.lanes import (
     RUNNING,
     STATE_ROWS,
     WHOLE,
-    GpuLane,
     Lanes,
     ThreadLane,
 )
 from gputop.playback.feed import Explained
 from gputop.ui.model.blocklanes import Look, Sign, call_signs, gpu_signs, idle_range, legend, state_signs
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain
-from gputop.ui.model.timeblocks import Picture, TimeBlocks
-from gputop.ui.model.timeline import Subject, Timeline
+from gputop.ui.model.timeblocks import Picture, Subject, TimeBlocks
 from tests import fake_reports as why
 from tests import told_recordings as recordings
 
@@ -217,18 +214,3 @@ def test_gpus_without_room_are_counted_and_those_of_the_selected_process_stay() 
     assert "GPU 6" in text
     assert "GPU 7" in text
     assert shown.hidden == 6
-
-
-def test_eight_gpus_cost_little_more_than_in_the_lanes_of_letters() -> None:
-    lanes = replace(why.lanes(), gpus=tuple(GpuLane(f"GPU {n}", n, why.gpu_lane().shares) for n in range(8)))
-    old, new = Timeline(UNICODE), blocks(lanes)
-    old.take(Explained(why.report(), END, why.S, lanes=lanes))
-
-    def cpu(draw: object, times: int = 12) -> float:
-        begin = time.process_time()
-        for step in range(times):
-            draw(END + step * COLUMN_NS * 100)  # type: ignore[operator]
-        return time.process_time() - begin
-
-    was = cpu(lambda now: old.lines(200, 30, replace(MAIN, tid=now), END))
-    assert cpu(lambda now: new.picture(200, 30, [MAIN], now, COLOURS)) < 3 * was

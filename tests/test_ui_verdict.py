@@ -16,8 +16,8 @@ from gputop.ui.main import MainScreen
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.verdict import verdict_line
-from gputop.ui.panes import Why
 from gputop.ui.processes import Processes
+from gputop.ui.why import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
@@ -235,7 +235,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
         await pilot.pause()
-        assert "idle 48%: device-to-host" in text_of(app).splitlines()[1]
+        assert "device-to-host" in "".join(text_of(app).splitlines()[1:5])
         await pilot.press("enter")
         shown = " ".join(text_of(app).split())
         for part in ("Why the GPU waits", "GPU 0 had nothing to do", "python (4242) was running: 3.20s",
@@ -360,8 +360,8 @@ async def test_a_pause_holds_the_verdict_too() -> None:
         feed.why = why.explained()
         app.poll()
         await pilot.pause()
-        assert "(C02 proved)" in text_of(app)
+        assert "C02 proved" in text_of(app)
         await pilot.press("space")
         app.poll()
         await pilot.pause()
-        assert "(C02 proved)" not in text_of(app)
+        assert "C02 proved" not in text_of(app)

@@ -87,6 +87,8 @@ def test_it_cannot_be_told_only_where_no_source_tells_of_most_of_the_time() -> N
     assert not told(made.explained(told=known)).gpus[0].untold
     why = told(made.explained(told=made.account(300, unknown_ms=9_000)))
     assert "cannot be told (3–93 %)" in text(why)[1]
+    found = told(made.explained(made.finding(), told=made.account(300, unknown_ms=9_000)))
+    assert "idle 3–93 %" in text(found)[1], "never above a cause that is named"
 
 
 def test_a_loss_that_is_a_range_is_shown_as_one_in_percent_and_in_a_step() -> None:
@@ -170,9 +172,9 @@ def test_without_ebpf_one_sentence_says_so_and_what_to_type() -> None:
 def test_who_uses_no_cuda_is_said_to_use_none() -> None:
     quiet = fake.process(0, calls=0, name="bash", pid=99)
     one = why_of(Explained(), replace(fake.frame(), processes=(quiet,)))
-    assert "bash (99) made no CUDA call so far" in text(one)[0]
+    assert "bash (99) uses no CUDA so far" in text(one)[0]
     two = why_of(Explained(), replace(fake.frame(), processes=(quiet, replace(quiet, pid=98))))
-    assert "none of 2 processes made a CUDA call" in text(two)[0]
+    assert "none of 2 processes uses CUDA so far" in text(two)[0]
     nobody = why_of(Explained(), replace(fake.frame(), processes=()))
     assert "no process made a CUDA call so far" in text(nobody)[0]
 

@@ -24,6 +24,8 @@ from gputop.playback.feed import Feed
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
 from gputop.ui.exports import ExportError, save, stamped
+from gputop.ui.flame import FlamePane
+from gputop.ui.gpus import Gpus
 from gputop.ui.main import MainScreen
 from gputop.ui.model.config import Preferences
 from gputop.ui.model.timebar import TransportView
@@ -32,9 +34,10 @@ from gputop.ui.native_log import NativeLog
 from gputop.ui.pages import HelpPage, Page, ProblemsPage
 from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
 from gputop.ui.pane import Host, PaneScreen
-from gputop.ui.panes import Gpus, TimelinePane, Why
 from gputop.ui.processes import Processes
 from gputop.ui.sender import OwnSender
+from gputop.ui.timeline import TimelinePane
+from gputop.ui.why import Why
 
 FIRST_POLL_S = 0.03
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -233,6 +236,7 @@ class GputopApp(Host):
             ("Verdict", main.query_one(Why)),
             ("Tables", main.query_one(Processes)),
             ("Calls, lines, threads", main.query_one(Details)),
+            ("Flame", main.query_one(FlamePane)),
             ("GPUs", main.query_one(Gpus)),
             ("Timeline", main.query_one(TimelinePane)),
             ("Everywhere", main),

@@ -10,10 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
+from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
-from gputop.ui.panes import Chart, Plain
-from gputop.ui.tables import Calls, Detail, Lines, Threads
+from gputop.ui.pane import Plain, Tabbed
+from gputop.ui.panes import Chart
+from gputop.ui.tables import Calls, Lines, Threads
 
 
 class About(Plain):
@@ -40,12 +42,13 @@ class Details(Vertical):
 
     def __init__(self, view: View) -> None:
         """Make the panes."""
-        super().__init__(id="details")
+        super().__init__(id="details", classes="boxed")
         self._view = view
-        self._panes: tuple[Detail, ...] = (
+        self._panes: tuple[Tabbed, ...] = (
             Calls(view, view.calls, id="calls"),
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
+            FlamePane(view),
         )
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
         self._tabs.can_focus = False
@@ -61,24 +64,19 @@ class Details(Vertical):
             yield self._tabs
             yield About(self._view)
         with Horizontal(id="panes"):
-            yield self._panes[0]
-            yield self._panes[1]
-            yield self._panes[2]
+            yield from self._panes
         yield Chart(self._view)
 
     @property
-    def shown(self) -> Detail:
+    def shown(self) -> Tabbed:
         """The pane whose tab is the active one."""
         active = self._tabs.active
         return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
 
-    def _choices(self) -> list[Detail]:
-        gone = self._view.hidden
-        return [
-            pane
-            for pane in self._panes
-            if pane.id not in gone and not (pane.id == "lines" and "calls" in gone)
-        ]
+    def _choices(self) -> list[Tabbed]:
+        """What tabs there are; with the calls their lines and stacks are hidden."""
+        gone = self._view.hidden | ({"lines", "flame"} if "calls" in self._view.hidden else set())
+        return [pane for pane in self._panes if pane.id not in gone]
 
     def arrange_tabs(self) -> None:
         """Leave the tabs of hidden panes out."""
@@ -92,7 +90,7 @@ class Details(Vertical):
         if choices and self.shown not in choices:
             self.open(choices[0])
 
-    def open(self, pane: Detail, *, focus: bool = False) -> None:
+    def open(self, pane: Tabbed, *, focus: bool = False) -> None:
         """Show a pane."""
         self._tabs.active = f"tab-{pane.id}"
         self._mark()

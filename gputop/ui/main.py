@@ -12,26 +12,17 @@ from textual.containers import Container, Horizontal
 from gputop.engine.lines import Line
 from gputop.ui.details import Details
 from gputop.ui.footer import Keys
+from gputop.ui.gpus import Gpus, Step
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.view import TOGGLED, View
 from gputop.ui.pages import CallPage, GpuPage, SourcePage, WhyPage
-from gputop.ui.pane import Pane
-from gputop.ui.panes import (
-    Banner,
-    Chain,
-    Findings,
-    Gpus,
-    Header,
-    Log,
-    Storms,
-    TimeBar,
-    TimelinePane,
-    TooSmall,
-    Why,
-)
+from gputop.ui.pane import Pane, Tabbed
+from gputop.ui.panes import Banner, Chain, Header, Log, Storms, TimeBar, TooSmall
 from gputop.ui.processes import Processes
-from gputop.ui.tables import Calls, Detail, Lines, TablePane
+from gputop.ui.tables import Calls, Lines, TablePane
 from gputop.ui.time_keys import TimeScreen
+from gputop.ui.timeline import TimelinePane
+from gputop.ui.why import Why
 
 
 class MainScreen(TimeScreen):
@@ -105,17 +96,17 @@ class MainScreen(TimeScreen):
         view = self._view
         yield TooSmall(view)
         yield Header(view)
-        yield Why(view)
+        yield Why(view, classes="boxed panel")
         yield Banner(view)
         with Horizontal(id="top"):
-            yield Gpus(view, id="gpus")
-            yield Findings(view)
+            yield Gpus(view, id="gpus", classes="boxed")
+            yield Step(view, classes="boxed")
         yield Storms(view)
         with Container(id="body"):
-            yield Processes(view, view.processes, id="processes")
+            yield Processes(view, view.processes, id="processes", classes="boxed")
             yield Details(view)
-        yield TimelinePane(view, id="timeline")
-        yield Chain(view)
+        yield TimelinePane(view, id="timeline", classes="boxed")
+        yield Chain(view, classes="boxed")
         yield Log(view)
         yield TimeBar(view)
         yield Keys()
@@ -212,7 +203,7 @@ class MainScreen(TimeScreen):
 
     def _first(self) -> Pane:
         """The first pane with rows that is not hidden."""
-        panes: list[Pane] = [*self.query(Processes), *self.query(Detail), *self.query(Gpus)]
+        panes: list[Pane] = [*self.query(Processes), *self.query(Tabbed), *self.query(Gpus)]
         return next(pane for pane in panes if not pane.has_class("-hidden"))
 
     def action_back(self) -> None:
@@ -231,7 +222,7 @@ class MainScreen(TimeScreen):
     def action_zoom(self) -> None:
         """The focused pane takes the screen or gives it back."""
         pane = self.focused
-        if isinstance(pane, Why | Findings):
+        if isinstance(pane, Why):
             self.action_why()
         elif isinstance(pane, Gpus):
             self.action_gpu_page()

@@ -17,8 +17,9 @@ from gputop.ui.model.lines import SourcePage as SourceText
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Heading, Pane
-from gputop.ui.panes import Banner, Header, TimeBar, TooSmall, Why
+from gputop.ui.panes import Banner, Header, TimeBar, TooSmall
 from gputop.ui.time_keys import TimeScreen
+from gputop.ui.why import Why
 
 if TYPE_CHECKING:
     from gputop.engine.lines import Line as SourceLine
@@ -333,7 +334,8 @@ _SHOWN = {
     "left_curly_bracket": "{", "right_curly_bracket": "}", "escape": "Esc", "enter": "Enter",
     "pageup": "PgUp",
     "pagedown": "PgDn", "home": "Home", "end": "End", "up": "Up", "down": "Down", "left": "Left",
-    "right": "Right", "tab": "Tab", "shift+tab": "S-Tab", "backspace": "Bksp", "f1": "F1",
+    "right": "Right",
+    "tab": "Tab", "shift+tab": "S-Tab", "backspace": "Bksp", "f1": "F1",
 }  # fmt: skip
 
 

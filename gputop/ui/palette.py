@@ -99,7 +99,7 @@ class Palette:
             )
         text, dim, rule, blue, orange, red, violet = (
             self.colors.get(color, color)
-            for color in ("#c5ccd6", "#8a94a3", "#333c48", "#6aa9e9", "#e8a13c", "#f2643d", "#b79af0")
+            for color in ("#c5ccd6", "#9aa4b2", "#333c48", "#6aa9e9", "#e8a13c", "#f67c58", "#b79af0")
         )
         select, mark = self.colors.get(_SELECT, _SELECT), self.colors.get(_MARK, _MARK)
         return Theme(

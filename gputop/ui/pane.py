@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -22,10 +23,13 @@ from textual.widget import Widget
 
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
-from gputop.ui.model.look import Line, Span, ascii_line, line_width, plain
+from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
 from gputop.ui.model.signals import Sender
 from gputop.ui.model.view import View
 from gputop.ui.palette import Palette
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _KEY = re.compile(r"\[([^\s\[\]]+)\]")
 _NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
@@ -94,7 +98,9 @@ class Pane(ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.view = view
         self._shown: list[Line] = []
-        self._told: tuple[Line, str] = ((), "")
+        self._told: Line = ()
+        self._headed: object = None
+        self._kept: tuple[Region, list[Strip]] | None = None
         self._asked = (0, 0)  # width that the layout asked for, lines that it was told
 
     # -- what a pane says ---------------------------------------------------------------------
@@ -110,6 +116,10 @@ class Pane(ScrollView, can_focus=True):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The lines in sight."""
         raise NotImplementedError
+
+    def more(self) -> str:
+        """What is out of sight: ``+3 rows``, "" where all is in sight."""
+        return ""
 
     def clicked(self, x: int, y: int) -> None:
         """A click on one of its lines."""
@@ -145,27 +155,56 @@ class Pane(ScrollView, can_focus=True):
 
     def _show_heading(self) -> None:
         heading = self.heading()
-        if heading is None:
+        asked = heading, self.has_focus, self.outer_size.width, self.app.palette.name
+        if heading is None or asked == self._headed:
             return
+        self._headed = asked
         left, right = heading
         glyphs = self.view.glyphs
         token = "title.focus" if self.has_focus else "title"
         boxed = self.styles.border_left[0] != ""
         room = self.outer_size.width - (6 if boxed else 2)
-        start: list[Span] = [(glyphs.cursor if self.has_focus else " ", token)]
+        lead = "" if boxed else " "  # a box has a blank there already
+        start: list[Span] = [(glyphs.cursor if self.has_focus else lead, token)]
         start += [(text, one or token) for text, one in left]
         rule = "rule.focus" if self.has_focus else "rule"
         gap = room - line_width(start) - width_of(right) - 3
         if not right or gap < 1:
-            line: Line = (*start, (" ", rule))
+            line: Line = tuple(start) if boxed else (*start, (" ", rule))
         else:
-            line = (*start, (" ", rule), (glyphs.rule * gap, rule), (f" {right} ", "more"))
-        told = (ascii_line(line) if glyphs.ascii else line, self.app.palette.name)
-        if told != self._told:
-            self._told = told
-            self.border_title = Content.assemble(
-                *((text, Style.from_rich_style(self.app.palette.style(name))) for text, name in told[0])
-            )
+            end = right if boxed else f"{right} "
+            line = (*start, (" ", rule), (glyphs.rule * (gap + boxed), rule), (f" {end}", "more"))
+        if line_width(line) > room:
+            line = fit_line(line, room, ellipsis=glyphs.ellipsis)
+        self._told = ascii_line(line) if glyphs.ascii else line
+        styled = ((text, _style(self.app.palette.style(name))) for text, name in self._told)
+        # where there is one already its line alone is painted again, not all of the pane
+        if self._border_title is None:
+            self.border_title = Content.assemble(*styled)
+        else:
+            self._border_title = Content.assemble(*styled)
+            self.refresh(Region(-1, -1, self.outer_size.width, 1))
+
+    def refresh(
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
+    ) -> Self:
+        """Something of it is to be painted again: what was painted is not kept."""
+        self._kept = None
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def notify_style_update(self) -> None:
+        """It looks otherwise from now on."""
+        self._kept = None
+        super().notify_style_update()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What is painted; where nothing has changed this costs nothing, also beside a pane that has."""
+        if self._kept is None or self._kept[0] != crop:
+            strips = super().render_lines(crop)
+            if crop.size != self.outer_size:
+                return strips
+            self._kept = crop, strips
+        return self._kept[1]
 
     def render_line(self, y: int) -> Strip:
         """One line of the pane."""
@@ -211,7 +250,7 @@ class Pane(ScrollView, can_focus=True):
         if at is not None:
             key = key_at(plain(self._shown[at.y]), at.x) if at.y < len(self._shown) else ""
         else:
-            key = key_at(plain(self._told[0]), event.x - (2 if self.styles.border_left[0] else 0))
+            key = key_at(plain(self._told), event.x - (2 if self.styles.border_left[0] else 0))
         if key:
             self.app.simulate_key(key)
         elif at is not None:
@@ -228,6 +267,30 @@ class Pane(ScrollView, can_focus=True):
         self.app.show()
 
 
+class Plain(Pane, can_focus=False):
+    """A pane that the keys do not go to."""
+
+
+_style = lru_cache(maxsize=256)(Style.from_rich_style)
+
+
+class Tabbed(Pane):
+    """A pane about the selected process that a tab chooses.
+
+    Attributes:
+        name_shown: What its tab says.
+    """
+
+    name_shown = ""
+
+    def about(self) -> list[Span]:
+        """Whose it is, beside the tabs."""
+        row = self.view.selected
+        if row is None:
+            return [(" no process selected", "dim")]
+        return [(f" of {row.pid} {escape_text(row.name, ascii_only=self.view.glyphs.ascii)}", "dim")]
+
+
 def key_at(text: str, x: int) -> str:
     """The key whose name stands in square brackets at a column; "" where none does."""
     for found in _KEY.finditer(text):
@@ -240,6 +303,7 @@ class PaneScreen(Screen[None]):
     """A screen of panes."""
 
     app: Host
+    _panes: Sequence[Pane] = ()  # they stay while the screen does
 
     def on_screen_resume(self) -> None:
         """A page above it has closed, which may have chosen something else."""
@@ -247,7 +311,8 @@ class PaneScreen(Screen[None]):
 
     def show(self) -> None:
         """All panes look at the view again."""
-        for pane in self.query(Pane):
+        self._panes = self._panes or list(self.query(Pane))
+        for pane in self._panes:
             pane.show()
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:

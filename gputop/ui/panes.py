@@ -1,29 +1,20 @@
-"""The panes of the main screen that are no tables."""
+"""The small panes: header, banner, storms, chain, chart, output, bar of time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
 
 from gputop.format import clip, escape_text
-from gputop.ui.model import callpage, gpu_users, gpus, header
+from gputop.ui.model import callpage, header
 from gputop.ui.model.look import Line, Span, fit_line, wrap
-from gputop.ui.model.subject import nothing_yet
 from gputop.ui.model.timebar import moment_at, transport_line
-from gputop.ui.model.verdict import storm_costs, verdict_line
-from gputop.ui.pane import Heading, Pane
+from gputop.ui.model.verdict import storm_costs
+from gputop.ui.pane import Heading, Plain
 from gputop.ui.time_keys import TimeScreen
 
-FINDINGS = 6  # lines
-LEAST_USERS = 2  # lines to spare that are worth it: a heading and a process
-NO_LANES = "no lane yet: the first seconds are still being looked at"
-
-
-class Plain(Pane, can_focus=False):
-    """A pane that the keys do not go to."""
+GIANT = 60  # lines of a screen that has room for everything
 
 
 class Header(Plain):
@@ -55,88 +46,6 @@ class Banner(Plain):
         self.app.simulate_key("exclamation_mark")
 
 
-class Why(Pane):
-    """Why the GPU was idle."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
-    ]
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The verdict."""
-        view, frame = self.view, self.view.frame
-        now_ns = frame.time_ns if frame else view.explained.end_ns
-        traced = frame is None or frame.calls_observed
-        line = verdict_line(
-            view.explained,
-            now_ns,
-            width,
-            view.glyphs,
-            focused=self.has_focus,
-            traced=traced,
-            nothing=nothing_yet(frame),
-        )
-        return [line]
-
-    def clicked(self, x: int, y: int) -> None:
-        """Its chain."""
-        self.app.simulate_key("w")
-
-
-class Gpus(Pane):
-    """The GPUs: a line each, or columns of short lines; who uses them where there are lines to spare."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.gpu_page", "Open", tooltip="a GPU: every figure of it"),
-        Binding("up,k", "cursor(-1)", "Up", show=False, tooltip="the GPU above"),
-        Binding("down,j", "cursor(1)", "Down", show=False, tooltip="the GPU below"),
-    ]
-    _first: int | None = None  # line of the first GPU where each has a line of its own
-    _more = ""
-
-    def wanted(self, width: int) -> int:
-        """As many lines as there are GPUs and a heading, as far as a quarter of the screen allows."""
-        height = self.app.size.height
-        room = max(1, height // 5 if height < 30 else height // 4)
-        lines = gpus.lines_needed(self.view.frame, width, room) if self.view.frame else 1
-        return max(lines, FINDINGS) if self.screen.query_one(Findings).display else lines
-
-    def heading(self) -> Heading:
-        """How many, and the driver."""
-        frame = self.view.frame
-        title: list[Span] = [("GPUs", ""), (f" {len(frame.gpus) if frame else 0}", "dim")]
-        if frame and frame.driver:
-            title.append((f"  driver {escape_text(frame.driver)}", "faint"))
-        return title, self._more
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The GPUs, then who uses them."""
-        frame, glyphs = self.view.frame, self.view.glyphs
-        if frame is None:
-            return []
-        self._first = 1 if gpus.has_full_lines(frame, width, height) else None
-        chosen = self.view.gpu if self.has_focus else None
-        lines, self._more = gpus.gpu_lines(frame, width, height, glyphs, chosen.index if chosen else None)
-        uses, room = gpu_users.everybody(frame), height - len(lines)
-        if room >= LEAST_USERS and uses:
-            table = gpu_users.table(uses[: room - 1], glyphs, with_gpu=True)
-            lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in table]
-            more = len(uses) - room + 1
-            self._more = self._more or (f"+{more} process{'es' if more > 1 else ''}" if more > 0 else "")
-        return lines
-
-    def action_cursor(self, by: int) -> None:
-        """Another GPU."""
-        self.view.move_gpu(by)
-        self.changed()
-
-    def clicked(self, x: int, y: int) -> None:
-        """The GPU of that line."""
-        frame, gpu = self.view.frame, self.view.gpu
-        if frame and gpu and self._first is not None and 0 <= y - self._first < len(frame.gpus):
-            self.action_cursor(y - self._first - frame.gpus.index(gpu))
-
-
 class Storms(Plain):
     """The storms of context switches that are under way."""
 
@@ -159,104 +68,12 @@ class Storms(Plain):
         )
 
 
-class TimelinePane(Pane):
-    """Lanes of the GPUs and of one thread, or of all threads, over the last seconds."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("comma", "span(-1)", "Less", show=False, tooltip="less time"),
-        Binding("full_stop", "span(1)", "Time", key_display=", .", tooltip="more time: 10 s, 1 min, 5 min"),
-        Binding("up,k", "thread(-1)", "Up", show=False, tooltip="the lane of the thread above"),
-        Binding("down,j", "thread(1)", "Down", show=False, tooltip="the lane of the thread below"),
-        Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
-    ]
-    _hidden = 0
-
-    def wanted(self, width: int) -> int:
-        """Lines for everything there is."""
-        frame = self.view.frame
-        return self.view.timeline.wanted() - 1 if frame and not self.view.timeline.empty(frame.time_ns) else 1
-
-    def heading(self) -> Heading:
-        """How much time."""
-        span = self.view.timeline.title(self.size.width)
-        keys = "  [,] less [.] more time  [Up Down] thread" if self.has_focus else ""
-        more = f"+{self._hidden} GPU{'s' if self._hidden > 1 else ''} [z]" if self._hidden else ""
-        return [("Timeline", ""), (f"  {span}", "dim"), (keys, "key")], more
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The lanes."""
-        view, frame = self.view, self.view.frame
-        if frame is None:
-            return []
-        view.timeline.chosen_ns = view.chain.moments_ns
-        self._hidden = 0
-        if view.timeline.empty(frame.time_ns):
-            said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
-            return [fit_line([(f" {said}", "unknown")], width, ellipsis=view.glyphs.ellipsis)]
-        if self.screen.maximized is self:
-            return view.timeline.every_line(width, view.thread_subjects(), frame.time_ns)[:height]
-        lines, self._hidden = view.timeline.lines(width, height, view.thread_subject(), frame.time_ns)
-        return lines
-
-    def action_span(self, by: int) -> None:
-        """More time in sight, or less."""
-        self.view.timeline.zoom(by)
-        self.changed()
-
-    def action_thread(self, by: int) -> None:
-        """Another thread gets the lane."""
-        subject = self.view.thread_subject()
-        if subject is not None:
-            self.view.threads.select(subject.tid)
-            self.view.threads.move(by)
-            self.changed()
-
-
-class Findings(Pane):
-    """All findings, a line each: only big screens have room for it beside the verdict."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
-        Binding("up,k", "cursor(-1)", "Up", show=False, tooltip="the finding above"),
-        Binding("down,j", "cursor(1)", "Down", show=False, tooltip="the finding below"),
-    ]
-    _top = 0
-
-    def wanted(self, width: int) -> int:
-        """Always as many, so that nothing jumps."""
-        return FINDINGS
-
-    def heading(self) -> Heading:
-        """How many."""
-        report = self.view.explained.report
-        count = len(report.findings) if report else 0
-        return [
-            ("Findings", ""),
-            (f" {count}", "dim"),
-        ], f"+{count - FINDINGS} [w]" if count > FINDINGS else "[w] all"
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """Those around the selected one."""
-        rows = self.view.chain.rows(width, self.view.glyphs)
-        self._top = max(0, min(self.view.chain.index - height + 1, len(rows) - height))
-        return [fit_line(line, width) for line in rows[self._top : self._top + height]]
-
-    def action_cursor(self, by: int) -> None:
-        """Another finding."""
-        self.view.chain.move(by)
-        self.changed()
-
-    def clicked(self, x: int, y: int) -> None:
-        """The finding of that line."""
-        self.action_cursor(self._top + y - self.view.chain.index)
-
-
 class Chain(Plain):
     """The chain of the selected finding, open on big screens."""
 
     def wanted(self, width: int) -> int:
         """Always as many, so that nothing jumps."""
-        return 11
+        return 6 if self.app.size.height < GIANT else 11
 
     def heading(self) -> Heading:
         """Of which finding."""
@@ -279,7 +96,7 @@ class Chart(Plain):
 
     def wanted(self, width: int) -> int:
         """The chart with its axis."""
-        return 6
+        return 6 if self.app.size.height >= GIANT else 0
 
     def heading(self) -> Heading:
         """Of which call."""

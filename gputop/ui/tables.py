@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from gputop.engine.frame import Frame
-from gputop.format import escape_text, format_count
+from gputop.format import format_count
 from gputop.ui.model import details, lines
 from gputop.ui.model.copying import row_text
 from gputop.ui.model.look import Line, Span, fit_line, wrap
@@ -19,7 +19,7 @@ from gputop.ui.model.pages import COLUMNS_HELP
 from gputop.ui.model.subject import without_cuda
 from gputop.ui.model.table import Context, Table
 from gputop.ui.model.view import View
-from gputop.ui.pane import Heading, Pane
+from gputop.ui.pane import Pane, Tabbed
 
 _EVERY = 1_000_000  # more rows than any table has
 _WAITING = ("Waiting for the first frame ...",)
@@ -54,15 +54,16 @@ class TablePane(Pane, inherit_bindings=False):
 
     mark = False  # whether the selected row is marked when the keys go elsewhere
 
-    def __init__(self, view: View, table: Table[Any], *, id: str) -> None:
+    def __init__(self, view: View, table: Table[Any], *, id: str, classes: str | None = None) -> None:
         """Show a table.
 
         Args:
             view: What is shown and chosen.
             table: The rows and their order.
             id: Its name on its screen, which is also that of its tab.
+            classes: Its classes in the style sheet.
         """
-        super().__init__(view, id=id)
+        super().__init__(view, id=id, classes=classes)
         self.table = table
         self._followed: tuple[int, int] = (-1, 0)  # the selected row's place, and lines, when looked at last
 
@@ -80,7 +81,7 @@ class TablePane(Pane, inherit_bindings=False):
 
     def wanted(self, width: int) -> int:
         """The heading and all rows."""
-        return 1 + max(len(self.table.rows), 3)
+        return 1 + len(self.table.rows) if self.table.rows else 4
 
     def more(self) -> str:
         """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
@@ -214,20 +215,12 @@ class TablePane(Pane, inherit_bindings=False):
             self.tooltip = told
 
 
-class Detail(TablePane):
+class Detail(Tabbed, TablePane):
     """A table about the selected process."""
 
-    name_shown = ""
-
     def about(self) -> list[Span]:
-        """Whose it is: where it stands alone its title, else beside the tabs."""
-        row = self.view.selected
-        who = f"{row.pid} {escape_text(row.name, ascii_only=self.view.glyphs.ascii)}" if row else ""
-        return [(f" of {who}" if who else " no process selected", "dim"), *self.sorted_out_of_sight()]
-
-    def heading(self) -> Heading:
-        """Its name, and whose it is."""
-        return [(self.name_shown, ""), *self.about()], self.more()
+        """Whose it is, and what it is sorted by where that is out of sight."""
+        return [*super().about(), *self.sorted_out_of_sight()]
 
 
 class Calls(Detail):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from gputop.engine.frame import Frame
 from gputop.format import escape_text
 from gputop.ui.model import gpu_text
-from gputop.ui.model.lanecells import meanings
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 
 FILTER_HELP = (
@@ -87,9 +86,6 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]
         out += _entry(name, text, 15, width, "value")
     storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
-    out += [((" ", ""),), ((" Timeline", "head"),)]
-    for sign, text in meanings(glyphs):
-        out += _entry(sign, text, 21, width, "value")
     return [line for line in out if line[0][0]]
 
 

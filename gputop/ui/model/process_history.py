@@ -34,7 +34,7 @@ class ProcessHistory:
         self._rows: dict[int, int] = {}  # by pid
         self._seen: dict[int, int] = {}  # by pid: the newest frame with it
         self._taken: Frame | None = None
-        self._drawn: tuple[int, Frame | None, Values] | None = None
+        self._drawn: tuple[int, dict[int, int], Values] | None = None  # second, rows by pid
 
     def take(self, frame: Frame) -> None:
         """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join."""
@@ -72,9 +72,10 @@ class ProcessHistory:
             time_ns: Where the minute ends.
             glyphs: The signs to draw with.
         """
-        if self._drawn is None or self._drawn[:2] != (time_ns, self._taken):
-            self._drawn = time_ns, self._taken, self._ring.cells(time_ns, WIDTH, _CELL_NS)
-        place = self._rows.get(row.pid)
+        second = time_ns // NS_PER_S  # a cell is of several seconds: it need not be new with every frame
+        if self._drawn is None or self._drawn[0] != second or row.pid not in self._drawn[1]:
+            self._drawn = second, dict(self._rows), self._ring.cells(time_ns, WIDTH, _CELL_NS)
+        place = self._drawn[1].get(row.pid)
         values = self._drawn[2][place].tolist() if place is not None else [math.nan] * WIDTH
         signs, unknown = (SPARKS_ASCII, "?") if glyphs.ascii else (SPARKS, glyphs.dot)
         most = max((value for value in values if not math.isnan(value)), default=0.0)

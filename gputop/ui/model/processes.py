@@ -129,9 +129,10 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
 )  # fmt: skip
 
 
-def process_table() -> Table[ProcessRow]:
-    """An empty process table, busiest first."""
-    return Table(COLUMNS, lambda row: row.pid, "calls")
+def process_table(*more: Column[ProcessRow]) -> Table[ProcessRow]:
+    """An empty process table, busiest first; other columns come behind the calls a second."""
+    place = [column.key for column in COLUMNS].index("calls") + 1
+    return Table((*COLUMNS[:place], *more, *COLUMNS[place:]), lambda row: row.pid, "calls")
 
 
 def row_token(row: ProcessRow) -> str:

@@ -2,7 +2,8 @@
 
 Keep one ``TimeBlocks`` a screen, ``take(explained)`` each explanation that is shown, and ask for
 ``picture(width, height, subjects, now_ns, look)``: its lines, ``moment_ns(x)`` of each column (where a click
-goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not.
+goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not; ``look`` is
+``blocklanes.Look(glyphs, letters=palette.letters)``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from gputop.ui.model import blocklanes
 from gputop.ui.model.blocklanes import Look, Sign
 from gputop.ui.model.lanehistory import MARKS, Cells, LaneHistory
 from gputop.ui.model.look import Line, Span, fit_line, line_width
-from gputop.ui.model.timeline import SPANS_S, Subject
 from gputop.ui.model.whylines import range_text
 
+SPANS_S = (10, 60, 300)
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
 _MOST_TICKS = 6
 _NOW = " now"
@@ -27,6 +28,15 @@ _FIGURE = 14  # columns of the figure behind a lane
 _LEGEND_LINES = 2
 _BETWEEN = "  "  # two entries of the legend
 _EARLY_NS = 2 * NS_PER_S  # lanes of a later time than this are of no use at a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thread that has a lane; ``gpus`` are those that its process uses, by NVML's numbers."""
+
+    tid: int
+    name: str
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.config import Preferences
+from gputop.ui.model.gpu_history import GpuHistory
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.process_history import ProcessHistory, spark_column
 from gputop.ui.model.subject import subject_of
 from gputop.ui.model.table import Table
 from gputop.ui.model.timebar import TransportView
-from gputop.ui.model.timeline import Subject, Timeline
+from gputop.ui.model.timeblocks import Subject, TimeBlocks
 
 LOG_LINES = 2_000
 TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # the key of a pane is its place here
@@ -61,9 +63,11 @@ class View:
         self.native_lines = 0
         self.explained = Explained()
         self.chain = ChainPage()
-        self.timeline = Timeline(self.glyphs)
+        self.timeline = TimeBlocks()
+        self.gpu_history = GpuHistory()
+        self.process_history = ProcessHistory()
         self.listing = Listing()
-        self.processes: Table[ProcessRow] = processes.process_table()
+        self.processes: Table[ProcessRow] = processes.process_table(spark_column(self.process_history))
         self.calls: Table[CallRow] = details.call_table()
         self.threads: Table[ThreadRow] = details.thread_table()
         self.lines: Table[lines.LineUse] = lines.line_table()
@@ -97,6 +101,8 @@ class View:
             A sentence when the followed process has left the frame, else "".
         """
         self.frame = frame
+        self.gpu_history.take(frame)
+        self.process_history.take(frame)
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 

@@ -35,7 +35,7 @@ class GpuIdle:
         proved: Provably idle: the lower end of the range.
         estimated: Idle beside that as far as one can tell, and what that estimate may be off.
         unknown: Nobody tells; what remains is busy.
-        untold: Whether no source tells of most of it.
+        untold: Whether neither a source nor a finding tells of most of it.
     """
 
     label: str
@@ -149,7 +149,7 @@ def why_of(explained: Explained, frame: Frame) -> Why:
         old=abs(age_ns) >= OLD_NS,
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
-        gpus=tuple(_gpu(gpu) for gpu in report.gpus),
+        gpus=tuple(_gpu(gpu, told=bool(shown)) for gpu in report.gpus),
         causes=tuple(_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
@@ -173,8 +173,8 @@ def _without_work(frame: Frame) -> str:
         return _EARLY
     alive = [row for row in frame.processes if row.exited_ns is None]
     if len(alive) == 1:
-        return f"{alive[0].name} ({alive[0].pid}) made no CUDA call so far: it does not use a GPU"
-    return f"none of {len(alive)} processes made a CUDA call so far" if alive else _NONE
+        return f"{alive[0].name} ({alive[0].pid}) uses no CUDA so far: it made no call"
+    return f"none of {len(alive)} processes uses CUDA so far: they made no call" if alive else _NONE
 
 
 def _in_order(report: Report) -> list[Finding]:
@@ -186,11 +186,11 @@ def _in_order(report: Report) -> list[Finding]:
     return first + [one for place, one in enumerate(report.findings) if place != lead]
 
 
-def _gpu(gpu: GpuSpan) -> GpuIdle:
+def _gpu(gpu: GpuSpan, *, told: bool) -> GpuIdle:
     account, span = gpu.account, max(gpu.span_ns, 1)
     most = account.bounds.upper - account.proved_ns - account.unknown_ns
     estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))
-    untold = account.source is None and account.unknown_ns > _MOSTLY * span
+    untold = not told and account.source is None and account.unknown_ns > _MOSTLY * span
     return GpuIdle(gpu.label, account.proved_ns / span, estimated / span, account.unknown_ns / span, untold)
 
 

@@ -1,0 +1,81 @@
+"""The pane of time: lanes of the GPUs and of threads, in blocks of colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.format import NS_PER_S as S
+from gputop.ui.model.blocklanes import Look
+from gputop.ui.model.look import Line, fit_line
+from gputop.ui.model.timeblocks import Picture
+from gputop.ui.pane import Heading, Pane
+from gputop.ui.time_keys import TimeScreen
+
+NO_LANES = "no lane yet: the first seconds are still being looked at"
+
+
+class TimelinePane(Pane):
+    """Lanes of the GPUs and of one thread, or of all threads, over the last seconds."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("comma", "span(-1)", "Less", show=False, tooltip="less time"),
+        Binding("full_stop", "span(1)", "Time", key_display=", .", tooltip="more time: 10 s, 1 min, 5 min"),
+        Binding("up,k", "thread(-1)", "Up", show=False, tooltip="the lane of the thread above"),
+        Binding("down,j", "thread(1)", "Down", show=False, tooltip="the lane of the thread below"),
+        Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
+    ]
+    _picture: Picture | None = None
+    _drawn: tuple[object, int] = (None, 0)  # the explanation, and the moment at the right end
+
+    def wanted(self, width: int) -> int:
+        """Lines for everything there is, one where there is nothing."""
+        frame, timeline = self.view.frame, self.view.timeline
+        return timeline.wanted() if frame and not timeline.empty(frame.time_ns) else 1
+
+    def heading(self) -> Heading:
+        """How much time."""
+        frame, hidden = self.view.frame, self._picture.hidden if self._picture else 0
+        span = self.view.timeline.title(self.size.width, frame.time_ns) if frame else ""
+        keys = "  [,] less [.] more time  [Up Down] thread" if self.has_focus else ""
+        more = f"+{hidden} GPU{'s' if hidden > 1 else ''} [z]" if hidden else "click = go there"
+        return [("Timeline", ""), (f"  {span}", "dim"), (keys, "key")], more
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The lanes."""
+        view, frame = self.view, self.view.frame
+        self._picture = None
+        if frame is None:
+            return []
+        view.timeline.chosen_ns = view.chain.moments_ns
+        if view.timeline.empty(frame.time_ns):
+            said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
+            return [fit_line([(f" {said}", "unknown")], width, ellipsis=view.glyphs.ellipsis)]
+        subject = view.thread_subject()
+        subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []
+        look = Look(view.glyphs, self.app.palette.letters)
+        if not (view.live and self._drawn[0] is view.explained and 0 <= frame.time_ns - self._drawn[1] < S):
+            self._drawn = view.explained, frame.time_ns  # between explanations once a second is enough
+        self._picture = view.timeline.picture(width, height, subjects, self._drawn[1], look)
+        return self._picture.lines
+
+    def clicked(self, x: int, y: int) -> None:
+        """Go to that moment."""
+        moment, screen = self._picture.moment_ns(x) if self._picture else None, self.screen
+        if moment is not None and isinstance(screen, TimeScreen):
+            screen.go_to(moment)
+
+    def action_span(self, by: int) -> None:
+        """More time in sight, or less."""
+        self.view.timeline.zoom(by)
+        self.changed()
+
+    def action_thread(self, by: int) -> None:
+        """Another thread gets the lane."""
+        subject = self.view.thread_subject()
+        if subject is not None:
+            self.view.threads.select(subject.tid)
+            self.view.threads.move(by)
+            self.changed()

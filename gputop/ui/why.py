@@ -1,0 +1,86 @@
+"""The pane that says why the GPU was idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.ui.model import why
+from gputop.ui.model.look import Line
+from gputop.ui.model.subject import nothing_yet
+from gputop.ui.model.verdict import verdict_line
+from gputop.ui.model.whylines import heading, why_lines
+from gputop.ui.pane import Heading, Pane
+
+PANEL_WIDTH, PANEL_HEIGHT, TALL = 60, 20, 30  # from which on there is a panel, and one with a title
+
+
+class Why(Pane):
+    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix; a line where it is narrow."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
+    ]
+
+    _told_of: tuple[object, object, why.Why] | None = None
+    _made: tuple[object, list[Line]] = (None, [])
+
+    def _why(self) -> why.Why:
+        frame, explained = self.view.frame, self.view.explained
+        if self._told_of is None or self._told_of[0] is not explained or self._told_of[1] is not frame:
+            told = why.why_of(explained, frame) if frame else why.Why(said="nothing was seen yet")
+            self._told_of = explained, frame, told
+        return self._told_of[2]
+
+    def _is_line(self) -> bool:
+        """Whether there is room for one sentence only: on pages, and on small screens."""
+        size = self.app.size
+        return not self.has_class("panel") or size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
+
+    def wanted(self, width: int) -> int:
+        """Five lines with the title, three on usual terminals; a calm program needs fewer."""
+        if self._is_line():
+            return 1
+        return len(self._panel(width, 4 if self.app.size.height >= TALL else 3))
+
+    def _panel(self, width: int, height: int) -> list[Line]:
+        told, titled = self._why(), self.app.size.height < TALL
+        asked = told, width, height, titled
+        if self._made[0] != asked:
+            self._made = asked, why_lines(told, width, height, self.view.glyphs, titled=titled)
+        return self._made[1]
+
+    def heading(self) -> Heading | None:
+        """The question, how old the answer is, the class."""
+        if self._is_line() or self.app.size.height < TALL:
+            return None
+        told = self._why()
+        return heading(told, self.view.glyphs), "" if told.calm and not told.more else "[w] all findings"
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The panel, or the verdict in one line."""
+        view, frame = self.view, self.view.frame
+        if not self._is_line():
+            lines = list(self._panel(width, height))
+            if self.app.size.height < TALL and self.has_focus and lines:
+                (first, _), *rest = lines[0]
+                lines[0] = ((view.glyphs.cursor + first[1:], "title.focus"), *rest)
+            return lines
+        now_ns = frame.time_ns if frame else view.explained.end_ns
+        traced = frame is None or frame.calls_observed
+        line = verdict_line(
+            view.explained,
+            now_ns,
+            width,
+            view.glyphs,
+            focused=self.has_focus,
+            traced=traced,
+            nothing=nothing_yet(frame),
+        )
+        return [line]
+
+    def clicked(self, x: int, y: int) -> None:
+        """Its chain."""
+        self.app.simulate_key("w")
