@@ -34,8 +34,6 @@ from gputop.explain.lanes import (
     lanes_of,
 )
 from gputop.playback.player import ReplayFeed
-from gputop.ui.model.blocklanes import Look, state_signs
-from gputop.ui.model.look import UNICODE
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader
@@ -187,15 +185,6 @@ def test_lost_records_and_the_worst_moments_of_findings_are_marked() -> None:
     torn = lanes(loop(), dropped=[3])
     assert torn.marks[LOST].any()
     assert not torn.gpus[0].shares[PROVED:ASSUMED, 1].any(), "a gap with a loss in it is not told"
-
-
-def test_every_kind_of_wait_has_a_sign() -> None:
-    size = BLOCKED + len(Wait)
-    for wait in Wait:
-        shares = np.zeros((size, 1), np.int64)
-        shares[BLOCKED + wait] = WHOLE
-        (sign,) = state_signs(shares, np.ones(1, np.int64), Look(UNICODE))
-        assert sign.word, wait
 
 
 def test_every_cause_has_a_family_and_every_group_of_calls_a_row() -> None:
