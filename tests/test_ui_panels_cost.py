@@ -41,7 +41,7 @@ def of_table() -> Callable[[Frame], object]:
     def draw(frame: Frame) -> object:
         table.update(frame.processes, frame.time_ns)
         context = processes.context_of(frame, UNICODE)
-        return table.lines(context, WIDTH, HEIGHT, focused=True, mark=True, row_token=processes.row_token)
+        return table.lines(context, WIDTH, 0, HEIGHT - 1, focused=True, mark=True, row_token=processes.row_token)
 
     return draw
 
