@@ -208,7 +208,7 @@ def test_the_lanes_of_looks_have_no_holes_and_are_those_of_a_whole_explanation()
 
 
 @pytest.mark.ebpf
-@pytest.mark.alone
+@pytest.mark.timed
 def test_at_twenty_thousand_calls_a_second_a_verdict_comes_every_second() -> None:
     whole: list[Verdict] = []
     moments: list[tuple[int, int]] = []  # what a verdict is about, and when it was there: CLOCK_MONOTONIC

@@ -41,7 +41,8 @@ def of_table() -> Callable[[Frame], object]:
     def draw(frame: Frame) -> object:
         table.update(frame.processes, frame.time_ns)
         context = processes.context_of(frame, UNICODE)
-        return table.lines(context, WIDTH, 0, HEIGHT - 1, focused=True, mark=True, row_token=processes.row_token)
+        token = processes.row_token
+        return table.lines(context, WIDTH, 0, HEIGHT - 1, focused=True, mark=True, row_token=token)
 
     return draw
 
@@ -124,7 +125,7 @@ def cpu_ns(draw: Callable[[Frame], object]) -> int:
     return min(found)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "made", [of_why, of_gpus, of_one_gpu, of_sparks, of_step, of_time, of_flame], ids=lambda one: one.__name__
 )
