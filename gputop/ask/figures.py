@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,8 +46,8 @@ def get_trace_stats(
     source = "calls c join stacks s using (stack_id)" if group_by == "line" else "calls c"
     where = ["true"] if group_by == "api" else ["not nested"]
     where += ["depth_of_frame = 0"] if group_by == "line" else []
-    where += [f"start_ns >= {int(from_s * 1e9)}"] if from_s is not None else []
-    where += [f"start_ns < {int(to_s * 1e9)}"] if to_s is not None else []
+    where += [f"start_ns >= {_ns(from_s)}"] if from_s is not None else []
+    where += [f"start_ns < {_ns(to_s)}"] if to_s is not None else []
     where += [f"c.pid in ({', '.join(str(int(pid)) for pid in pids)})"] if pids else []
     query = (
         f"select {groups}, count(*) as count, sum(bytes) as bytes, count(*) filter (ret <> 0) as not_zero, "
@@ -57,7 +58,7 @@ def get_trace_stats(
     ).replace("depth_of_frame", "s.depth")
     answer = recording.database().query(query, MOST_ROWS, SECONDS)
     names = [name.rpartition(".")[2] for name in answer.columns]
-    rows = [dict(zip(names, map(_number, row), strict=True)) for row in answer.rows]
+    rows = [dict(zip(names, map(_cell, row), strict=True)) for row in answer.rows]
     fixed = {
         "session": recording.id,
         "group_by": Own(group_by),
@@ -67,10 +68,17 @@ def get_trace_stats(
     return page(fixed, "rows", rows, cursor, min(max(top_n, 1), 200))
 
 
-def _number(value: Any) -> Any:
-    """Sums of integers are wider than DuckDB's own; times lie within a nanosecond."""
+def _cell(value: Any) -> Any:
+    """A cell: times lie within a nanosecond; what holds other values is one text, keys of theirs included."""
     value = plain(value)
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
     return round(value, 6) if isinstance(value, float) else value
+
+
+def _ns(seconds: float) -> int:
+    """A moment that a column of the tables can be compared with, whatever is asked for."""
+    return int(min(max(seconds, -1e9), 1e9) * 1e9)
 
 
 def get_per_process_breakdown(
@@ -154,8 +162,8 @@ def get_timeline(
     """Lanes in equal buckets, in percent: GPUs at work, idle by cause, unknown; threads by state."""
     recording = catalogue.get(session)
     lanes, start_ns, names = recording.lanes()
-    low = max(int((start_ns + from_s * 1e9) // COLUMN_NS) - lanes.first, 0)
-    high = min(-int(-(start_ns + to_s * 1e9) // COLUMN_NS) - lanes.first, lanes.columns)
+    low = max(int((start_ns + _ns(from_s)) // COLUMN_NS) - lanes.first, 0)
+    high = min(-int(-(start_ns + _ns(to_s)) // COLUMN_NS) - lanes.first, lanes.columns)
     if low >= high:
         raise CommandError("nothing is explained between these moments", USAGE)
     edges = np.unique(np.linspace(low, high, min(max(buckets, 1), 100) + 1).astype(np.int64))
@@ -217,7 +225,7 @@ def run_sql(
     recording: Recording = catalogue.get(session)
     begin, limit = offset_of(cursor), min(max(limit, 1), MOST_ROWS)
     answer = recording.database().query(query, begin + limit, SECONDS)
-    rows = [[_number(value) for value in row] for row in answer.rows]
+    rows = [[_cell(value) for value in row] for row in answer.rows]
     # a name that the query spells is no text of a traced program; what PIVOT makes of rows is
     names = [Own(name) if name.isidentifier() and name in query else name for name in answer.columns]
     columns = [Own(name) if name in _KNOWN else name for name in names]

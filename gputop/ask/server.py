@@ -10,7 +10,7 @@ from gputop.ask.catalogue import Catalogue
 from gputop.ask.investigation import INSTRUCTIONS, investigate
 from gputop.ask.meanings import described
 from gputop.ask.reply import BEGIN, END, MOST_BYTES, marked, untagged
-from gputop.errors import CommandError, GputopError
+from gputop.errors import CommandError, GputopError, OutsideSessionError
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.causes.registry import every
 
@@ -190,7 +190,7 @@ def _sentence(catalogue: Catalogue, ask: Callable[[], str]) -> str:
 
     try:
         return ask()
-    except CommandError as error:  # a sentence of gputop's own
+    except (CommandError, OutsideSessionError) as error:  # a sentence of gputop's own
         raise ToolError(str(error)) from None
     except GputopError as error:  # may quote what is in a file
         text = str(error)
