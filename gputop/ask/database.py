@@ -154,7 +154,8 @@ class Database:
                 f"that takes more than {_MEMORY} of memory: ask for less, or gputop cut the recording first"
             ) from error
         except self._duckdb.Error as error:
-            raise GputopError(" ".join(str(error).split())) from error
+            told = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
+            raise GputopError(" ".join(told.split())) from error
 
 
 def _arrays(part: Rows) -> dict[str, Any]:

@@ -52,6 +52,7 @@ TABLE: dict[str, Row] = {
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),
     "sql": Row('sql "SELECT …" FILE', "a question to a recording in SQL", "gputop.commands.sql"),
+    "mcp": Row("mcp FILE|FOLDER …", "recordings, asked by an assistant", "gputop.commands.mcp"),
     "import": Row(
         "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
     ),
