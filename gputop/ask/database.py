@@ -23,6 +23,7 @@ _MEMORY = "2GB"
 # what a query must not reach: files, the network, extensions, our own variables; and no way back
 _LOCKS = (
     "SET temp_directory=''",
+    "SET allow_persistent_secrets=false",
     "SET enable_external_access=false",
     "SET python_enable_replacements=false",
     "SET autoinstall_known_extensions=false",

@@ -116,8 +116,8 @@ def page(
     taken: list[Any] = []
     for row in rows[begin : None if most is None else begin + most]:
         shown = cleaned(row)
-        if len(dumped(shown)) > left and not taken:
-            shown = _shortened(shown, left)
+        if len(dumped(shown)) + 2 > left and not taken:  # else no page would ever hold it
+            shown = _shortened(shown, left - 2)
         left -= len(dumped(shown)) + 2
         if left < 0:
             break
@@ -161,16 +161,18 @@ def _shortened(value: Any, most: int) -> Any:
     return value if len(dumped(value)) <= most else {"left_out": "too large for one reply"}
 
 
-def _cut(value: Any, items: int, clip: Callable[[str], str]) -> Any:
+def _cut(value: Any, items: int, clip: Callable[[str], str], *, counted: bool = False) -> Any:
+    """Lists and texts without their ends; a list is counted beside its key, or else ends in a sign."""
     if isinstance(value, Mapping):
         made: dict[str, Any] = {}
         for key, one in value.items():
-            made[key] = _cut(one, items, clip)
+            made.setdefault(key, _cut(one, items, clip, counted=True))
             if isinstance(one, list) and len(one) > items:
                 made[f"{key}_left_out"] = len(one) - items + int(value.get(f"{key}_left_out", 0))
         return made
     if isinstance(value, list):
-        return [_cut(one, items, clip) for one in value[:items]]
+        kept = [_cut(one, items, clip) for one in value[:items]]
+        return kept if counted or len(value) <= items else [*kept, "…"]
     return clip(value) if isinstance(value, str) else value
 
 
