@@ -82,8 +82,8 @@ class SegmentWriter:
         self._private, self._sums, self._clock = private, sums, clock
         self._disguise = Disguise() if private else None  # one for all: names stay the same
         self._book = FactBook()
-        self._number, self._before_bytes, self._before_events = 0, 0, 0
-        self._sizes: list[int] = []  # of the segments that have ended
+        self._number, self._before_events = 0, 0
+        self._sizes: dict[int, int] = {}  # of the segments that have ended and are there, in bytes
         self._ending: threading.Thread | None = None
         self._failure: SessionError | None = None
         make_folder(path, owner)
@@ -93,7 +93,7 @@ class SegmentWriter:
     @property
     def size_bytes(self) -> int:
         """Bytes in all segments that are there."""
-        return self._before_bytes + self._writer.size_bytes
+        return sum(self._sizes.values()) + self._writer.size_bytes
 
     @property
     def events(self) -> int:
@@ -133,19 +133,18 @@ class SegmentWriter:
     def _turn_over(self, mark: Sample) -> None:
         facts = self._book.samples(mark.time_ns)
         header = cut_header(self._header, mark.time_ns, mark.data.get("lost", {}))
-        before = self._writer
+        before, number = self._writer, self._number
+        self._sizes[number] = before.size_bytes  # until its end is written
         self._writer = self._open(header, len(facts))
-        self._before_bytes += before.size_bytes
         self._before_events += before.events
         self._since_ns = self._clock()
         if self._ending is not None:
             self._ending.join()
         # the disk may take its time, and what is observed must not wait for it
-        self._ending = threading.Thread(target=self._end, args=(before,), name="gputop-segment")
+        self._ending = threading.Thread(target=self._end, args=(before, number), name="gputop-segment")
         self._ending.start()
         for sample in facts:
             self._writer.write(sample)
-        self._sizes.append(before.size_bytes)
         keep = self._limits.keep
         if keep is not None and self._number > keep:
             self._remove(self._number - keep)
@@ -160,16 +159,17 @@ class SegmentWriter:
                 f"recording to {self.path} stopped: {self._path_of(number)} cannot be removed "
                 f"({error.strerror}), so it would take more room than it may; what is there can be replayed"
             ) from error
-        self._before_bytes -= self._sizes[number - 1]
+        del self._sizes[number]
 
     def _path_of(self, number: int) -> str:
         return os.path.join(self.path, f"{number:05d}{SUFFIX}")
 
-    def _end(self, writer: SessionWriter) -> None:
+    def _end(self, writer: SessionWriter, number: int) -> None:
         try:
             writer.close()
         except SessionError as error:
             self._failure = error
+        self._sizes[number] = writer.size_bytes
 
     def _open(self, header: dict[str, Any], facts: int) -> SessionWriter:
         self._number += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -96,7 +97,7 @@ def test_notes_problems_and_names_are_bounded() -> None:
 
 def lives(pids: range, kind: Kind) -> Records:
     made = schema.empty(len(pids))
-    made["kind"], made["pid"], made["tid"], made["t_end"] = kind, pids, pids, 5
+    made["kind"], made["pid"], made["tid"], made["t_end"] = kind, pids, pids, time.monotonic_ns()
     rows = made.view(ALIASED)
     if kind == Kind.EXIT:
         made["flags"] = ExitFlag.GROUP_DEAD

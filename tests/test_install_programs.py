@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.commands.cli import TABLE
 from tests.conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,7 @@ CALLS = {
 }  # what starts a program, by its first argument
 WORD = re.compile(r"[a-z][a-z0-9+_.-]*")
 OPTIONAL = {"py-spy", "sudo", "gputop"}  # what is there is used; nothing is skipped for want of it
+OWN = frozenset(TABLE)  # words that tests give to gputop itself
 SHELL = frozenset(
     re.findall(
         r"\w+",
@@ -166,7 +168,7 @@ def test_every_program_that_is_called_comes_with_a_package_that_setup_installs()
     packages = packages_of_setup()
     missing: dict[str, set[str]] = {}
     for path, program, own in calls():
-        if program in OPTIONAL or (ROOT / ".venv/bin" / program).exists():
+        if program in OPTIONAL | OWN or (ROOT / ".venv/bin" / program).exists():
             continue
         package = package_of(program)
         if package not in brought_by(packages | own) and not (own and not package):

@@ -64,7 +64,8 @@ def _opened(path: str) -> SessionReader:
 
 def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
     """The totals of a recording, as quickly as they are to be had; its reader's problems may grow."""
-    told = reader.totals()
+    # readings of counters need the one before: they are no sums
+    told = reader.totals() if reader.header.get("calls_observed") is not False else None
     if told is not None:
         whole = _known(reader)
         try:

@@ -88,11 +88,11 @@ def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_l
         recorder.kill()
         recorder.communicate(timeout=20)
         wait_until(lambda: not held & existing(), "links and programs to vanish")
-        after = cost(workshop)
+        # somebody else's gputop that watches the whole machine may have been in the library, too
+        calm = min(without, cost(workshop))
+        assert probed > 3 * calm
+        wait_until(lambda: cost(workshop) < 1.25 * calm, "calls to cost what they did")
         stop.touch()
-    print(f"a call: {without:.2f} ns, probed {probed:.0f} ns, after the kill {after:.2f} ns")
-    assert probed > 3 * without
-    assert after < 1.25 * without
 
 
 @contextmanager

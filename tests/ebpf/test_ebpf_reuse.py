@@ -39,7 +39,7 @@ def test_two_processes_of_one_number_are_told_apart_and_that_their_counts_are_no
     (shown,) = [row for row in last.processes if row.pid == pid]
     assert shown.start_ns >= exits[0] - 10_000_000
     assert shown.exited_ns == exits[1]
-    said = f"process number {pid} went to a new process: its totals hold the calls of both"
+    said = f"process number {pid} went to a new process: totals by number hold the calls of both"
     assert said in last.notes
     reader.close()
 
