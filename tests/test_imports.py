@@ -41,10 +41,9 @@ def imported(trace: Path, folder: Path) -> Path:
 
 def public(name: str) -> Path:
     """A public trace of a real GPU, which is beside the checkout on some machines."""
-    for folder in (INGERO, Path("/work/shared/data/ingero")):
-        if (folder / name).exists():
-            return folder / name
-    pytest.skip("there are no public traces beside the checkout")
+    if not (INGERO / name).exists():
+        pytest.skip("there are no public traces beside the checkout")
+    return INGERO / name
 
 
 def notes(path: Path) -> str:
