@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from replay.format import HEADER, MARKER, MAX_HEADER_BYTES, MAX_PREFIX_BYTES, RECORDS
 from replay.scan import File, Scan, index_of
+from replay.segments import segment_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,43 @@ class Census:
 
 
 def census(path: str) -> Census:
-    """Counts the chunks of a session file; only their beginnings are read where the file has its index.
+    """Counts the chunks of a session; only their beginnings are read where a file has its index.
+
+    Args:
+        path: Of a file, or of a folder of segments.
 
     Raises:
         OSError: It cannot be read.
+        SessionError: The folder cannot be listed.
     """
+    if os.path.isdir(path):
+        return _added([_of_file(os.path.join(path, name)) for name in segment_names(path)])
+    return _of_file(path)
+
+
+def _of_file(path: str) -> Census:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return _count(File(descriptor))
     finally:
         os.close(descriptor)
+
+
+def _added(parts: list[Census]) -> Census:
+    sums: dict[str, tuple[int, int, int]] = {}
+    for kind in (kind for part in parts for kind in part.kinds):
+        chunks, items, size = sums.get(kind.kind, (0, 0, 0))
+        sums[kind.kind] = chunks + kind.chunks, items + kind.items, size + kind.size_bytes
+    return Census(
+        _largest_first(sums),
+        sum(part.size_bytes for part in parts),
+        sum(part.other_bytes for part in parts),
+        all(part.closed for part in parts),
+    )
+
+
+def _largest_first(sums: dict[str, tuple[int, int, int]]) -> tuple[KindSize, ...]:
+    return tuple(KindSize(kind, *row) for kind, row in sorted(sums.items(), key=lambda one: -one[1][2]))
 
 
 def _count(file: File) -> Census:
@@ -83,6 +111,6 @@ def _count(file: File) -> Census:
         chunks, items, size = sums.get(chunk.kind, (0, 0, 0))
         count = chunk.count if chunk.kind == RECORDS else 1
         sums[chunk.kind] = chunks + 1, items + count, size + chunk.end - chunk.offset
-    kinds = tuple(KindSize(kind, *row) for kind, row in sorted(sums.items(), key=lambda one: -one[1][2]))
+    kinds = _largest_first(sums)
     told = sum(kind.size_bytes for kind in kinds)
     return Census(kinds, file.size, file.size - told, closed)

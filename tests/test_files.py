@@ -14,10 +14,12 @@ from gputop.files.cut import cut
 from gputop.files.inspection import inspect
 from gputop.files.whole import repair, verify
 from gputop.library.evidence import evidence_of
-from probes.source import CARRIED, Sample
+from gputop.library.session import open_session
+from probes.source import CARRIED, MARK, Sample
 from replay.census import census
 from replay.format import MARKER
 from replay.reader import SessionReader
+from replay.segments import Limits, SegmentWriter
 from replay.writer import SessionWriter
 from tests import items, session_data
 from tests.json_page import assert_documented
@@ -92,6 +94,29 @@ def test_names_in_a_header_cannot_move_the_cursor(tmp_path: Path, capfd: pytest.
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "\r" not in shown
+
+
+def test_a_folder_of_segments_is_inspected_as_one_recording(tmp_path: Path) -> None:
+    reader = SessionReader(STORM)
+    header, told = dict(reader.header), list(reader.items())
+    reader.close()
+    now = [0]
+    folder = tmp_path / "cut"
+    writer = SegmentWriter(str(folder), header, Limits(span_ns=4), clock=lambda: now[0])
+    for item in told:
+        now[0] += isinstance(item, Sample) and item.kind == MARK
+        writer.write(item)
+    writer.close()
+    files = sorted(folder.iterdir())
+    assert len(files) > 2
+    found, parts = census(str(folder)), [census(str(file)) for file in files]
+    assert found.size_bytes == sum(file.stat().st_size for file in files)
+    records = sum(len(item) for item in told if not isinstance(item, Sample))
+    assert sum(kind.items for kind in found.kinds if kind.kind == "records") == records
+    assert found.closed
+    assert found.other_bytes == sum(part.other_bytes for part in parts)
+    with open_session(folder) as session:
+        assert inspect(session)["sizes"]["size_bytes"] == found.size_bytes
 
 
 def test_a_census_needs_no_index(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_without_the_sdk_a_sentence_says_how_to_install_it(monkeypatch: pytest.M
     for name in [one for one in sys.modules if one == "mcp" or one.startswith("mcp.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(GputopError, match=r"pip install 'gputop\[mcp\]'"):
+    with pytest.raises(GputopError, match=r"-m pip install 'duckdb>=\S+ 'mcp[<>]"):
         server_of(Catalogue([str(RECORDINGS)]), "test")
 
 

@@ -205,7 +205,7 @@ def test_without_duckdb_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with (
         gputop.open_session(STORM) as session,
-        pytest.raises(GputopError, match=r"pip install 'gputop\[sql\]'"),
+        pytest.raises(GputopError, match=r"-m pip install 'duckdb>="),
     ):
         Database(session)
 

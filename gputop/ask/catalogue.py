@@ -16,11 +16,10 @@ from gputop.engine.stats import Stats
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.files.inspection import inspect
 from gputop.library import answers
-from gputop.library.evidence import evidence_of
+from gputop.library.evidence import examined
 from gputop.library.reading import understood
 from gputop.library.session import open_session
 
@@ -94,9 +93,8 @@ class Recording:
 
 
 def _lanes(session: Any) -> tuple[Lanes, int, dict[int, str]]:
-    evidence = evidence_of(session)
+    evidence, report, scene, outcome = examined(session)
     with understood(session.path):
-        report, scene, outcome = examine(evidence)
         names = {int(tid): evidence.facts.thread_name(int(tid)) for tid in evidence.threads.tid.tolist()}
         return lanes_of(scene, outcome, report, report.start_ns), report.start_ns, names
 

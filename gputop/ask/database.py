@@ -12,6 +12,7 @@ import numpy as np
 
 from gputop.errors import GputopError
 from gputop.exchange.tables import BOOL, COLUMNS, INT, REAL, TEXT, Rows, tables
+from gputop.extras import install_command
 from gputop.format import escape_text
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session
@@ -57,7 +58,7 @@ class Database:
             import duckdb
         except ImportError as error:
             raise GputopError(
-                "duckdb is not installed, which answers SQL: pip install 'gputop[sql]'; without it: "
+                f"duckdb is not installed, which answers SQL: {install_command('sql')}; without it: "
                 "gputop export --to csv"
             ) from error
         self._duckdb = duckdb

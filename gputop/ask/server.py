@@ -13,11 +13,10 @@ from gputop.ask.reply import BEGIN, END, MOST_BYTES, marked, untagged
 from gputop.errors import CommandError, GputopError, OutsideSessionError
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.causes.registry import every
+from gputop.extras import install_command
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
-
-_MISSING = "the MCP SDK is not installed: pip install 'gputop[mcp]'"
 
 
 def server_of(catalogue: Catalogue, version: str) -> "MCPServer[Any]":
@@ -31,7 +30,7 @@ def server_of(catalogue: Catalogue, version: str) -> "MCPServer[Any]":
         from mcp.types import ToolAnnotations
         from pydantic import Field
     except ImportError as error:
-        raise GputopError(_MISSING) from error
+        raise GputopError(f"the MCP SDK is not installed: {install_command('mcp')}") from error
 
     server: MCPServer[Any] = MCPServer(
         "gputop", instructions=INSTRUCTIONS, version=version, log_level="WARNING"

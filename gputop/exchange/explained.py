@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
 from gputop.explain.causes.registry import in_order
-from gputop.library.evidence import evidence_of
+from gputop.library.evidence import examined
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session
 
@@ -56,11 +55,8 @@ def explained(session: Session, progress: Progress | None = None) -> Explained:
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.
     """
-    evidence = evidence_of(session, progress)
-    if progress is not None:
-        progress.goes_on("explaining")
+    evidence, report, scene, outcome = examined(session, progress)
     with understood(session.path):
-        report, scene, outcome = examine(evidence)
         gaps, segments = scene.gaps, scene.segments
         labels = scene.analysis.gpu.devices.labels
         names = [(cause.number, cause.title) for cause in in_order()] + [("", UNEXPLAINED)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from gputop.errors import GputopError
 from gputop.exchange.tables import COLUMNS, TEXT, VERSION, Rows
+from gputop.extras import install_command
 from gputop.format import escape_text
 
 _GROUP = 1 << 17  # rows of a row group
@@ -33,7 +34,7 @@ class ParquetFile:
             from pyarrow import parquet
         except ImportError as error:
             raise GputopError(
-                "pyarrow is not installed: pip install 'gputop[exchange]', or use --to csv"
+                f"pyarrow is not installed: {install_command('exchange')}, or use --to csv"
             ) from error
         self._pa = pa
         columns = COLUMNS[table]

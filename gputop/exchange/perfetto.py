@@ -14,6 +14,7 @@ from gputop.exchange.explained import Explained, explained
 from gputop.exchange.forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
 from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
+from gputop.extras import install_command
 from gputop.format import escape_text
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
@@ -51,9 +52,7 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None =
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
     except ImportError as error:
-        raise GputopError(
-            "Perfetto's messages are not installed: pip install 'gputop[exchange]', or pip install perfetto"
-        ) from error
+        raise GputopError(f"Perfetto's messages are not installed: {install_command('exchange')}") from error
     known = explained(session, progress)
     if progress is not None:
         progress.goes_on("writing")

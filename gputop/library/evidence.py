@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from gputop.errors import NoCallsError
+from gputop.explain.answer.report import Report
+from gputop.explain.build import examine
+from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.memory import give_back
+from gputop.explain.findings.findings import Outcome
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 
@@ -42,3 +46,16 @@ def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
         evidence = assemble(gatherer, consume=True)
         give_back()  # the pieces between what is kept: no large array can be made of them
         return evidence
+
+
+def examined(session: Session, progress: Progress | None = None) -> tuple[Evidence, Report, Scene, Outcome]:
+    """Reads and explains all of a recording: its report, and what that was made from.
+
+    Raises:
+        GputopError: As of ``evidence_of``.
+    """
+    evidence = evidence_of(session, progress)
+    if progress is not None:
+        progress.goes_on("explaining")
+    with understood(session.path):
+        return (evidence, *examine(evidence))

@@ -50,12 +50,8 @@ def heeding(tell: Callable[[int], None]) -> Iterator[None]:
             tell(number)
         raise Interrupted(number)
 
-    previous = {number: signal.signal(number, handle) for number in heeded()}
-    try:
+    with _handled_by(handle):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     if came:
         raise Interrupted(came[0])
 
@@ -78,14 +74,21 @@ def finishing(tell: Callable[[int], None] = lambda number: None) -> Iterator[Non
             raise Interrupted(number)
         tell(number)
 
+    with _handled_by(handle):
+        yield
+    if came:
+        raise Interrupted(came[0])
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Meanwhile these signals have this handler; afterwards what they had before."""
     previous = {number: signal.signal(number, handle) for number in heeded()}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if came:
-        raise Interrupted(came[0])
 
 
 def end_at_once() -> None:

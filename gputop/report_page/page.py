@@ -11,10 +11,9 @@ from gputop.engine.stats import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.explain.answer.output import report_to_json
 from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.format import format_clock, format_count, format_ns
-from gputop.library.evidence import evidence_of
+from gputop.library.evidence import examined
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session
 from gputop.report_page.findings import findings, rest, verdict
@@ -37,11 +36,8 @@ def report_page(session: Session, name: str, progress: Progress | None = None) -
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.
     """
-    evidence = evidence_of(session, progress)
-    if progress is not None:
-        progress.goes_on("explaining")
+    evidence, report, scene, outcome = examined(session, progress)
     with understood(session.path):
-        report, scene, outcome = examine(evidence)
         lanes = lanes_of(scene, outcome, report, report.start_ns)
         names = {int(tid): evidence.facts.thread_name(int(tid)) for tid in evidence.threads.tid.tolist()}
     if progress is not None:
