@@ -235,7 +235,7 @@ CPU_STATE: tuple[Field, ...] = (
     Field("since", "u64", "<u8", "the running thread got this CPU"),
     Field("queued", "s64", "<i8", "watched threads that wait for it"),
     Field("seq", "u32", "<u4", "records begun here, lost ones too"),
-    Field("force", "u32", "<u4", "a watched thread waited here and was moved away in this stint"),
+    Field("force", "u32", "<u4", "a watched thread waited here and was moved away in this on-CPU slice"),
     Field("preempt", "u64", "<u8", "address of its preemption count, 0 until it was looked for"),
 )
 

@@ -119,8 +119,8 @@ def loader(does: Between) -> Program:
 def starved(program: Program, at: int) -> None:
     """It is ready to run, and a video encoder has its CPU."""
     program.preempted(at, at + 7000, pid=WORKER, queue_cpu=1)
-    stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
-    program.records.append(items.event(Kind.OCCUPANT, START + (at + 7000) * US, **stint))
+    running = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
+    program.records.append(items.event(Kind.OCCUPANT, START + (at + 7000) * US, **running))
     program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))
 
 
@@ -143,8 +143,8 @@ def preempted() -> Program:
 
     def between(program: Program, at: int) -> None:
         program.off(at + 500, at + 7500, at + 500, flags=FORCED, queue_cpu=1)
-        stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
-        program.records.append(items.event(Kind.OCCUPANT, START + (at + 7500) * US, **stint))
+        running = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
+        program.records.append(items.event(Kind.OCCUPANT, START + (at + 7500) * US, **running))
 
     program = loop(between)
     program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))
@@ -159,8 +159,8 @@ def late() -> Program:
         program.call(LAUNCH, begin, begin + 10)
         program.off(begin + 30, begin + 7000, begin + 4000, op=16, flags=IRQ, queue_cpu=1)
         program.call(SYNC, begin + 20, begin + 7010)
-        stint = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 3000 * US}
-        program.records.append(items.event(Kind.OCCUPANT, START + (begin + 7000) * US, **stint))
+        running = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 3000 * US}
+        program.records.append(items.event(Kind.OCCUPANT, START + (begin + 7000) * US, **running))
         program.call(LAUNCH, begin + 7020, begin + 7030)
         program.call(SYNC, begin + 7040, begin + STEP_US - 5)
     program.samples.append(items.process(STRANGER, name="ffmpeg", watched=False))

@@ -46,21 +46,21 @@ def test_threads_of_one_process_are_told_apart_as_who_had_the_cpu() -> None:
 
 
 def test_each_of_several_waits_is_cut_where_its_own_thread_moved() -> None:
-    stints = [
+    on_cpu = [
         event(Kind.OCCUPANT, START + 200, pid=pid, tid=pid, duration=200, cpu=pid - 1) for pid in (1, 2)
     ]
     window = OccupancyWindow()
     for tid in (50, 60, 70):
         window.add(event(Kind.MIGRATE, START + tid, tid=tid, queue_cpu=1))
         window.add(off(START + 100, 0, 90, tid=tid, queue_cpu=0))
-    window.add(joined(stints))
+    window.add(joined(on_cpu))
     found = window.close_tick(4)
     for tid in (50, 60, 70):
         assert found[tid, 1, 1] == tid - 10
         assert found[tid, 2, 2] == 100 - tid
 
 
-def test_a_stint_is_remembered_for_as_many_ticks_as_asked_for_and_no_longer() -> None:
+def test_an_on_cpu_slice_is_remembered_for_as_many_ticks_as_asked_for_and_no_longer() -> None:
     for ticks, expected in ((3, {(50, 1, 1): 100}), (4, {})):
         window = OccupancyWindow()
         window.add(event(Kind.OCCUPANT, START + 100, pid=1, tid=1, duration=100, cpu=0))

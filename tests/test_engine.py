@@ -29,7 +29,7 @@ def play(stream: Iterable[Item], window_ns: int = 2 * SECOND) -> list[Frame]:
 
 
 def random_session(seed: int, ticks: int) -> list[Item]:
-    """Calls, slices, stints, births, exits, samples in a plausible order."""
+    """Calls, slices, on-CPU slices, births, exits, samples in a plausible order."""
     random = np.random.default_rng(seed)
     stream: list[Item] = [items.apis(), items.process(10), items.names(START, {10: "main", 0: "idle"})]
     for tick in range(ticks):
@@ -91,8 +91,8 @@ def storm_session(involuntary: int, runnable_each: int, seconds: int = 2) -> lis
         begin, step = START + tick * TICK, 4 * TICK // max(involuntary, 1)
         for row in range(involuntary // 4):
             end = begin + (row + 1) * step
-            stint = items.event(Kind.OCCUPANT, end, pid=7, tid=77, duration=runnable_each)
-            stream += [items.off(end, 0, runnable_each, involuntary=1), stint]
+            running = items.event(Kind.OCCUPANT, end, pid=7, tid=77, duration=runnable_each)
+            stream += [items.off(end, 0, runnable_each, involuntary=1), running]
         stream += [items.still_open(begin + TICK, [{}]), items.mark(tick, begin + TICK)]
     return stream
 

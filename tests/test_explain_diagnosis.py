@@ -106,8 +106,8 @@ def crowded(pid: int) -> Program:
         program.call(LAUNCH, begin, begin + 10)
         program.call(SYNC, begin + 20, begin + 4_000)
         program.preempted(begin + 4_010, begin + 10_000, queue_cpu=1)
-        stint = {"pid": pid, "tid": pid, "cpu": 1, "duration": 5_990 * US}
-        program.records.append(items.event(RecordKind.OCCUPANT, START + (begin + 10_000) * US, **stint))
+        running = {"pid": pid, "tid": pid, "cpu": 1, "duration": 5_990 * US}
+        program.records.append(items.event(RecordKind.OCCUPANT, START + (begin + 10_000) * US, **running))
         program.off(
             begin + 10_100,
             begin + 11_000,

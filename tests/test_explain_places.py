@@ -1,4 +1,4 @@
-"""Where the host was met while the GPU had nothing to do: looks at threads become a line of its chain."""
+"""Where the host was met while the GPU had nothing to do: samples at threads become a line of its chain."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DECODE, AUGMENT, UNTOLD, NEXT, LOG, WITHIN, SYNCED = (1 << 62 | number for numbe
 WORKER = 20
 
 
-def loop(looks: list[tuple[int, int]], tid: int = MAIN, steps: int = 10) -> Program:
-    """Steps whose input is prepared by the thread itself; ``looks`` are (us within each step, stack)."""
+def loop(samples: list[tuple[int, int]], tid: int = MAIN, steps: int = 10) -> Program:
+    """Steps whose input is prepared by the thread itself; ``samples`` are (us within each step, stack)."""
     program = started()
     for begin in range(0, steps * STEP, STEP):
         program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=1 << 20)
         program.call(LAUNCH, begin + 510, begin + 520)
         program.call(SYNC, begin + 530, begin + 10_000)
     program.call(COPY_ASYNC, steps * STEP, steps * STEP + 500, kind=H2D, bytes=1 << 20)
-    times = [START + (begin + at) * US for begin in range(0, steps * STEP, STEP) for at, _ in looks]
-    stacks = [stack for _ in range(steps) for _, stack in looks]
+    times = [START + (begin + at) * US for begin in range(0, steps * STEP, STEP) for at, _ in samples]
+    stacks = [stack for _ in range(steps) for _, stack in samples]
     frames = [[["/app/data.py", 7, "decode"]], [["/app/data.py", 9, "augment"]]]
     told = {"pid": [MAIN, MAIN], "stack": [DECODE, AUGMENT], "frames": frames}
     program.samples.append(Sample(FRAMES, START, told))
@@ -54,10 +54,12 @@ def test_looks_while_the_gpu_had_work_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "tid"), [([], MAIN), ([(15_000, UNTOLD)], MAIN), ([(15_000, DECODE)], MAIN + 77)]
+    ("samples", "tid"), [([], MAIN), ([(15_000, UNTOLD)], MAIN), ([(15_000, DECODE)], MAIN + 77)]
 )
-def test_without_a_known_look_at_this_thread_none_is_named(looks: list[tuple[int, int]], tid: int) -> None:
-    found = finding(loop(looks, tid))
+def test_without_a_known_sample_of_this_thread_none_is_named(
+    samples: list[tuple[int, int]], tid: int
+) -> None:
+    found = finding(loop(samples, tid))
     assert found.chain[-1].text.endswith("was running")
     assert found.line is None
 

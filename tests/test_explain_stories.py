@@ -74,10 +74,10 @@ def starved(*, helps: bool) -> Program:
         program.call(SYNC, begin + 520, begin + 4000)
         program.off(begin + 4010, begin + 9990, waker_pid=WORKER, waker_tid=WORKER)
         program.preempted(begin + 5000, begin + 9000, pid=WORKER, queue_cpu=1)
-        stint = items.event(
+        running = items.event(
             Kind.OCCUPANT, START + (begin + 9000) * US, pid=OTHER, tid=OTHER, cpu=1, duration=4000 * US
         )
-        program.records.append(stint)
+        program.records.append(running)
         if helps:
             asked = {"waker_pid": MAIN, "waker_tid": MAIN}
             program.off(begin + 9100, begin + 9900, pid=OTHER, **asked)

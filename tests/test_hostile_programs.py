@@ -15,7 +15,7 @@ from probes.code.layout import CODE_DTYPE
 from probes.code.source_files import is_library
 from probes.stacks import late
 from probes.stacks.linetable import line_at
-from probes.stacks.native import Looks
+from probes.stacks.native import Samples
 from tests.opened_files import elf_of, functions_of, interpreter_of
 
 ME = os.getpid()
@@ -61,13 +61,13 @@ def test_a_table_with_endless_numbers_has_no_line(minor: int) -> None:
     assert line_at(table, 1, 0, minor) is None
 
 
-def test_a_look_that_is_told_before_its_frames_are_known_is_told_under_its_number() -> None:
-    looks, frames = Looks(), (("/app", 0, "step"),)
-    assert looks.is_new(1, 5, frames)
-    assert looks.number(2) == 2  # its place went out, its frames wait for symbols
-    assert looks.is_new(2, 5, frames)
-    assert not looks.is_new(3, 5, frames)
-    assert looks.number(3) == 1
+def test_a_sample_that_is_told_before_its_frames_are_known_is_told_under_its_number() -> None:
+    samples, frames = Samples(), (("/app", 0, "step"),)
+    assert samples.is_new(1, 5, frames)
+    assert samples.number(2) == 2  # its place went out, its frames wait for symbols
+    assert samples.is_new(2, 5, frames)
+    assert not samples.is_new(3, 5, frames)
+    assert samples.number(3) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from gputop.engine.occupancy import OccupancyWindow
 from probes.schema import Kind
 from tests.items import START, event, joined, off
 
-# stints of one CPU: lengths of who follows whom; tid 0 is the idle task
-STINTS = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4)), min_size=1, max_size=20)
+# on-CPU slices of one CPU: lengths of who follows whom; tid 0 is the idle task
+ON_CPU = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4)), min_size=1, max_size=20)
 WAITS = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 60)), max_size=10)
 
 
@@ -22,12 +22,12 @@ def matched(records: list, keep: int = 4) -> dict[tuple[int, int, int], int]:
     return window.close_tick(keep)
 
 
-@given(STINTS, STINTS, WAITS, st.integers(0, 1))
-def test_overlaps_equal_a_count_by_nanosecond(stints0: list, stints1: list, waits: list, cpu: int) -> None:
+@given(ON_CPU, ON_CPU, WAITS, st.integers(0, 1))
+def test_overlaps_equal_a_count_by_nanosecond(on_cpu0: list, on_cpu1: list, waits: list, cpu: int) -> None:
     records, owner = [], {}
-    for number, stints in ((0, stints0), (1, stints1)):
+    for number, on_cpu in ((0, on_cpu0), (1, on_cpu1)):
         now = START
-        for length, tid in stints:
+        for length, tid in on_cpu:
             owner |= {(number, ns): tid for ns in range(now, now + length)}
             now += length
             records.append(event(Kind.OCCUPANT, now, pid=tid, tid=tid, duration=length, cpu=number))
@@ -61,7 +61,7 @@ def test_moves_of_other_threads_and_times_do_not_cut() -> None:
     assert matched(records) == {(50, 1, 1): 80}
 
 
-def test_a_long_wait_finds_the_stints_of_earlier_ticks() -> None:
+def test_a_long_wait_finds_the_on_cpu_slices_of_earlier_ticks() -> None:
     window = OccupancyWindow()
     window.add(event(Kind.OCCUPANT, START + 100, pid=1, tid=1, duration=100, cpu=0))
     assert window.close_tick(4) == {}

@@ -19,24 +19,24 @@ def _segments(rows: int) -> Segments:
 
 
 class OccupancyWindow:
-    """Matches queue waits with the stints of threads on the same CPU.
+    """Matches queue waits with the on-CPU slices of threads on the same CPU.
 
-    A wait is handed out in the tick in which it ends, over its whole length: stints are kept as
+    A wait is handed out in the tick in which it ends, over its whole length: on-CPU slices are kept as
     long as the window, so waits longer than that lose their oldest part to "unattributed".
     """
 
     def __init__(self) -> None:
-        self._stints: deque[list[Segments]] = deque()
+        self._on_cpu: deque[list[Segments]] = deque()
         self._moves: deque[list[Segments]] = deque()
         self._waits: list[Segments] = []
-        self._fresh_stints: list[Segments] = []
+        self._fresh_on_cpu: list[Segments] = []
         self._fresh_moves: list[Segments] = []
 
     def add(self, records: Records) -> None:
-        """Takes stints, waits and moves out of a batch."""
+        """Takes on-CPU slices, waits and moves out of a batch."""
         kinds = records["kind"]
         for kind, taker in (
-            (Kind.OCCUPANT, self._add_stints),
+            (Kind.OCCUPANT, self._add_on_cpu),
             (Kind.OFFCPU, self._add_waits),
             (Kind.MIGRATE, self._add_moves),
         ):
@@ -44,8 +44,8 @@ class OccupancyWindow:
             if mask.any():
                 taker(select(records, mask).view(ALIASED))
 
-    def _add_stints(self, rows: npt.NDArray[np.void]) -> None:
-        self._fresh_stints.append(segments_of(rows, "cpu"))
+    def _add_on_cpu(self, rows: npt.NDArray[np.void]) -> None:
+        self._fresh_on_cpu.append(segments_of(rows, "cpu"))
 
     def _add_waits(self, rows: npt.NDArray[np.void]) -> None:
         waits = segments_of(rows, "queue_cpu", "runnable")
@@ -60,14 +60,14 @@ class OccupancyWindow:
         Returns:
             (waiting tid, occupant tid, occupant pid) -> ns.
         """
-        for kept, fresh in ((self._stints, self._fresh_stints), (self._moves, self._fresh_moves)):
+        for kept, fresh in ((self._on_cpu, self._fresh_on_cpu), (self._moves, self._fresh_moves)):
             kept.append(fresh)
             while len(kept) > keep:
                 kept.popleft()
         waits = split(_join(self._waits), _join_all(self._moves))
-        self._waits, self._fresh_stints, self._fresh_moves = [], [], []
-        stints = _join_all(self._stints)
-        return match(waits, stints) if len(waits) and len(stints) else {}
+        self._waits, self._fresh_on_cpu, self._fresh_moves = [], [], []
+        on_cpu = _join_all(self._on_cpu)
+        return match(waits, on_cpu) if len(waits) and len(on_cpu) else {}
 
 
 def segments_of(rows: npt.NDArray[np.void], cpu: str, length: str = "duration") -> Segments:
@@ -108,25 +108,25 @@ def split(waits: Segments, moves: Segments) -> Segments:
     return result
 
 
-def match(waits: Segments, stints: Segments) -> dict[tuple[int, int, int], int]:
-    """Overlap of each wait with the stints on its CPU; stints of one CPU do not overlap each other."""
+def match(waits: Segments, on_cpu: Segments) -> dict[tuple[int, int, int], int]:
+    """Overlap of each wait with the on-CPU slices on its CPU; those of one CPU do not overlap."""
     totals: dict[tuple[int, int, int], int] = {}
     # numbers instead of (waiting tid, occupant): sorting them takes a fraction of sorting rows
     waiting, waiter = np.unique(waits["tid"], return_inverse=True)
-    pairs = stints["tid"] << 32 | stints["pid"] & 0xFFFFFFFF
+    pairs = on_cpu["tid"] << 32 | on_cpu["pid"] & 0xFFFFFFFF
     occupying, occupant = np.unique(pairs, return_inverse=True)
     for cpu in np.unique(waits["cpu"]).tolist():
-        mine, theirs = np.flatnonzero(waits["cpu"] == cpu), np.flatnonzero(stints["cpu"] == cpu)
-        here, there = waits[mine], stints[theirs]
+        mine, theirs = np.flatnonzero(waits["cpu"] == cpu), np.flatnonzero(on_cpu["cpu"] == cpu)
+        here, there = waits[mine], on_cpu[theirs]
         order = np.argsort(there["begin"], kind="stable")
         there, theirs = there[order], theirs[order]
         first = np.searchsorted(there["end"], here["begin"], side="right")
         last = np.searchsorted(there["begin"], here["end"], side="left")
-        wait_rows, stint_rows = expand(first, last)
-        overlap = np.minimum(here["end"][wait_rows], there["end"][stint_rows]) - np.maximum(
-            here["begin"][wait_rows], there["begin"][stint_rows]
+        wait_rows, running_rows = expand(first, last)
+        overlap = np.minimum(here["end"][wait_rows], there["end"][running_rows]) - np.maximum(
+            here["begin"][wait_rows], there["begin"][running_rows]
         )
-        keys = waiter[mine][wait_rows] * len(occupying) + occupant[theirs][stint_rows]
+        keys = waiter[mine][wait_rows] * len(occupying) + occupant[theirs][running_rows]
         unique, where = np.unique(keys, return_inverse=True)
         sums = np.bincount(where, weights=overlap).astype(np.int64)
         for key, ns in zip(unique.tolist(), sums.tolist(), strict=True):

@@ -32,7 +32,7 @@ WINDOW_NS = 10_000_000_000  # what a live explanation is about
 SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before the window
 FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried over
 NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
-MOST_ROWS = 1_000_000  # calls, stays and stints kept; where they come faster the window is shorter
+MOST_ROWS = 1_000_000  # calls, stays and on-CPU slices kept; where they come faster the window is shorter
 # keys of the analysis hold 39 hours; a session may last longer (evidence.py)
 _REACH_NS = 1 << 46
 

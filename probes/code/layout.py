@@ -21,7 +21,7 @@ FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
 TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
 STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD = 1, 2, 3, 4
 MAX_NATIVES = 17  # addresses of native code: where the thread is, or its caller, and 16 callers of that
-LOOKS = 1 << 63  # this bit of a stack's serial says that a timer saw it
+SAMPLED = 1 << 63  # this bit of a stack's serial says that a timer saw it
 NO_FRAME = 0xFFFFFFFF
 
 FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
@@ -234,7 +234,7 @@ def c_header() -> str:
         "LINE_RECORD": LINE_RECORD,
         "FORK_RECORD": FORK_RECORD,
         "MAX_NATIVES": MAX_NATIVES,
-        "LOOKS": f"{LOOKS}ULL",
+        "SAMPLED": f"{SAMPLED}ULL",
         "NO_FRAME": f"{NO_FRAME}U",
         "NO_PYTHON": NO_PYTHON,
         "NOT_READ": NOT_READ,

@@ -33,7 +33,7 @@ from probes.source import FRAMES, PLACES, PROBLEM, Sample
 from probes.stacks import late, programs
 from probes.stacks.loaders import Loaders
 from probes.stacks.mappings import Mappings, State
-from probes.stacks.native import Looks
+from probes.stacks.native import Samples
 from probes.stacks.programs import LinePrograms
 from probes.stacks.resolver import Resolver, Stack
 from probes.stacks.stackring import StackRing
@@ -86,7 +86,7 @@ class Lines(Hears):
         self._told: set[tuple[int, str]] = set()
         self._mappings = Mappings(self._state)
         self._resolver = Resolver(self._rows, self._mappings)
-        self._looks = Looks()
+        self._samples = Samples()
         self._loaders = Loaders(self._probe_loader)
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
@@ -302,7 +302,7 @@ class Lines(Hears):
         batch: list[Stack] = []
         places: list[bytes] = []
         for stack in self._stacks(places, last=last):
-            if stack.look and not self._looks.is_new(stack.id, stack.pid, stack.frames):
+            if stack.sampled and not self._samples.is_new(stack.id, stack.pid, stack.frames):
                 continue
             batch.append(stack)
             if len(batch) == STACKS_A_SAMPLE:
@@ -310,7 +310,7 @@ class Lines(Hears):
                 batch = []
         if batch:
             yield _sample(batch, now_ns)
-        yield from _places(places, now_ns, self._looks.number)
+        yield from _places(places, now_ns, self._samples.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
             self._swept_ns = now_ns
             self._sweep()

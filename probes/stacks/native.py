@@ -205,8 +205,8 @@ def _is_interpreter(path: str) -> bool:
     return interpreter.may_be(path.rpartition("/")[2])
 
 
-class Looks:
-    """Looks at native code that are told under one number: a timer meets all instructions of a function.
+class Samples:
+    """Samples of native code that are told under one number: a timer meets all instructions of a function.
 
     Only so many are known at a time; what comes later keeps its own number.
     """
@@ -225,7 +225,7 @@ class Looks:
         return self._number.setdefault(number, first) == number
 
     def number(self, number: int) -> int:
-        """The number under which a look is told."""
+        """The number under which a sample is told."""
         if len(self._number) >= self._MOST:
             return self._number.get(number, number)
         return self._number.setdefault(number, number)  # told so before its frames are known: it stays so

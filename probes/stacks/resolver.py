@@ -15,9 +15,9 @@ from probes.code.layout import (
     FORK_DTYPE,
     FORK_RECORD,
     FRAME_DTYPE,
-    LOOKS,
     NAME_BYTES,
     NO_FRAME,
+    SAMPLED,
     STACK_DTYPE,
     STACK_RECORD,
     TABLE_BYTES,
@@ -49,12 +49,12 @@ _Made = tuple[int, int, int]  # a code object: serial of the process, address, g
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack as it is told: ``frames`` from the innermost on; ``look``: native code that a timer has met."""
+    """A stack as it is told: ``frames`` from the innermost on; ``sampled``: native code, by a timer."""
 
     id: int
     pid: int
     frames: tuple[Frame, ...]
-    look: bool = False
+    sampled: bool = False
 
 
 class Resolver:
@@ -195,8 +195,8 @@ class Resolver:
             line = line_at(bytes(code.table), code.first_line, offset, minor)
             frames.append((code.file, line or 0, code.name))
         native = self._native(head, bool(len(rows)))
-        look = not len(rows) and bool(int(head["serial"]) & LOOKS)
-        return Stack(int(head["id"]), int(head["pid"]), (*native, *frames), look)
+        sampled = not len(rows) and bool(int(head["serial"]) & SAMPLED)
+        return Stack(int(head["id"]), int(head["pid"]), (*native, *frames), sampled)
 
     def _native(self, head: np.void, under_python: bool) -> tuple[Frame, ...]:
         """The native code above the frames of Python, or without any. Raises NotYet."""
@@ -207,7 +207,7 @@ class Resolver:
         moment = Moment(int(head["pid"]), int(head["time"]), state)
         if not under_python and int(head["row"]) == NO_FRAME and self._mappings.has_interpreter(moment):
             return ()  # the line of Python is what is asked for, and it is not known here
-        interrupted = bool(int(head["serial"]) & LOOKS)
+        interrupted = bool(int(head["serial"]) & SAMPLED)
         return self.natives.frames(moment, addresses, interrupted=interrupted, under_python=under_python)
 
 

@@ -19,7 +19,7 @@ from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
 LOADER_ALONE = "_SingleProcessDataLoaderIter"  # PyTorch's loader with num_workers=0, as its profiler names it
-FEW_LOOKS = 5  # fewer samples may all have missed the loader
+FEW_SAMPLES = 5  # fewer samples may all have missed the loader
 
 
 def _made(scene: Scene) -> Mask:
@@ -135,7 +135,7 @@ def _without_loader(claim: Claim) -> bool:
     """Whether a program with PyTorch was met at this work, and never within PyTorch's DataLoader."""
     stacks = claim.scene.evidence.facts.stacks
     met = sampled(claim.scene, np.flatnonzero(claim.segments))
-    if sum(count for _stack, count in met) < FEW_LOOKS:
+    if sum(count for _stack, count in met) < FEW_SAMPLES:
         return False
     if any(by_loader(frozenset(frame.file for frame in stacks.frames(stack))) for stack, _count in met):
         return False

@@ -41,13 +41,13 @@ def _behind_workers(scene: Scene) -> Mask:
     Those compute the batches after this one: fewer workers would not make them less, so such a wait is the
     loader's own computing, more of it than the CPUs can take.
     """
-    segments, stints = scene.segments, scene.evidence.stints
+    segments, on_cpu = scene.segments, scene.evidence.on_cpu
     behind = np.zeros(scene.size, np.bool_)
     queued = np.flatnonzero(_others(scene) & scene.does(State.QUEUED) & (segments.slice >= 0))
     cpu = scene.evidence.slices["queue_cpu"][segments.slice[queued]]
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]
-        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
+        here = on_cpu[(on_cpu["cpu"] == number) & np.isin(on_cpu["pid"], scene.helpers())]
         taken = covered(union(here["begin"], here["end"]), segments.begin[rows], segments.end[rows])
         behind[rows] = 2 * taken > scene.ns[rows]
     return behind
@@ -68,7 +68,7 @@ def _cpu_taken(claim: Claim) -> int:
     Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
     """
     scene = claim.scene
-    slices, stints = scene.evidence.slices, scene.evidence.stints
+    slices, on_cpu = scene.evidence.slices, scene.evidence.on_cpu
     rows = np.flatnonzero(np.isin(slices["row"], scene.gaps.thread[claim.gaps]))
     rows = rows[slices["end"][rows] > slices["queued"][rows]]
     late = scene.analysis.gpu.delays.intervals
@@ -77,7 +77,7 @@ def _cpu_taken(claim: Claim) -> int:
     for number in np.unique(slices["queue_cpu"][rows]).tolist():
         mine = rows[slices["queue_cpu"][rows] == number]
         waits = union(slices["queued"][mine], slices["end"][mine])
-        here = stints[(stints["cpu"] == number) & np.isin(stints["pid"], scene.helpers())]
+        here = on_cpu[(on_cpu["cpu"] == number) & np.isin(on_cpu["pid"], scene.helpers())]
         begin, end = intersect(waits, idle)
         taken += int(covered(union(here["begin"], here["end"]), begin, end).sum())
     return taken

@@ -27,31 +27,31 @@ class Hot:
 
     Attributes:
         line: The line.
-        looks: How often it was met there.
+        samples: How often it was met there.
         of: How often it was met at all, at lines that are known.
     """
 
     line: Line
-    looks: int
+    samples: int
     of: int
 
     def text(self) -> str:
         """As a link of a chain tells it."""
-        return f"{self.line.text()} ({self.looks} of {self.of} samples)"
+        return f"{self.line.text()} ({self.samples} of {self.of} samples)"
 
 
 def hot_line(scene: Scene, rows: Ints) -> Hot | None:
     """The line at which these segments' threads were running most often; None without enough samples."""
-    looks: dict[Line, int] = {}
+    samples: dict[Line, int] = {}
     for stack, count in sampled(scene, rows):
         line = scene.evidence.facts.stacks.line(stack)
         if line is not None:
-            looks[line] = looks.get(line, 0) + count
-    if not looks:
+            samples[line] = samples.get(line, 0) + count
+    if not samples:
         return None
     # a deep stack is cut off before it comes to the program: what is known of others says more
-    line = max(looks, key=lambda one: (not is_library(one.file), looks[one], one))
-    return Hot(line, looks[line], sum(looks.values())) if looks[line] >= _FEW else None
+    line = max(samples, key=lambda one: (not is_library(one.file), samples[one], one))
+    return Hot(line, samples[line], sum(samples.values())) if samples[line] >= _FEW else None
 
 
 def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:

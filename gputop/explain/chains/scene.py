@@ -237,9 +237,9 @@ class Scene:
         waits["begin"], waits["end"] = self.segments.begin[rows], self.segments.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
         by_process: dict[int, float] = {}
-        if len(rows) and len(self.evidence.stints):
+        if len(rows) and len(self.evidence.on_cpu):
             for (_tid, occupant, pid), ns in match(
-                split(waits, self.evidence.moves), self.evidence.stints
+                split(waits, self.evidence.moves), self.evidence.on_cpu
             ).items():
                 key = pid if pid else occupant
                 by_process[key] = by_process.get(key, 0.0) + ns / total

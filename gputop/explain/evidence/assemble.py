@@ -63,7 +63,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
         inner=inner,
         slices=off_cpu.with_column("wait", waits),
-        stints=_joined([part for tick in ticks for part in tick.stints]),
+        on_cpu=_joined([part for tick in ticks for part in tick.on_cpu]),
         moves=_joined([part for tick in ticks for part in tick.moves]),
         places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
         open_calls=open_calls,

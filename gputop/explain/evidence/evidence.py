@@ -1,4 +1,4 @@
-"""What was observed, as columns: calls, stays off the CPU, lives, stints of others, losses, samples.
+"""What was observed, as columns: calls, stays off the CPU, lives, on-CPU slices of others, losses, samples.
 
 Outermost calls only, so that each operation counts once, but for what a group of collectives starts.
 ``gatherer.py`` makes the columns, ``assemble.py`` sorts them.
@@ -154,7 +154,7 @@ class Evidence:
     calls: Columns
     inner: Columns
     slices: Columns
-    stints: Table
+    on_cpu: Table
     moves: Table
     places: Table
     open_calls: Table

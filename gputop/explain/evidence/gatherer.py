@@ -145,7 +145,7 @@ class Gatherer:
             calls=[Columns.join((part for one in closed for part in one.calls), CALL_COLUMNS)],
             inner=[Columns.join((part for one in closed for part in one.inner), CALL_COLUMNS)],
             slices=[Columns.join((part for one in closed for part in one.slices), SLICE_COLUMNS)],
-            stints=[part for one in closed for part in one.stints],
+            on_cpu=[part for one in closed for part in one.on_cpu],
             moves=[part for one in closed for part in one.moves],
             places=[part for one in closed for part in one.places],
         )
@@ -186,7 +186,7 @@ class Gatherer:
         if slices.any():
             tick.slices.append(slices_of(select(records, slices)))
         for kind, parts, cpu in (
-            (Kind.OCCUPANT, tick.stints, "cpu"),
+            (Kind.OCCUPANT, tick.on_cpu, "cpu"),
             (Kind.MIGRATE, tick.moves, "queue_cpu"),
         ):
             mask = kinds == np.uint8(kind)

@@ -18,11 +18,11 @@ class Tick:
     calls: list[Columns] = field(default_factory=list)
     inner: list[Columns] = field(default_factory=list)
     slices: list[Columns] = field(default_factory=list)
-    stints: list[Table] = field(default_factory=list)
+    on_cpu: list[Table] = field(default_factory=list)
     moves: list[Table] = field(default_factory=list)
     places: list[Table] = field(default_factory=list)
 
     def close(self, mark_ns: int) -> None:
         """Ends it with a mark."""
-        columns, tables = (*self.calls, *self.inner, *self.slices), (*self.stints, *self.moves)
+        columns, tables = (*self.calls, *self.inner, *self.slices), (*self.on_cpu, *self.moves)
         self.mark_ns, self.rows = mark_ns, sum(map(len, columns)) + sum(map(len, tables))

@@ -134,12 +134,12 @@ int on_timer(void *ctx)
 		return 0;
 	struct line_record r = {.kind = LINE_RECORD, .pid = id >> 32, .tid = tid};
 	r.time = bpf_ktime_get_ns();
-	r.stack = python_stack(r.pid, tid, 0, LOOKS);
+	r.stack = python_stack(r.pid, tid, 0, SAMPLED);
 	if (r.stack == NO_PYTHON) {
 		struct stack_head natives = {.pid = r.pid};
-		u64 chain = native_chain(ctx, &natives, 0, LOOKS);
+		u64 chain = native_chain(ctx, &natives, 0, SAMPLED);
 		if (chain)
-			r.stack = native_stack(&natives, chain, LOOKS);
+			r.stack = native_stack(&natives, chain, SAMPLED);
 	}
 	if (r.stack >= FIRST_STACK)
 		stacks.ringbuf_output(&r, sizeof(r), 1 /* BPF_RB_NO_WAKEUP */);
@@ -161,7 +161,7 @@ int on_leave(struct bpf_raw_tracepoint_args *ctx)
 	struct thread *t = OTHERS(THREADS_FD, &tid);
 	if (!t || !pythons.lookup(&pid))
 		return 0;
-	t->off_stack = python_stack(pid, tid, user_sp(task_registers(get_current_task_btf())), LOOKS);
+	t->off_stack = python_stack(pid, tid, user_sp(task_registers(get_current_task_btf())), SAMPLED);
 	return 0;
 }
 
@@ -226,7 +226,7 @@ int on_code_free(struct pt_regs *ctx)
 		return 0;
 	}
 	forget(p->serial, REG_0);
-	forget(p->serial ^ LOOKS, REG_0);
+	forget(p->serial ^ SAMPLED, REG_0);
 	return 0;
 }
 

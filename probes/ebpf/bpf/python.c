@@ -18,10 +18,10 @@
 #define BYTES_DATA 32
 #define OBJECT_TYPE 8
 #define GENERATIONS 4096
-#define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor LOOKS */
+#define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor SAMPLED */
 #define FULL_NS 1000000000ULL
 /* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
- * kept apart, under the bit LOOKS of the serial: it must not be what a call is told by. */
+ * kept apart, under the bit SAMPLED of the serial: it must not be what a call is told by. */
 
 struct window {
 	u64 base;
@@ -31,7 +31,7 @@ struct window {
 
 struct scratch {
 	struct python python;
-	u64 serial; /* the process's, or that with another bit: see LOOKS */
+	u64 serial; /* the process's, or that with another bit: see SAMPLED */
 	u64 address;
 	u64 hash;
 	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
