@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
-from probes.samples import ProcessData, merged, process_data, told
+from probes.samples import ProcessData, merged, process_data, text_of, told
 from probes.source import APIS, CLIENT, NAMES, NOTE, PROBLEM, Sample
 
 _NOTES: Final = 32  # readers show fewer
@@ -68,9 +68,9 @@ class Known:
         return known
 
     def _take_problem(self, sample: Sample) -> None:
-        about = str(sample.data.get("about", "") or sample.data.get("text", ""))
+        about = str(sample.data.get("about", "") or text_of(sample))
         before = self.problems.get(about)
-        if before is not None and not before.data.get("text"):
+        if before is not None and not text_of(before):
             del self.problems[about]  # it is news again
         self.problems[about] = sample
         if (

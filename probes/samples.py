@@ -6,9 +6,12 @@ any key may be missing, and who reads a number makes it one.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, cast, overload
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, TypedDict, cast, overload
 
-from probes.source import Item, Sample
+from probes.source import GPUS, MARK, Item, Sample
+
+GpuData: TypeAlias = Mapping[str, Any]  # a GPU's row; its keys are many, see ``gputop/engine/gpus.py``
 
 
 class MarkData(TypedDict, total=False):
@@ -24,11 +27,11 @@ class MarkData(TypedDict, total=False):
 
 
 class GpusData(TypedDict, total=False):
-    """``gpus``: what NVML said; the keys of a row are many, see ``gputop/engine/gpus.py``."""
+    """``gpus``: what NVML said."""
 
     driver: str
     error: str
-    gpus: list[dict[str, Any]]
+    gpus: list[GpuData]
 
 
 class ClientData(TypedDict, total=False):
@@ -190,6 +193,23 @@ def told(item: Item, kind: Literal["problem", "marker", "note"]) -> TextData | N
 def told(item: Item, kind: str) -> object:
     """The data of a sample of this kind; None for anything else."""
     return item.data if isinstance(item, Sample) and item.kind == kind else None
+
+
+def lost_until(mark: Item | None) -> dict[str, int]:
+    """What was lost since the start until a mark, by kind."""
+    data = told(mark, MARK) if mark is not None else None
+    return {str(kind): int(count) for kind, count in (data or {}).get("lost", {}).items()}
+
+
+def listed_gpus(sample: Item | None) -> list[GpuData]:
+    """The rows of a ``gpus`` sample; what is damaged is left out."""
+    data = told(sample, GPUS) if sample is not None else None
+    return [row for row in (data or {}).get("gpus") or () if isinstance(row, dict)]
+
+
+def text_of(sample: Sample) -> str:
+    """The sentence of a ``problem``, a ``marker`` or a ``note``."""
+    return str(sample.data.get("text", ""))
 
 
 def process_data(sample: Sample) -> ProcessData | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from probes.known import Known, shorten
-from probes.samples import process_data, told
+from probes.samples import process_data, text_of, told
 from probes.source import FILES, FRAMES, NAMES, PROCESS, Sample
 
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
@@ -89,7 +89,7 @@ class FactBook:
             *_tables(NAMES, time_ns, ("tid", "pid", "name"), names),
             *_tables(FILES, time_ns, ("pid", "fd", "what"), files),
             *_tables(FRAMES, time_ns, ("pid", "stack", "frames"), stacks, _STACKS),
-            *(sample for sample in self._known.problems.values() if sample.data.get("text")),
+            *(sample for sample in self._known.problems.values() if text_of(sample)),
             *self._known.notes,
         ]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final, Protocol
 
+from probes.samples import lost_until
 from probes.source import MARK, Item, Sample
 from replay.chunker import Chunker
 from replay.factbook import FactBook
@@ -120,7 +121,7 @@ class History:
             self._chunker.flush()
         if isinstance(item, Sample) and item.kind == MARK:
             with self.lock:
-                self._since_ns, self._lost = item.time_ns, item.data.get("lost", {})
+                self._since_ns, self._lost = item.time_ns, lost_until(item)
                 self._turn_over(item.time_ns)
 
     def flush(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from probes.samples import lost_until
 from probes.source import MARK, Item, Sample
 from replay.factbook import FactBook
 from replay.format import DamagedError, SessionError
@@ -132,7 +133,7 @@ class SegmentWriter:
 
     def _turn_over(self, mark: Sample) -> None:
         facts = self._book.samples(mark.time_ns)
-        header = cut_header(self._header, mark.time_ns, mark.data.get("lost", {}))
+        header = cut_header(self._header, mark.time_ns, lost_until(mark))
         before, number = self._writer, self._number
         self._sizes[number] = before.size_bytes  # until its end is written
         self._writer = self._open(header, len(facts))

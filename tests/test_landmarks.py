@@ -13,6 +13,7 @@ from gputop.playback.survey import Survey
 from gputop.ui.model.jump import jump_target
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.timebar import TransportView, transport_line
+from probes.source import MARK, Sample
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests import fake_reports as reports
@@ -52,7 +53,7 @@ def test_a_single_long_gap_is_told_once_after_its_end() -> None:
 def test_losses_and_silence_are_gaps() -> None:
     landmarks = Landmarks()
     for second, lost in ((1, 0), (2, 0), (3, 7), (4, 7), (9, 7), (10, 9)):
-        landmarks.take_mark(second * S, {"lost": {"ring": lost}})
+        landmarks.take_mark(Sample(MARK, second * S, {"lost": {"ring": lost}}))
     found = landmarks.since(0)
     assert [(mark.time_ns // S, mark.kind) for mark in found] == [(3, LOSS), (9, LOSS), (10, LOSS)]
     assert found[0].text == "7 events lost"
@@ -61,7 +62,7 @@ def test_losses_and_silence_are_gaps() -> None:
 
 def test_what_was_lost_before_the_first_mark_is_no_gap() -> None:
     landmarks = Landmarks()
-    landmarks.take_mark(S, {"lost": {"ring": 100}})
+    landmarks.take_mark(Sample(MARK, S, {"lost": {"ring": 100}}))
     assert landmarks.since(0) == ()
 
 

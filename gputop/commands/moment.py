@@ -8,6 +8,8 @@ from itertools import pairwise
 from gputop.errors import USAGE, CommandError
 from gputop.library.reading import understood
 from gputop.playback.player import mark_at
+from probes.samples import told
+from probes.source import MARK
 from replay.reader import SessionReader
 
 _DAY_S = 86400
@@ -74,9 +76,10 @@ def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
 def _shown_s(reader: SessionReader, index: int) -> float | None:
     """Local time of day that the clock showed at a mark, in seconds; None: the file does not say."""
     mark = reader.mark(index)
-    if mark is None or "wall_ns" not in mark.data:
+    data = told(mark, MARK) if mark is not None else None
+    if data is None or "wall_ns" not in data:
         return None
-    return (int(mark.data["wall_ns"]) / 1e9 + _offset_s(reader)) % _DAY_S
+    return (int(data["wall_ns"]) / 1e9 + _offset_s(reader)) % _DAY_S
 
 
 def _ahead_s(one_s: float, other_s: float) -> float:

@@ -23,6 +23,7 @@ from gputop.process.failures import refused
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
 from gputop.process.terminal import StatusLine
+from probes.samples import lost_until
 from probes.schema import Kind, Records
 from probes.source import MARK, Sample
 from replay.format import SessionError
@@ -47,7 +48,7 @@ class _Progress:
         now = time.monotonic()
         rate = self._calls / max(now - self._last, 1e-3)
         self._calls, self._last = 0, now
-        lost = sum(int(count) for count in mark.data.get("lost", {}).values())
+        lost = sum(lost_until(mark).values())
         writer = self._session.output
         assert writer is not None
         return (

@@ -22,7 +22,7 @@ from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
-from probes.samples import told
+from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
 from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
 
@@ -96,12 +96,12 @@ class Engine:
             return True
         if item.kind == GPUS:
             self._gpus = item
-        elif item.kind == OPEN:
-            self._open = OpenThreads.from_sample(item.data)
+        elif (threads := told(item, OPEN)) is not None:
+            self._open = OpenThreads.from_sample(threads)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
-        elif item.kind == PLACES:
-            self._lines.add_samples(item.data)
+        elif (places := told(item, PLACES)) is not None:
+            self._lines.add_samples(places)
         else:
             self.facts.take(item)
         return False
@@ -126,7 +126,7 @@ class Engine:
         self._counters = counters
 
     def _close_tick(self, mark: Sample) -> None:
-        now, mark_ns = self._now, mark.time_ns
+        now, mark_ns, data = self._now, mark.time_ns, told(mark, MARK) or {}
         if now.others:
             others = join(now.others)
             now.switches.add(others)
@@ -147,8 +147,8 @@ class Engine:
                 now.events,
                 now.calls,
                 self._callers.take(),
-                float(mark.data.get("own_cpu_percent", 0)),
-                self._mark is None and mark.data.get("number") == 1,
+                float(data.get("own_cpu_percent", 0)),
+                self._mark is None and data.get("number") == 1,
             )
         )
         while len(self._ticks) > keep:
@@ -165,7 +165,7 @@ class Engine:
         mark, data = self._mark, told(self._mark, MARK) or {}
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
-        lost = {kind: int(count) - before.get(kind, 0) for kind, count in data.get("lost", {}).items()}
+        lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
         gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.Window(
             list(self._ticks),
@@ -220,4 +220,5 @@ class Engine:
 
     def _driver_now(self) -> str:
         """The driver of one that answered only after the session had begun."""
-        return str(self._gpus.data.get("driver", "")) if self._gpus is not None else ""
+        data = told(self._gpus, GPUS) if self._gpus is not None else None
+        return str((data or {}).get("driver", ""))

@@ -8,8 +8,8 @@ from typing import Any
 from gputop.engine.apart import apart
 from gputop.engine.lines import Stacks
 from probes.known import Known
-from probes.samples import ClientData, ProcessData, process_data, told
-from probes.source import APIS, CLIENT, FRAMES, Sample
+from probes.samples import ClientData, ProcessData, process_data, text_of, told
+from probes.source import APIS, CLIENT, FRAMES, GPUS, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
@@ -91,13 +91,14 @@ class Facts:
 
     def problems(self, gpus: Sample | None) -> tuple[str, ...]:
         """Sentences about what cannot be observed."""
-        error = str(gpus.data.get("error", "")) if gpus is not None else ""
-        texts = [str(sample.data.get("text", "")) for sample in self._known.problems.values()]
+        data = told(gpus, GPUS) if gpus is not None else None
+        error = str((data or {}).get("error", ""))
+        texts = [text_of(sample) for sample in self._known.problems.values()]
         return (*filter(None, texts), *((f"NVML: {error}",) if error else ()))
 
     def notes(self) -> tuple[str, ...]:
         """The newest notes."""
-        return tuple(str(sample.data.get("text", "")) for sample in self._known.notes)[-_NOTES_SHOWN:]
+        return tuple(map(text_of, self._known.notes))[-_NOTES_SHOWN:]
 
 
 def _passing(row: ProcessData) -> bool:

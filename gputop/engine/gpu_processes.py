@@ -6,12 +6,13 @@ from typing import Any
 
 from gputop.engine.facts import Facts
 from gputop.engine.frame import GpuProcess
+from probes.samples import GpuData
 
 _USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
 _Use = dict[str, int | None]
 
 
-def gpu_processes(row: dict[str, Any], facts: Facts) -> tuple[GpuProcess, ...] | None:
+def gpu_processes(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | None:
     """Everybody NVML lists on a GPU, who holds most memory first; None when it lists nobody.
 
     Args:
@@ -27,7 +28,7 @@ def gpu_processes(row: dict[str, Any], facts: Facts) -> tuple[GpuProcess, ...] |
     return tuple(sorted(found, key=lambda process: -(process.memory_bytes or 0)))
 
 
-def _of_old_recording(row: dict[str, Any], facts: Facts) -> tuple[GpuProcess, ...] | None:
+def _of_old_recording(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | None:
     entries = row.get("processes")
     if not isinstance(entries, list):
         return None

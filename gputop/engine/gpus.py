@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
 
 from gputop.engine import clock_events
 from gputop.engine.facts import Facts
 from gputop.engine.frame import GpuRow, MigRow
 from gputop.engine.gpu_of import Device
 from gputop.engine.gpu_processes import gpu_processes
+from probes.samples import GpuData, listed_gpus
 from probes.source import STALE_NS, Sample
 
 History = dict[int, deque[int | None]]
@@ -30,11 +29,6 @@ _OLD = "not in this recording, which an older gputop made"
 _NO_ANSWER = "NVML gave no reason"
 
 
-def _listed(sample: Sample | None) -> Iterator[dict[str, Any]]:
-    rows = sample.data.get("gpus", []) if sample is not None else []
-    return (row for row in rows if isinstance(row, dict))
-
-
 def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, (int, float)) else None
 
@@ -45,7 +39,7 @@ def _share(value: object) -> float | None:
 
 def remember(history: History, sample: Sample | None, limit: int) -> None:
     """Appends the newest utilisation of each GPU to its history."""
-    for row in _listed(sample):
+    for row in listed_gpus(sample):
         values = history.setdefault(int(row.get("index", 0)), deque(maxlen=limit))
         values.append(_integer(row.get("utilization_percent")))
 
@@ -62,10 +56,10 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts
     if sample is None:
         return ()
     age_ns = max(mark_ns - sample.time_ns, 0)
-    return tuple(_gpu_row(row, history, age_ns, facts) for row in _listed(sample))
+    return tuple(_gpu_row(row, history, age_ns, facts) for row in listed_gpus(sample))
 
 
-def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts) -> GpuRow:
+def _gpu_row(row: GpuData, history: History, age_ns: int, facts: Facts) -> GpuRow:
     index = int(row.get("index", 0))
     told = {} if age_ns > STALE_NS else row
     figures = {key: _integer(told.get(key)) for key in _FIGURES}
@@ -89,7 +83,7 @@ def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts) -
     )
 
 
-def _reasons(row: dict[str, Any], told: dict[str, Any], age_ns: int) -> dict[str, str]:
+def _reasons(row: GpuData, told: GpuData, age_ns: int) -> dict[str, str]:
     """Key of each figure that is not known to the reason."""
     keys = (*_FIGURES, *_SHARES, *_OTHERS)
     if told is not row:
@@ -99,7 +93,7 @@ def _reasons(row: dict[str, Any], told: dict[str, Any], age_ns: int) -> dict[str
     return {key: said.get(key, reason) for key, reason in missing.items()} | said
 
 
-def _mig_row(row: dict[str, Any]) -> MigRow:
+def _mig_row(row: GpuData) -> MigRow:
     integers = (
         "gpu_instance", "compute_instance", "multiprocessors", "memory_used_bytes", "memory_total_bytes",
     )  # fmt: skip
@@ -117,7 +111,7 @@ def devices(sample: Sample | None) -> list[Device]:
     """All GPUs of the newest sample."""
     return [
         Device(int(row.get("index", 0)), str(row.get("uuid", "")), str(row.get("name", "")))
-        for row in _listed(sample)
+        for row in listed_gpus(sample)
     ]
 
 
@@ -125,7 +119,7 @@ def usage(sample: Sample | None) -> dict[int, dict[int, int]] | None:
     """pid -> {GPU index: bytes}; None when NVML cannot tell for any GPU."""
     known = False
     found: dict[int, dict[int, int]] = {}
-    for row in _listed(sample):
+    for row in listed_gpus(sample):
         entries = row.get("processes")
         if not isinstance(entries, list):
             continue

@@ -13,6 +13,7 @@ from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
 from gputop.engine.linesums import line_rows, wait_rows
 from gputop.engine.switches import ThreadTick
 from gputop.engine.tally import Tally, tally
+from probes.samples import lost_until
 from probes.schema import LOSS_KINDS
 from probes.source import Item
 
@@ -78,8 +79,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     feeding = {row.pid for row in rows if row.calls}
     waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
     before = lost_before(header)
-    counted = mark.data.get("lost", {}) if mark is not None else {}
-    lost = {kind: int(count) - before.get(kind, 0) for kind, count in counted.items()}
+    lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock = header.get("clock", {})
     return Stats(
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from probes.samples import OpenData
 from probes.schema import ALIASED, Kind, OffFlag, Records, select
 
 
@@ -131,9 +131,10 @@ class OpenThreads:
     call_since: Sequence[int] = ()
 
     @classmethod
-    def from_sample(cls, data: dict[str, Any]) -> OpenThreads:
+    def from_sample(cls, data: OpenData) -> OpenThreads:
         """From the sample's data; columns of different lengths (a damaged file) are cut to the shortest."""
         names = ("pid", "tid", "off_since", "queued_since", "op", "call_since")
-        columns = [data[name] if isinstance(data.get(name), list) else [] for name in names]
+        found = [data.get(name) for name in names]
+        columns = [column if isinstance(column, list) else [] for column in found]
         size = min(len(column) for column in columns)
         return cls(*([int(value) for value in column[:size]] for column in columns))

@@ -21,6 +21,7 @@ from gputop.engine.histogram import BUCKETS
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
+from probes.samples import told
 from probes.schema import Kind, Records, select
 from probes.source import COUNTERS, MARK, OPEN, Item, Sample
 
@@ -119,8 +120,8 @@ class Tally:
             self._records(item)
         elif item.kind == MARK:
             self.mark = item
-        elif item.kind == OPEN:
-            self.still_open = OpenThreads.from_sample(item.data)
+        elif (threads := told(item, OPEN)) is not None:
+            self.still_open = OpenThreads.from_sample(threads)
         elif item.kind == COUNTERS:
             self.threads.count(Counters.from_sample(item))
         else:

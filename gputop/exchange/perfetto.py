@@ -19,6 +19,7 @@ from gputop.format import escape_text
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
+from probes.samples import listed_gpus, told
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, GPUS, MARK, Sample
 
@@ -95,8 +96,8 @@ class _Trace:
         self._facts.take(item)
         if item.kind == GPUS:
             self._write(self._counters(item))
-        elif item.kind == ACTIVITY:
-            self._write(self._tracks.activities(item.data))
+        elif (activities := told(item, ACTIVITY)) is not None:
+            self._write(self._tracks.activities(activities))
         elif item.kind == MARK:
             self.flush()
 
@@ -251,7 +252,7 @@ class _Trace:
 
     def _counters(self, sample: Sample) -> Any:
         trace = self._proto.Trace()
-        for gpu in sample.data.get("gpus", ()):
+        for gpu in listed_gpus(sample):
             for key in _COUNTERS:
                 value = gpu.get(key)
                 if value is None:

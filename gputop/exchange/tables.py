@@ -19,6 +19,7 @@ from gputop.explain.answer.report import Report
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
+from probes.samples import ActivityData, FramesData, listed_gpus, told
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, FRAMES, GPUS, MARK, Sample
 
@@ -213,12 +214,12 @@ class _Items:
                 self._held.append(item)
                 continue
             self._facts.take(item)
-            if item.kind == FRAMES:
-                yield self._stacks(item)
+            if (frames := told(item, FRAMES)) is not None:
+                yield self._stacks(frames)
             elif item.kind == GPUS:
                 yield self._gpus(item)
-            elif item.kind == ACTIVITY:
-                yield self._activities(item.data)
+            elif (activities := told(item, ACTIVITY)) is not None:
+                yield self._activities(activities)
             elif item.kind == MARK:
                 yield from self._flush()
         yield from self._flush()
@@ -268,9 +269,9 @@ class _Items:
     def _syscall(self, number: int) -> str | None:
         return None if number == NO_SYSCALL else syscall_name(number, self._machine) or str(number)
 
-    def _stacks(self, sample: Sample) -> Rows:
+    def _stacks(self, data: FramesData) -> Rows:
         rows = []
-        for pid, stack in zip(sample.data.get("pid", ()), sample.data.get("stack", ()), strict=False):
+        for pid, stack in zip(data.get("pid", ()), data.get("stack", ()), strict=False):
             number = int(np.uint64(stack).view(np.int64))
             if number in self._told:
                 continue
@@ -279,7 +280,7 @@ class _Items:
                 rows.append({"stack_id": number, "pid": pid, "depth": depth, **frame.to_json()})
         return _rows("stacks", rows)
 
-    def _activities(self, data: Mapping[str, Any]) -> Rows:
+    def _activities(self, data: ActivityData) -> Rows:
         texts = data["texts"]
         columns = {
             "what": [texts[number] for number in data["what"]],
@@ -299,7 +300,7 @@ class _Items:
                 "uuid": gpu.get("uuid"),
                 **{name: gpu.get(name) for name in figures},
             }
-            for gpu in sample.data.get("gpus", ())
+            for gpu in listed_gpus(sample)
         ]
         return _rows("gpu_samples", rows)
 

@@ -25,6 +25,7 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import Lanes, lanes_of
 from gputop.explain.onestep import OneStep, typical_steps
 from gputop.explain.proofs.retention import carried
+from probes.samples import listed_gpus
 from probes.schema import Kind
 from probes.source import Item, Sample
 
@@ -189,7 +190,7 @@ class Window:
     def _keep_samples(self, boundary: int) -> None:
         """Of what NVML said the window's part, and the newest that lists GPUs."""
         gpus = self._gatherer.gpus
-        listing = [sample for sample in gpus if sample.data.get("gpus")][-1:]
+        listing = [sample for sample in gpus if listed_gpus(sample)][-1:]
         kept = [sample for sample in gpus if sample.time_ns > boundary]
         self._gatherer.gpus = kept if listing and listing[0] in kept else [*listing, *kept]
         while len(self._lost) > 1 and self._lost[1][0] <= boundary:

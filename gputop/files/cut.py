@@ -13,6 +13,7 @@ from gputop.explain.window import Window
 from gputop.files.output import new_session
 from gputop.library.reading import Progress, understood
 from gputop.library.session import NS, Session, reader_of
+from probes.samples import lost_until
 from probes.source import MARK, Item, Sample
 from replay.factbook import FactBook
 from replay.history import cut_header
@@ -91,7 +92,7 @@ def _before(session: Session, items: Iterator[Item], first: int) -> tuple[Mappin
         if isinstance(item, Sample) and item.kind in FACTS:
             facts.take(item)
         if isinstance(item, Sample) and item.kind == MARK:
-            lost, first = item.data.get("lost", {}), first - 1
+            lost, first = lost_until(item), first - 1
             if first < 0:
                 break
     header = cut_header(session.header, start, lost)

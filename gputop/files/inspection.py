@@ -13,7 +13,8 @@ from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
 from gputop.library.reading import understood
 from gputop.library.session import Session, reader_of
-from probes.source import GPUS, MARK, Sample
+from probes.samples import GpuData, listed_gpus, lost_until, told
+from probes.source import MARK, Sample
 from replay.census import Census, census
 from replay.items import ItemReader
 
@@ -94,13 +95,13 @@ def _number(value: Any) -> int | None:
 
 def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
     """What is known at the end, and the GPUs that were listed last."""
-    facts, listed = Facts(), None
+    facts = Facts()
+    listed: list[GpuData] = []
     last = len(reader.marks) - 1
     for item in reader.items_until(last, _NO_TIME, int(reader.marks[last]) - _LISTED_NS):
         if isinstance(item, Sample):
             facts.take(item)
-            if item.kind == GPUS and item.data.get("gpus"):
-                listed = item.data["gpus"]
+            listed = listed_gpus(item) or listed
     return facts, [
         {
             "index": int(row["index"]),
@@ -108,7 +109,7 @@ def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
             "uuid": str(row.get("uuid", "")),
             "memory_total_bytes": _number(row.get("memory_total_bytes")),
         }
-        for row in listed or ()
+        for row in listed
     ]
 
 
@@ -120,10 +121,9 @@ def _libraries(header: Mapping[str, Any]) -> list[LibraryJson]:
 
 
 def _cost(marks: Sequence[Sample]) -> CostJson:
-    cpu = [
-        float(mark.data["own_cpu_percent"]) for mark in marks if mark.data.get("own_cpu_percent") is not None
-    ]
-    rss = [int(mark.data["own_rss_bytes"]) for mark in marks if mark.data.get("own_rss_bytes") is not None]
+    told_of = [told(mark, MARK) or {} for mark in marks]
+    cpu = [float(data["own_cpu_percent"]) for data in told_of if data.get("own_cpu_percent") is not None]
+    rss = [int(data["own_rss_bytes"]) for data in told_of if data.get("own_rss_bytes") is not None]
     return {
         "own_cpu_percent_mean": round(sum(cpu) / len(cpu), 2) if cpu else None,
         "own_cpu_percent_max": max(cpu, default=None),
@@ -133,8 +133,8 @@ def _cost(marks: Sequence[Sample]) -> CostJson:
 
 def _lost(header: Mapping[str, Any], marks: Sequence[Sample]) -> Any:
     before = lost_before(header)
-    counted = marks[-1].data.get("lost", {}) if marks else {}
-    kinds = {str(kind): max(int(count) - before.get(kind, 0), 0) for kind, count in counted.items()}
+    counted = lost_until(marks[-1] if marks else None)
+    kinds = {kind: max(count - before.get(kind, 0), 0) for kind, count in counted.items()}
     return {"events": sum(kinds.values()), "by_kind": kinds}
 
 

@@ -115,7 +115,7 @@ class LiveFeed:
         if self._engine.feed(item):
             self._frame = self._told(self._engine.frame())
         if isinstance(item, Sample) and marked:
-            self._landmarks.take_mark(item.time_ns, item.data)
+            self._landmarks.take_mark(item)
 
     def _told(self, frame: Frame) -> Frame:
         """The frame, beside it what is wrong with the history."""

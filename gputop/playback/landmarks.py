@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from probes.samples import lost_until, text_of
 from probes.source import MARKER, Sample
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ class Landmarks:
             insort(self._all, Landmark(time_ns, kind, text))
             del self._all[:-MOST]
 
-    def take_mark(self, time_ns: int, data: dict[str, Any]) -> None:
+    def take_mark(self, mark: Sample) -> None:
         """Look whether events were lost before a mark, or nothing was observed for a while."""
-        lost = sum(int(count) for count in data.get("lost", {}).values())
+        time_ns, lost = mark.time_ns, sum(lost_until(mark).values())
         if self._lost is not None and lost > self._lost:
             self.add(time_ns, LOSS, f"{lost - self._lost} events lost")
         elif self._mark_ns and time_ns - self._mark_ns > _SILENCE_NS:
@@ -62,7 +63,7 @@ class Landmarks:
 
     def take_marker(self, sample: Sample) -> None:
         """Take what the user has marked."""
-        self.add(sample.time_ns, MARKED, str(sample.data.get("text", "")))
+        self.add(sample.time_ns, MARKED, text_of(sample))
 
     def take_verdict(self, verdict: Verdict) -> None:
         """Add what is told for the first time, or again after a while; verdicts come in the order of time."""

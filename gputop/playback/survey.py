@@ -63,7 +63,7 @@ class Survey:
                 return
             closed = window.feed(item) if window is not None else False
             if isinstance(item, Sample) and item.kind == MARK:
-                self.landmarks.take_mark(item.time_ns, item.data)
+                self.landmarks.take_mark(item)
             if window is not None and closed and (window.end_ns >= due or window.end_ns == marks[-1]):
                 due = window.end_ns + step
                 began = time.thread_time()

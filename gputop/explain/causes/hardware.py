@@ -17,6 +17,7 @@ from gputop.explain.evidence.ranges import Ints, covered
 from gputop.explain.proofs.coverage import others_at_work, strangers
 from gputop.explain.proofs.gaps import DeviceTime
 from gputop.format import format_ns, format_percent
+from probes.samples import listed_gpus
 
 # bits of NVML's clock event reasons that are a fault or a limit of cooling; a power cap (0x4) at full load is
 # as it should be
@@ -61,9 +62,7 @@ def _samples(scene: Scene, index: int) -> list[tuple[int, int, int, int]]:
     low, high = scene.analysis.gpu.stretch
     rows: list[tuple[int, int, int, int]] = []
     for sample in scene.evidence.gpus:
-        gpus: list[dict[str, Any]] = [
-            row for row in sample.data.get("gpus") or () if row.get("index") == index
-        ]
+        gpus = [row for row in listed_gpus(sample) if row.get("index") == index]
         if not gpus or not low <= sample.time_ns <= high:
             continue
         clock, reasons = gpus[0].get("sm_clock_mhz"), gpus[0].get("clock_event_reasons")

@@ -24,7 +24,7 @@ from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.evidence.waits import STOPPED, machine_of
 from probes import api, schema
-from probes.samples import told
+from probes.samples import CarriedData, lost_until, told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
 from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
 
@@ -115,20 +115,20 @@ class Gatherer:
         if item.kind == MARK:
             self._mark(item)
             return True
-        if item.kind == OPEN:
-            self.open = OpenThreads.from_sample(item.data)
+        if (threads := told(item, OPEN)) is not None:
+            self.open = OpenThreads.from_sample(threads)
         elif item.kind == GPUS:
             self.gpus.append(item)
         elif (files := told(item, FILES)) is not None:
             self.descriptors.take(files)
-        elif item.kind == PLACES:
-            self.ticks[-1].places.append(places_of(item.data))
-        elif item.kind == CARRIED:
-            self._before(item)
-        elif item.kind == ACTIVITY:
-            self.activities.take(item.data)
-        elif item.kind == APIS:
-            self.apis = ApiTable(item.data.get("rows", ()), proves=self._proves)
+        elif (places := told(item, PLACES)) is not None:
+            self.ticks[-1].places.append(places_of(places))
+        elif (carried := told(item, CARRIED)) is not None:
+            self._before(carried)
+        elif (activities := told(item, ACTIVITY)) is not None:
+            self.activities.take(activities)
+        elif (apis := told(item, APIS)) is not None:
+            self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
         self.facts.take(item)
         return False
 
@@ -154,16 +154,15 @@ class Gatherer:
 
     def _mark(self, mark: Sample) -> None:
         self.end_ns = mark.time_ns
-        counted = sum(int(number) for number in mark.data.get("lost", {}).values())
-        self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
+        self.counted_lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
-    def _before(self, sample: Sample) -> None:
+    def _before(self, carried: CarriedData) -> None:
         """Calls from before a cut: no record of the file, so none is lost among them."""
-        records, complete = records_before(sample.data)
+        records, complete = records_before(carried)
         self.complete |= complete
         if len(records):
             self._take(records)

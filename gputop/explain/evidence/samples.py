@@ -1,23 +1,23 @@
-"""Looks at threads that are on a CPU between two calls, some times a second, as a table."""
+"""Samples of threads that are on a CPU between two calls, some times a second, as a table."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
+
+from probes.samples import PlacesData
 
 PLACE_COLUMNS = np.dtype([("time", "<i8"), ("tid", "<i8"), ("stack", "<u8")])
 
 
 def no_places() -> npt.NDArray[np.void]:
-    """The table of a recording without looks."""
+    """The table of a recording without samples."""
     return np.zeros(0, PLACE_COLUMNS)
 
 
-def places_of(data: dict[str, Any]) -> npt.NDArray[np.void]:
+def places_of(data: PlacesData) -> npt.NDArray[np.void]:
     """The data of a sample ``places`` as a table; what is damaged is left out."""
-    columns = [data.get(name, ()) for name in ("time", "tid", "stack")]
+    columns = [data.get("time", ()), data.get("tid", ()), data.get("stack", ())]
     table = np.zeros(min(map(len, columns)), PLACE_COLUMNS)
     for name, values in zip(("time", "tid", "stack"), columns, strict=True):
         table[name] = values[: len(table)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, covered
 from gputop.explain.proofs.gaps import GpuTime
+from probes.samples import listed_gpus
+from probes.source import Sample
 
 LONGEST_NS = 1_000_000_000
 # how far NVML's utilisation looks back, by product
@@ -34,7 +34,7 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
             # what lies before the span counts as busy, so a window may reach back over its begin
             if not span.begin <= sample.time_ns <= span.end:
                 continue
-            busy = _utilisation(sample.data, index)
+            busy = _utilisation(sample, index)
             if busy is None:
                 continue
             empty = float((covered(cover, *_windows(sample.time_ns)) / _LENGTHS).min())
@@ -52,8 +52,8 @@ def _windows(moment: int) -> tuple[Ints, Ints]:
     return end - _LENGTHS, end
 
 
-def _utilisation(data: dict[str, Any], index: int) -> float | None:
-    for row in data.get("gpus") or ():
+def _utilisation(sample: Sample, index: int) -> float | None:
+    for row in listed_gpus(sample):
         if row.get("index") == index and row.get("utilization_percent") is not None:
             return float(row["utilization_percent"]) / 100
     return None
@@ -69,7 +69,7 @@ def others_at_work(evidence: Evidence, gpu: GpuTime, device: int) -> float:
     for sample in evidence.gpus:
         if not span.begin <= sample.time_ns <= span.end:
             continue
-        for row in sample.data.get("gpus") or ():
+        for row in listed_gpus(sample):
             told = row.get("process_utilization")
             if row.get("index") == index and isinstance(told, dict):
                 used = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
@@ -82,7 +82,7 @@ def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
     known = {int(pid) for pid in gpu.streams.pid.tolist()} | set(evidence.facts.processes)
     found: set[int] = set()
     for sample in evidence.gpus:
-        for row in sample.data.get("gpus") or ():
+        for row in listed_gpus(sample):
             if row.get("index") in gpu.devices.index:
                 found |= {int(pid) for pid, _bytes in row.get("processes") or ()}
     numbers = (facts.get("namespace_pid") for facts in evidence.facts.processes.values())

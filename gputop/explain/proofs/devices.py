@@ -8,7 +8,7 @@ from gputop.engine.gpu_of import Device, UnknownGpuError, visible_devices
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Columns, Evidence
 from gputop.explain.evidence.ranges import Ints, unique_runs
-from probes.samples import ProcessData
+from probes.samples import ProcessData, listed_gpus
 
 
 class Devices:
@@ -80,7 +80,7 @@ class Devices:
 
 def _gpus(evidence: Evidence) -> list[Device]:
     for sample in reversed(evidence.gpus):
-        rows = sample.data.get("gpus") or ()
+        rows = listed_gpus(sample)
         if rows:
             return [
                 Device(int(row["index"]), str(row.get("uuid", "")), str(row.get("name", ""))) for row in rows

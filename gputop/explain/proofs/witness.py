@@ -7,15 +7,15 @@ and newer) counts exactly between two readings. Copies are no kernels: nobody te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, covered
+from probes.samples import GpuData, listed_gpus
+from probes.source import Sample
 
 FEWEST = 3  # samples; fewer are an anecdote
 SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest product
@@ -91,15 +91,15 @@ def readings(evidence: Evidence, index: int, key: str) -> tuple[Ints, npt.NDArra
     rows = [
         (sample.time_ns, float(row[key]))
         for sample in evidence.gpus
-        for row in _rows(sample.data, index)
+        for row in _rows(sample, index)
         if row.get(key) is not None
     ]
     rows.sort()
     return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
 
 
-def _rows(data: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
-    return [row for row in data.get("gpus") or () if row.get("index") == index]
+def _rows(sample: Sample, index: int) -> list[GpuData]:
+    return [row for row in listed_gpus(sample) if row.get("index") == index]
 
 
 def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float64]]:
@@ -107,7 +107,7 @@ def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float
     rows = {
         int(at): float(percent)
         for sample in evidence.gpus
-        for row in _rows(sample.data, index)
+        for row in _rows(sample, index)
         for at, percent in row.get(SAMPLES_KEY) or ()
     }
     return np.array(sorted(rows), np.int64), np.array([rows[at] for at in sorted(rows)], np.float64)

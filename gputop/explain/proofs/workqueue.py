@@ -19,6 +19,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.identity import group_ids
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
+from probes.samples import listed_gpus
 
 Floats = npt.NDArray[np.float64]
 
@@ -216,7 +217,7 @@ def _copies(
 def link_rate(evidence: Evidence) -> float:
     """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
     for sample in reversed(evidence.gpus):
-        for gpu in sample.data.get("gpus") or ():
+        for gpu in listed_gpus(sample):
             generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
             if generation and width:
                 return 0.8 * 0.985 * 2.0 ** (int(generation) - 3) * int(width)
