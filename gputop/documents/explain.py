@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
-from gputop.documents.parts import Class, FindingKind, LineJson, LostJson, RangeJson, Sureness, one_of
+from gputop.documents.parts import (
+    Class,
+    FailureJson,
+    FindingKind,
+    LineJson,
+    LostJson,
+    RangeJson,
+    Sureness,
+    one_of,
+)
 
 Source = Annotated[str, one_of("nvml", "learned", "both", "several")]
 LinkLayer = Annotated[str, one_of("gpu", "cuda", "host", "system")]
@@ -123,7 +132,13 @@ class StormCostJson(TypedDict):
     gpu_ns: int
 
 
-class ExplainDocument(_DocumentClass):
+class _Rare(TypedDict, total=False):
+    """What is there where there is something to tell."""
+
+    failures: list[FailureJson]
+
+
+class ExplainDocument(_DocumentClass, _Rare):
     """Why the GPU waits."""
 
     schema: Literal["gputop.explain/1"]

@@ -78,6 +78,35 @@ class CallLineJson(LineJson):
     frames: list[LineJson]
 
 
+class LaunchJson(TypedDict):
+    """Work that was given to a GPU, ns since the start; kernel and stream are handles."""
+
+    time_ns: int
+    api: str
+    tid: int
+    kernel: int
+    stream: int
+    line: LineJson | None
+
+
+class FailureJson(TypedDict):
+    """The calls of one function that failed with one error at one line; times since the start, ns."""
+
+    pid: int
+    tid: int
+    api: str
+    layer: Layer
+    code: int
+    error: str
+    text: str
+    sticky: bool
+    count: int
+    first_ns: int
+    last_ns: int
+    line: LineJson | None
+    launches: list[LaunchJson]
+
+
 class CallJson(TypedDict):
     """The calls of one function in one process."""
 

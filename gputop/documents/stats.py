@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from gputop.documents.parts import CallJson, CallLineJson, LostByKindJson, ThreadTimesJson, WaitJson
+from gputop.documents.parts import (
+    CallJson,
+    CallLineJson,
+    FailureJson,
+    LostByKindJson,
+    ThreadTimesJson,
+    WaitJson,
+)
 
 
-class ProcessTotalsJson(TypedDict):
+class _Rare(TypedDict, total=False):
+    """What is there where there is something to tell."""
+
+    failures: list[FailureJson]
+
+
+class ProcessTotalsJson(_Rare):
     """A process over the recording."""
 
     pid: int

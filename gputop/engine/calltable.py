@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine import histogram
+from gputop.engine.cuda_errors import NOT_READY
 from gputop.engine.histogram import BUCKETS, Ints
 from probes.api import MAX_ROWS
 from probes.schema import CallFlag, Records
 
-NOT_READY = 600  # cudaErrorNotReady: the answer of a query, not an error
 _PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
 # limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row

@@ -9,6 +9,7 @@ from typing import Any
 from gputop.engine.callrows import call_rows
 from gputop.engine.calltable import CallTable, Totals, left_out
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.failed_calls import Failure
 from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
 from gputop.engine.linesums import line_rows, wait_rows
 from gputop.engine.switches import ThreadTick
@@ -35,7 +36,8 @@ class ThreadTotals:
 class ProcessTotals:
     """One process over the recording.
 
-    ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain.
+    ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain;
+    ``failures`` are its calls that failed, the first first.
     """
 
     pid: int
@@ -48,6 +50,7 @@ class ProcessTotals:
     unknown_lines: int
     waits: tuple[WaitRow, ...] = ()
     unknown_waits: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     feeding = {row.pid for row in rows if row.calls}
     waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
     before = lost_before(header)
+    failed = whole.failed.failures(facts, start_ns)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock = header.get("clock", {})
     return Stats(
@@ -90,7 +94,12 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
         ),
         events=whole.events,
         processes=tuple(
-            replace(row, waits=tuple(waited.get(row.pid, ())), unknown_waits=unplaced.get(row.pid, 0))
+            replace(
+                row,
+                waits=tuple(waited.get(row.pid, ())),
+                unknown_waits=unplaced.get(row.pid, 0),
+                failures=tuple(one for one in failed if one.pid == row.pid),
+            )
             for row in rows
         ),
         problems=(*facts.problems(None), *left_out(totals)),

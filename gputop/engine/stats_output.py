@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gputop.documents.stats import ProcessTotalsJson, StatsDocument
+from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
 from gputop.engine.histogram import METHOD
 from gputop.engine.stats import ProcessTotals, Stats
@@ -30,7 +31,7 @@ def stats_to_json(stats: Stats) -> StatsDocument:
 
 
 def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
-    return {
+    made: ProcessTotalsJson = {
         "pid": process.pid,
         "name": process.name,
         "command": process.command,
@@ -77,6 +78,9 @@ def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
         "waits": [{**row.line.to_json(), "count": row.count, "sum_ns": row.sum_ns} for row in process.waits],
         "unknown_waits": process.unknown_waits,
     }
+    if process.failures:
+        made["failures"] = [failure_json(one) for one in process.failures]
+    return made
 
 
 def stats_to_text(stats: Stats, width: int | None) -> str:
@@ -112,7 +116,13 @@ def _process_text(process: ProcessTotals) -> list[str]:
             f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
             for thread in process.threads
         ]
-    return [*lines, *_lines_text(process)]
+    return [*lines, *_lines_text(process), *_failures_text(process)]
+
+
+def _failures_text(process: ProcessTotals) -> list[str]:
+    if not process.failures:
+        return []
+    return ["  FAILED", *(f"    {escape_text(line)}" for line in failure_lines(process.failures))]
 
 
 def _lines_text(process: ProcessTotals) -> list[str]:

@@ -17,6 +17,7 @@ from gputop.engine.callers import Callers
 from gputop.engine.calltable import CallTable, Totals
 from gputop.engine.counters import Counters, add_up, settled
 from gputop.engine.facts import Facts
+from gputop.engine.failed_calls import FailedCalls
 from gputop.engine.histogram import BUCKETS
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
@@ -106,6 +107,7 @@ class Tally:
         self.events = 0
         self.table, self.totals = CallTable(), Totals.zeros(0)
         self.threads = Threads()
+        self.failed = FailedCalls()
         self.lines: Sums = {}
         self.waits: Sums = {}
         self.mark: Sample | None = None
@@ -133,6 +135,7 @@ class Tally:
         self.table.add(calls, self.totals)
         add(self.lines, sums_of(calls))
         add(self.waits, waits_of(records))
+        self.failed.add(calls)
         self._callers.add(calls["tid"])
         self.threads.add(records)
 
@@ -177,6 +180,7 @@ class Tally:
             "lines": _packed_sums(self.lines),
             "waits": _packed_sums(self.waits),
             "callers": _packed([(tid,) for tid in sorted(self.callers)]),
+            "failed": self.failed.told(),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -204,6 +208,10 @@ class Tally:
                 },
             )
         self._called |= {tid for (tid,) in _rows(data, "callers", 1)}
+        if "failed" in data:
+            self.failed.merge(data["failed"])
+        elif any(row[3 + _TOTALS.index("errors")] for row in _rows(data, "calls", 3 + len(_TOTALS))):
+            raise ValueError("which calls failed was not told by the gputop that wrote these sums")
 
     def _merge_calls(self, data: Mapping[str, Any]) -> None:
         rows = _rows(data, "calls", 3 + len(_TOTALS))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from gputop.engine.failed_calls import between
 from gputop.explain.answer.account import account, whole
 from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
@@ -33,8 +35,13 @@ MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the 
 def explain(
     evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
 ) -> Report:
-    """The report; arguments as of ``examine``."""
-    return examine(evidence, pids, stretch)[0]
+    """The report; arguments as of ``examine``. Of a stretch only calls are told that failed in it."""
+    report = examine(evidence, pids, stretch)[0]
+    return (
+        report
+        if stretch is None
+        else replace(report, failures=between(report.failures, report.start_ns, stretch))
+    )
 
 
 def examine(
@@ -108,6 +115,9 @@ def examine(
         coverage=coverage,
         lost_events=evidence.lost_events,
         notes=_notes(evidence, gpu, accounts, coverage=coverage, shared=bool(shared)),
+        failures=tuple(
+            one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
+        ),
     )
     return report, scene, outcome
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gputop.engine.apart import apart
+from gputop.engine.failed_calls import between
 from gputop.explain.build import examine
 from gputop.explain.evidence.effort import WHOLE
 from gputop.explain.merged import Partial, part_of
@@ -83,4 +84,6 @@ class Stretch(Window):
         upto = [count for mark, count in self._lost if mark <= high]
         lost = (upto[-1] if upto else 0) - (before[-1] if before else 0)
         report = examine(replace(evidence, lost_events=lost), None, (low, high), WHOLE)[0]
+        if wanted is not None:
+            report = replace(report, failures=between(report.failures, report.start_ns, wanted))
         return part_of(report, low)

@@ -204,6 +204,11 @@ unsigned sync_how(int dev);
 /* cu_host.c */
 void host_schedule(struct stream *s, uint64_t at, void (*callback)(void *), void *argument);
 
+/* cu_fault.c */
+void fault_read(void);
+void fault_launched(struct stream *s);
+int fault_now(void); /* the error of a kernel that has failed by now, or 0 */
+
 /* cu_stream.c */
 int stream_get(void *handle, struct stream **out); /* takes the device's current context into account */
 extern __thread uint64_t sg_entered;               /* when the call began that asked for a stream last */

@@ -62,6 +62,7 @@ void cfg_read(void) {
   cfg.d2h_in_sync = d2h != NULL && strcmp(d2h, "sync") == 0;
   cfg.pcie = read_rate("SIMGPU_PCIE_GBPS", 12);
   cfg.device_memory = 1500;
+  fault_read();
 }
 
 /* In the child of a process that used CUDA nothing works, as in reality. The mark lies in the wiped page. */
@@ -114,7 +115,7 @@ int cu_enter_context(int *dev) {
   if (!initialised || forked()) return E_INIT;
   if (c == NULL) return E_CONTEXT;
   *dev = c->dev;
-  return OK;
+  return fault_now();
 }
 
 SG(cuDriverGetVersion)(int *version) {

@@ -115,7 +115,10 @@ static int wait_for(struct waiter w, unsigned how) {
     q_poll();
     uint64_t end = end_of(&w);
     pthread_mutex_unlock(&sg_mu);
-    if (end != UNKNOWN_TIME) return q_wait_until(end, how);
+    if (end != UNKNOWN_TIME) {
+      q_wait_until(end, how);
+      return fault_now();
+    }
     if (how & SCHED_BLOCK)
       sleep_for(&w);
     else

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
+from gputop.ui.failed import Failed
 from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
@@ -49,7 +50,9 @@ class Details(Vertical):
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
             FlamePane(view),
+            Failed(view),
         )
+        self._arranged: list[Tabbed] | None = None
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
         self._tabs.can_focus = False
 
@@ -76,11 +79,16 @@ class Details(Vertical):
     def _choices(self) -> list[Tabbed]:
         """What tabs there are; with the calls their lines and stacks are hidden."""
         gone = self._view.hidden | ({"lines", "flame"} if "calls" in self._view.hidden else set())
-        return [pane for pane in self._panes if pane.id not in gone]
+        return [pane for pane in self._panes if pane.id not in gone and pane.needed]
+
+    def show(self) -> None:
+        """Some tabs are there only while they are needed."""
+        if self._arranged is not None and self._choices() != self._arranged:
+            self.arrange_tabs()
 
     def arrange_tabs(self) -> None:
         """Leave the tabs of hidden panes out."""
-        choices = self._choices()
+        choices = self._arranged = self._choices()
         for pane in self._panes:
             there = pane in choices
             pane.set_class(not there, "-hidden")

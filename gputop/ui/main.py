@@ -115,6 +115,7 @@ class MainScreen(TimeScreen):
         """Panes that the user has hidden are not there."""
         if self._view.hidden != self._hidden:
             self._hide()
+        self.query_one(Details).show()
         super().show()
 
     def _hide(self) -> None:

@@ -283,6 +283,11 @@ class Tabbed(Pane):
 
     name_shown = ""
 
+    @property
+    def needed(self) -> bool:
+        """Whether its tab is there; one that says something rarely is there only then."""
+        return True
+
     def about(self) -> list[Span]:
         """Whose it is, beside the tabs."""
         row = self.view.selected

@@ -13,6 +13,7 @@ from gputop.documents.explain import (
     LinkJson,
 )
 from gputop.documents.parts import RangeJson
+from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
 from gputop.explain.answer.figures import loss_ns, loss_text, share_text, what_if_text
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
@@ -23,7 +24,7 @@ SCHEMA: Final = "gputop.explain/1"
 
 def report_to_json(report: Report) -> ExplainDocument:
     """One object; times in ns. Moments and events count from the start of the recording."""
-    return {
+    made: ExplainDocument = {
         "schema": SCHEMA,
         "start_ns": report.start_ns,
         "duration_ns": report.duration_ns,
@@ -82,6 +83,9 @@ def report_to_json(report: Report) -> ExplainDocument:
         "lost": {"events": report.lost_events},
         "notes": list(report.notes),
     }
+    if report.failures:
+        made["failures"] = [failure_json(one) for one in report.failures]
+    return made
 
 
 def range_json(one: Range) -> RangeJson:
@@ -174,6 +178,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
             lines += _wrapped(event.text(), width, "  ")
+    lines += _failures(report, width)
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"
 
@@ -197,6 +202,16 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
     if finding.moments_ns:
         moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
         lines.append(f"   worst at {moments} s (gputop replay --at)")
+    return lines
+
+
+def _failures(report: Report, width: int) -> list[str]:
+    lines = ["", "CUDA calls that failed:"] if report.failures else []
+    for failure in report.failures:
+        first, *more = failure_lines([failure])
+        lines += _wrapped(f"{first}, process {failure.pid}", width, "  ")
+        for text in more:
+            lines += _wrapped(text.strip(), width, "  " + text[: len(text) - len(text.lstrip())])
     return lines
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from gputop.engine.failed_calls import Failure
 from gputop.engine.lines import Line
 from gputop.format import format_ns
 
@@ -224,6 +225,7 @@ class Report:
         what_if: The step without the first finding, without the first two, and so on.
         coverage: False when NVML contradicts the proofs: then some work is invisible.
         notes: What cannot be known here.
+        failures: Calls that failed, since the start of the recording.
     """
 
     start_ns: int
@@ -246,6 +248,7 @@ class Report:
     coverage: bool
     lost_events: int
     notes: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
 
     @property
     def lost_share(self) -> float:

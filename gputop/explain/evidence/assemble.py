@@ -75,6 +75,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         activities=gatherer.activities.table(),
         files=tuple(gatherer.descriptors.names),
         header=gatherer.header,
+        failed=gatherer.failed,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
+from gputop.engine.failed_calls import FailedCalls
 from gputop.explain.evidence.activity import Activities
 from gputop.explain.evidence.apiclass import ApiTable
 from gputop.explain.evidence.ranges import Ints
@@ -144,6 +145,7 @@ class Evidence:
         activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
         complete: Processes all of whose CUDA calls were seen, by their process number.
+        failed: The calls that failed since the start of the session, however much of it is looked at.
     """
 
     start_ns: int
@@ -166,6 +168,7 @@ class Evidence:
     activities: Activities
     files: tuple[str, ...] = ("",)
     header: Mapping[str, Any] = field(default_factory=dict)
+    failed: FailedCalls = field(default_factory=FailedCalls)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:

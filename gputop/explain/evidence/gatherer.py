@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gputop.engine.apart import apart
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.failed_calls import FailedCalls
 from gputop.engine.occupancy import segments_of
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.activity import ActivityGatherer
@@ -100,6 +101,7 @@ class Gatherer:
         self._lost_before = lost_before(header)
         self.gpus: list[Sample] = []
         self.activities = ActivityGatherer()
+        self.failed = FailedCalls()
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
@@ -179,6 +181,7 @@ class Gatherer:
         calls = kinds == np.uint8(Kind.CALL)
         if calls.any():
             self._calls(records, calls)
+            self.failed.add(records if calls.all() else select(records, calls))
         if calls.all():
             return
         slices = kinds == np.uint8(Kind.OFFCPU)

@@ -1,0 +1,72 @@
+"""What a call that failed says by its code: the error's name, its text, and whether later calls fail, too.
+
+The names and texts are NVIDIA's own (scripts/cuda_errors.py); the runtime's and the driver's codes are the
+same numbers under two names. NCCL has few codes, which nccl.h names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+OUT_OF_MEMORY = 2
+NOT_READY = 600  # the answer of a query, not an error
+_UNLOADING = 4  # the process is ending: its libraries are taken apart in an order that nobody chose
+
+_NCCL = {
+    1: ("ncclUnhandledCudaError", "unhandled cuda error"),
+    2: ("ncclSystemError", "unhandled system error"),
+    3: ("ncclInternalError", "internal error"),
+    4: ("ncclInvalidArgument", "invalid argument"),
+    5: ("ncclInvalidUsage", "invalid usage"),
+    6: ("ncclRemoteError", "remote process exited or there was a network error"),
+}
+NCCL_IN_PROGRESS = 7  # a communicator that does not block: no error
+
+
+@dataclass(frozen=True, slots=True)
+class CudaError:
+    """An error.
+
+    Attributes:
+        name: As the layer of the call that returned it names it.
+        text: What CUDA says of it, "" where it says nothing.
+        sticky: Every later call of the process fails as well: a kernel has broken the context.
+    """
+
+    code: int
+    name: str
+    text: str
+    sticky: bool = False
+
+    @property
+    def at_exit(self) -> bool:
+        """Whether it only says that the process is ending."""
+        return self.code == _UNLOADING
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[int, tuple[str, str, bool, str]]:
+    """Code -> (the runtime's name, the driver's, whether it is sticky, text)."""
+    found = {}
+    for line in (files("gputop.engine") / "cuda_errors.tsv").read_text(encoding="utf-8").splitlines():
+        code, runtime, driver, sticky, text = line.split("\t")
+        found[int(code)] = (runtime, driver, sticky == "1", text)
+    return found
+
+
+@lru_cache(maxsize=1)
+def sticky_codes() -> frozenset[int]:
+    """The codes after which every later call of a process fails, too."""
+    return frozenset(code for code, row in _table().items() if row[2])
+
+
+def cuda_error(layer: str, code: int) -> CudaError:
+    """The error of a code that a call of a layer (``runtime``, ``driver``, ``nccl``) returned."""
+    if layer == "nccl":
+        name, text = _NCCL.get(code, (f"NCCL error {code}", ""))
+        return CudaError(code, name, text)
+    runtime, driver, sticky, text = _table().get(code, ("", "", False, ""))
+    first, second = (driver, runtime) if layer == "driver" else (runtime, driver)
+    return CudaError(code, first or second or f"CUDA error {code}", text, sticky)
