@@ -65,6 +65,21 @@ def test_what_is_read_decides(size: int, cause: str) -> None:
     assert only(program.report()).cause == cause
 
 
+def test_the_evidence_says_which_of_a_findings_gaps_it_tells_of() -> None:
+    """Many short ones are among its gaps, and add up to little."""
+    program, now = loop(20), 20 * (BUSY + 5000)
+    for _ in range(60):
+        program.call(LAUNCH, now, now + 10)
+        program.call(SYNC, now + 20, now + BUSY)
+        now += BUSY + 20
+    program.call(LAUNCH, now, now + 10)
+    finding = only(program.report())
+    assert finding.gaps >= 80, "estimated ones beside those of the waits"
+    assert finding.chain[0].events == finding.gaps
+    assert finding.evidence[0].startswith(f"20 of {finding.gaps} gaps make up 95 % of it, usually 5.0ms")
+    assert only(loop(10).report()).evidence[0].startswith("10 gaps, usually 5.0ms")
+
+
 def test_two_gaps_do_not_repeat() -> None:
     report = loop(2).report()
     assert report.findings == ()

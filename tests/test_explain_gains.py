@@ -132,6 +132,28 @@ def test_a_loop_of_reads_goes_as_a_whole_with_what_lies_between_them() -> None:
     assert won <= finding.max_gain_ns / 1e3 <= 2 * won
 
 
+def test_a_loop_of_reads_leaves_the_kernels_of_the_rest_of_its_step() -> None:
+    """However soon the next read comes: no two reads are more than a quarter of a step apart."""
+    reads = [Deed("read", size=800, cause="reads"), Deed("host", 2_000, cause="reads")] * 8
+    step = [*launches([400] * 3), *reads, *launches([300] * 3, 10)]
+    machine, report = told(step * STEPS)
+    finding = first(report, "C02")
+    fixed = run(step * STEPS, "reads").length
+    assert machine.length - fixed <= finding.max_gain_ns / 1e3
+    assert after(report) == pytest.approx(fixed / machine.length, abs=0.03)
+
+
+@pytest.mark.parametrize("work", [2_000, 12_000])
+def test_no_change_wins_the_time_in_which_the_gpu_is_known_to_have_worked(work: int) -> None:
+    step = [Deed("host", 6_000), *launches([work // 4] * 4), Deed("read", cause="read")]
+    _machine, report = told(step * STEPS)
+    finding = first(report, "C01")
+    gpu = report.gpus[0].account
+    worked = (gpu.span_ns - gpu.bounds.upper) / gpu.span_ns
+    assert worked == pytest.approx(work / (work + 6_000), abs=0.1), "nearly all of it: the read waits for it"
+    assert finding.max_gain_ns <= (1 + LEAST_MARGIN - worked) * report.duration_ns
+
+
 def test_one_fix_after_the_other_leaves_less_each_time() -> None:
     step = [
         *[Deed("malloc", 600)] * 5,

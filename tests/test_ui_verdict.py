@@ -279,7 +279,7 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
         await pilot.press("w")
         shown = " ".join(text_of(app).split())
         for part in (
-            "A step takes 78.0ms. Run again without C12: to 31.0ms, then without C02: to 12.0ms.",
+            "A step takes 78.0ms; estimated with C12 fixed: 31.0ms, with C02 as well: 12.0ms.",
             "C12 strong ~7.80s 78%",
             "about 7.80s (1.20s proved, at most 9.90s)",
             notes[0],

@@ -14,9 +14,9 @@ from gputop.explain.causes.inputs import TINY_COPIES
 from gputop.explain.causes.launches import LAUNCHES
 from gputop.explain.causes.reads import EXPLICIT
 from gputop.explain.chains.scene import BIG_COPY, Scene
-from gputop.explain.estimates.whatif import MARGIN, Loop, Removal, bound
+from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
 from gputop.explain.evidence.apiclass import H2D, Group
-from gputop.explain.evidence.ranges import Ints, distinct, length, union
+from gputop.explain.evidence.ranges import Ints, Mask, distinct, length, union
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import ends_with_copy
 
@@ -65,11 +65,20 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
             gone = [replays.removal(place)]
             left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
             gain = bound(loop.whole_ns, *left) / max(share, 1e-9)
-            finding = replace(finding, max_gain_ns=int(gain))
+            stays = _known_work(scene, claim) - loop.done_for(gone) / max(share, 1e-9)
+            most = (1 + LEAST_MARGIN) * _length(scene, claim) - max(stays, 0.0)
+            finding = replace(finding, max_gain_ns=int(min(gain, most)))
         else:
             finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
         told.append(finding)
     return told
+
+
+def _known_work(scene: Scene, claim: Claim) -> float:
+    """For how long the GPU certainly worked in the time that a gain is told of, ns: no change wins that."""
+    device = int(scene.gaps.device[claim.gaps[0]])
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)
 
 
 def _at_most(scene: Scene, finding: Finding, claim: Claim, gone: Removal) -> int:
@@ -195,13 +204,30 @@ def _loop_of_reads(claim: Claim, reads: Ints) -> tuple[Ints, Ints, Ints]:
         return none, none, none
     order = reads[np.argsort(calls["begin"][reads], kind="stable")]
     begin, end = calls["begin"][order][:-1], calls["begin"][order][1:]
-    near = end - begin <= NEAR * steps.median_ns
+    near = (end - begin <= NEAR * steps.median_ns) & ~_rests(claim, begin)
     begin, end = union(begin[near], end[near])
     pid = calls["pid"] == calls["pid"][order[0]]
     place = np.searchsorted(end, calls["begin"], side="right")
     inside = pid & (place < len(end))
     inside &= begin[np.minimum(place, len(begin) - 1)] <= calls["begin"] if len(begin) else False
     return begin, end, np.flatnonzero(inside)
+
+
+def _rests(claim: Claim, reads: Ints) -> Mask:
+    """Behind which reads, by their begins, the rest of a step lies: what launches most of all in its step.
+
+    It is no part of the loop of reads, however soon the next read comes: its kernels stay.
+    """
+    scene, calls, steps = claim.scene, claim.scene.evidence.calls, claim.steps
+    launches = (scene.evidence.group(calls) == Group.LAUNCH) & (calls["pid"] == claim.pid)
+    behind = np.searchsorted(reads, calls["begin"][launches], side="right") - 1
+    count = np.bincount(behind[behind >= 0], minlength=len(reads))
+    step = np.searchsorted(steps.begin, reads, side="right") if steps is not None else np.zeros_like(reads)
+    order = np.lexsort((count, step))
+    last = np.append(step[order][1:] != step[order][:-1], True)[: len(order)]
+    rests = np.zeros(len(reads), np.bool_)
+    rests[order[last]] = True
+    return rests
 
 
 def _inside(cause: Cause, claim: Claim) -> Ints:

@@ -74,7 +74,7 @@ def _finding(row: int, finding: Finding, report: Report) -> str:
         f'<article><h3>{row + 1}. {sentence(finding.title)} <span class="tag {finding.level}">'
         f"{finding.cause}, {finding.level}</span></h3>{line}"
         f"<p>{kind}: <b>{loss_text(finding.loss)}</b>{loss}, {format_percent(share)} % of the time{a_step}; "
-        f"the change wins at most {gain}</p>{_chain(finding.chain)}{items(finding.evidence, 'evidence')}"
+        f"the fix saves up to {gain}</p>{_chain(finding.chain)}{items(finding.evidence, 'evidence')}"
         + (f"<p>ruled out</p>{items(finding.ruled_out, 'ruled')}" if finding.ruled_out else "")
         + items(finding.advice, "advice")
         + (f'<p class="note">worst at {moments} s</p>' if moments else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gputop.format import format_ns, format_percent
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Range, Report
+    from gputop.explain.answer.report import Finding, Range, Report
 
 _NEAR = 1.05  # an upper bound below so many times the lower one tells nothing more
 
@@ -59,12 +59,31 @@ def is_about(loss: Range) -> bool:
 
 
 def what_if_text(report: Report) -> str:
-    """``A step takes 78.0ms. Run again without C12: to 31.0ms, then without C04: to 12.0ms.``, or ""."""
+    """``A step takes 78.0ms; estimated with C12 fixed: 31.0ms, with C04 as well: 12.0ms.``, or ""."""
     told = report.what_if
     if not told or (len(told) == 1 and len(report.findings) > 1):
         return ""
-    parts = [f"{one.cause}: to {format_ns(one.after_ns)}" for one in told]
-    return f"A step takes {format_ns(told[0].before_ns)}. Run again without {', then without '.join(parts)}."
+    first, *others = told
+    more = "".join(f", with {one.cause} as well: {format_ns(one.after_ns)}" for one in others)
+    return (
+        f"A step takes {format_ns(first.before_ns)}; estimated with {first.cause} fixed: "
+        f"{format_ns(first.after_ns)}{more}."
+    )
+
+
+def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
+    """(what its change saves at most of a step, what a step takes), ns; None without steps of its process."""
+    steps = report.steps
+    if steps is None or steps.pid != finding.pid or not steps.count:
+        return None
+    return min(finding.max_gain_ns // steps.count, steps.usual_ns), steps.usual_ns
+
+
+def saves_text(finding: Finding, report: Report) -> str:
+    """``saves up to 2.41s: 70.9ms of each 78.0ms step``."""
+    step = saved_of_step(finding, report)
+    each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
+    return f"saves up to {format_ns(finding.max_gain_ns)}{each}"
 
 
 def is_range(loss: Range) -> bool:

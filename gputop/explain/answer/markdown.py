@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gputop.explain.answer.figures import loss_text, what_if_text
+from gputop.explain.answer.figures import loss_text, saves_text, what_if_text
 from gputop.explain.answer.report import Finding, Range, Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 
@@ -99,8 +99,7 @@ def _finding(number: int, finding: Finding, report: Report) -> list[str]:
     lines = [
         f"### {number}. {harmless(finding.title)} ({harmless(finding.cause)}, {finding.level})",
         "",
-        f"{kind}: {harmless(loss_text(finding.loss) + share + each)}. "
-        f"A change wins at most {format_ns(finding.max_gain_ns)}.",
+        f"{kind}: {harmless(loss_text(finding.loss) + share + each)}. The fix {saves_text(finding, report)}.",
         "",
     ]
     for depth, link in enumerate(finding.chain):

@@ -15,7 +15,7 @@ from gputop.documents.explain import (
 from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
-from gputop.explain.answer.figures import loss_ns, loss_text, share_text, what_if_text
+from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_text, what_if_text
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns
 
@@ -198,7 +198,7 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
             lines += _wrapped(f"{title}: {'; '.join(texts)}", width, "   ")
     for text in finding.advice:
         lines += _wrapped(f"> {text}", width, "   ")
-    lines.append(f"   wins at most {format_ns(finding.max_gain_ns)}")
+    lines.append(f"   {saves_text(finding, report)}")
     if finding.moments_ns:
         moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
         lines.append(f"   worst at {moments} s (gputop replay --at)")

@@ -87,8 +87,8 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
         advice=(
-            "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True): "
-            "the copy then runs beside the host",
+            "the CPU waits inside each copy: copy from pinned memory with non_blocking=True "
+            "(tensor.pin_memory(), or pin_memory=True in the DataLoader)",
         ),
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
@@ -115,7 +115,8 @@ def _advise_staged(claim: Claim) -> tuple[str, ...]:
     size = int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
     return (
         f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
-        "pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)",
+        "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
+        "DataLoader)",
     )
 
 

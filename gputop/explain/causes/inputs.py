@@ -19,6 +19,7 @@ from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
 LOADER_ALONE = "_SingleProcessDataLoaderIter"  # PyTorch's loader with num_workers=0, as its profiler names it
+FETCHES_BATCH = "__getitems__"  # of a dataset: a batch by its indices
 FEW_SAMPLES = 5  # fewer samples may all have missed the loader
 
 
@@ -119,6 +120,12 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
             "let a process of its own prepare the next one meanwhile (DataLoader with "
             f"num_workers={workers}{on})",
         )
+    if not helpers and _by_batch(claim):
+        return (
+            f"the submitting thread prepares each input of {format_bytes(size)} itself, and the GPU waits: "
+            "prepare the next batch in a worker process "
+            f"(num_workers={workers}{on}, persistent_workers=True)",
+        )
     first = (
         f"the submitting thread prepares each input of {format_bytes(size)} itself, sample by "
         "sample: fetch whole batches (__getitems__, or index the tensor with the batch's indices)"
@@ -128,6 +135,16 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     return (
         first,
         f"or give the loader a process of its own: num_workers={workers}{on}, persistent_workers=True",
+    )
+
+
+def _by_batch(claim: Claim) -> bool:
+    """Whether the dataset fetches whole batches already; that of PyTorch's ``Subset`` may only loop."""
+    stacks = claim.scene.evidence.facts.stacks
+    return any(
+        frame.function.endswith(FETCHES_BATCH) and not by_loader(frozenset((frame.file,)))
+        for stack, _count in sampled(claim.scene, np.flatnonzero(claim.segments))
+        for frame in stacks.frames(stack)
     )
 
 

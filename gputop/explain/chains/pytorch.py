@@ -136,7 +136,7 @@ TITLES: dict[Form, str] = {
 }
 
 _MADE = (
-    "tensors of {size} are made on the CPU and copied {times} (.to(device)): make them on the device "
+    "tensors of {size} are made on the CPU and copied {times} (.to(device)): create them on the GPU "
     "(device=x.device in torch.arange, torch.zeros, torch.tensor)",
     "or pack them into one pinned tensor and copy that once, with non_blocking=True",
 )
@@ -152,7 +152,7 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     ),
     "read": (
         "{size} come back {times} (.cpu(), .numpy(), .tolist()), and the host works on them while the GPU "
-        "is idle: do that work on the device (masking, scatter, sorting have CUDA versions)",
+        "is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run there)",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     ),
@@ -168,8 +168,8 @@ ADVICE: dict[Form, tuple[str, ...]] = {
         "it returns",
     ),
     "batch": (
-        "{size} are copied from pageable memory {times}, and the host waits for each copy: pin_memory=True "
-        "in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)",
+        "{size} are copied from pageable memory {times}, and the host waits for each copy: copy from pinned "
+        "memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the DataLoader)",
     ),
     "index": (
         "an index of {size} on the CPU is copied to the device {times}, and the host waits for it: make it "
@@ -179,8 +179,8 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     "made": _MADE,
     "moved": _MADE,
     "small": (
-        "copies of {size} go to the device {times} (.to(device) of tensors built on the CPU): create them "
-        "there (device='cuda' in torch.zeros, torch.arange, torch.tensor)",
+        "copies of {size} go to the device {times} (.to(device) of tensors built on the CPU): create the "
+        "tensors on the GPU (device='cuda' in torch.zeros, torch.arange, torch.tensor)",
         "or pack them into one pinned tensor and copy that once, with non_blocking=True",
     ),
     "device": (

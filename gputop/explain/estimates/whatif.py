@@ -105,6 +105,15 @@ class Loop:
         gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
         return int(self._duration[~gone].sum())
 
+    def done_for(self, removals: Sequence[Removal]) -> int:
+        """What the GPU does for calls that are no longer made, and how late their waits return, ns.
+
+        Both look like work of the GPU, and go with them.
+        """
+        calls = np.concatenate([one.calls for one in removals])
+        late = self._extra[np.isin(self.rows, calls) & (self._extra != _NEVER)]
+        return int(self._duration[np.isin(self._row, calls)].sum() + late.sum())
+
     def queued_without(self, removals: Sequence[Removal]) -> int:
         """How long the threads that give the GPU work wait for a CPU in what is left without these, ns."""
         gone = np.isin(self.rows, np.concatenate([one.calls for one in removals]))

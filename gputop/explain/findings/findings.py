@@ -289,13 +289,17 @@ def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
     ordered = np.sort(per_gap)[::-1]
     # the many short ones that add up to nothing are not what it is about
     most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
+    usually = f"usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
+    few = len(most) < len(ordered)
     facts = [
-        f"{len(most)} gaps, usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
+        f"{len(most)} of {len(ordered)} gaps make up {100 * MOST:.0f} % of it, {usually}"
+        if few
+        else f"{len(most)} gaps, {usually}"
     ]
     steps = claim.steps
     if steps is not None and steps.count:
         facts.append(
-            f"{len(most) / steps.count:.1f} times a step; {steps.count} steps of "
+            f"{len(most) / steps.count:.1f} {'of these' if few else 'times'} a step; {steps.count} steps of "
             f"{format_ns(steps.usual_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
         )
     return tuple(facts)

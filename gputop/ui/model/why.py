@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputop.engine.frame import Frame
-from gputop.explain.answer.figures import loss_ns
+from gputop.explain.answer.figures import loss_ns, saved_of_step
 from gputop.format import NS_PER_S, format_count, format_ns
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.verdict import EARLY_NS, ENOUGH_NS, ENOUGH_STEPS
@@ -227,11 +227,11 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
         return None
     reason, _colon, text = finding.advice[0].partition(": ")
     reason, text = (reason, text) if text else ("", reason)
-    steps, older_ns = report.steps, older_ns if older_ns >= OLD_NS else 0
-    if steps is None or steps.pid != finding.pid or not steps.count:
+    older_ns = older_ns if older_ns >= OLD_NS else 0
+    step = saved_of_step(finding, report)
+    if step is None:
         return Fix(reason, text, finding.max_gain_ns, per_step=False, older_ns=older_ns)
-    saves_ns = min(finding.max_gain_ns // steps.count, steps.usual_ns)
-    return Fix(reason, text, saves_ns, per_step=True, older_ns=older_ns)
+    return Fix(reason, text, step[0], per_step=True, older_ns=older_ns)
 
 
 def _without_causes(report: Report) -> str:

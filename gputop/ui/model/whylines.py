@@ -19,6 +19,7 @@ QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
+_FIX = " FIX 1 "
 _LEAST_TITLE = 24  # columns that a title keeps before something else goes
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SIGNS = (("█", "▒", "░"), ("#", "+", ":"))  # proved, estimated, unknown
@@ -85,7 +86,8 @@ def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
     """Everything below the heading, as far as there is room for it."""
-    fix = [_fix_line(why.fix, width, glyphs)] if why.fix is not None and room > 1 else []
+    free = room - with_gpus - len(why.causes)  # several GPUs take what is left of it
+    fix = _fix_lines(why.fix, width, max(free, 1), glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
         said = [((f" {text}", "dim"),) for text in wrap(_shown(why.said, glyphs), max(width - 2, 8))]
         if len(why.gpus) == 1:
@@ -232,7 +234,9 @@ def _cause_lines(why: Why, width: int, glyphs: Glyphs) -> list[Line]:
     steps = [_step_text(cause, glyphs) for cause in why.causes]
     places = [clip(_shown(cause.line, glyphs), 28, glyphs.ellipsis) for cause in why.causes]
     fixed = 3 + wide + 1 + max(map(len, codes)) + 2
-    title = min(max(width_of(brief(cause.title, 0)) for cause in why.causes), max(_LEAST_TITLE, width // 3))
+    title = min(
+        max(width_of(brief(cause.title, 0)) for cause in why.causes), max(_LEAST_TITLE, 2 * width // 5)
+    )
     level_w, step_w, place_w = (max(map(width_of, column)) for column in (levels, steps, places))
     bar, with_level, with_step, with_place = 0, True, True, True
     for bar, with_level, with_step, with_place in _choices():
@@ -307,20 +311,37 @@ def figure(value: float) -> str:
     return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def _fix_line(fix: Fix, width: int, glyphs: Glyphs) -> Line:
-    """What to change, and at its end what that saves at most."""
+def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """What to change, and at its end what that saves at most; where there is room, in full and with why."""
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
     older = f", {format_ns(fix.older_ns)} older" if fix.older_ns else ""
     saves = f" saves up to {most}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
-    room = max(width - 8 - len(saves), 8)
-    text, whole = (_shown(told, glyphs) for told in (fix.text, f"{fix.reason}: {fix.text}"))
-    told = whole if fix.reason and width_of(whole) <= room else clip(brief(text, room), room, glyphs.ellipsis)
-    return merged(
-        spread(
-            [(" FIX 1 ", "head"), (told, token)],
-            [(saves, "unsure" if older else "busy")] if saves else [],
-            width,
+    room = max(width - len(_FIX) - len(saves) - 1, 8)
+    text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
+    told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
+    right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []
+    lines = [merged(spread([(_FIX, "head"), (told, token)], right, width))]
+    if rest:
+        lines.append(_below(_clause(" ".join(rest), width - len(_FIX), glyphs), token))
+    if reason and len(lines) < rows:
+        lines.append(
+            _below(clip(brief(reason, width - len(_FIX)), width - len(_FIX), glyphs.ellipsis), "dim")
         )
-    )
+    return lines
+
+
+def _below(text: str, token: str) -> Line:
+    """A line of the fix under its first."""
+    return ((" " * len(_FIX), ""), (text, token))
+
+
+def _clause(text: str, room: int, glyphs: Glyphs) -> str:
+    """An advice in so many columns: what stands in brackets goes first, then whole clauses from its end."""
+    told = brief(text, room)
+    if width_of(told) <= room:
+        return told
+    ends = (told.rfind(mark, 0, room - 1) for mark in (", ", "; ", " or "))
+    end = max(ends)
+    return f"{told[:end]} {glyphs.ellipsis}" if end >= room // 2 else clip(told, room, glyphs.ellipsis)
