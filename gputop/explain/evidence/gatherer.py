@@ -26,7 +26,7 @@ from gputop.explain.evidence.waits import STOPPED, machine_of
 from probes import api, schema
 from probes.samples import told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
-from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, Item, Sample
 
 
 def _times(records: Records) -> tuple[Ints, Ints]:
@@ -103,6 +103,8 @@ class Gatherer:
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
+        self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
+        self._hole = False  # since then records are missing
         self.counted_lost = 0
         self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
         self._grouped = False
@@ -116,7 +118,7 @@ class Gatherer:
             self._mark(item)
             return True
         if item.kind == OPEN:
-            self.open = OpenThreads.from_sample(item.data)
+            self.open = OpenThreads.from_sample(item.data, ended=True)
         elif item.kind == GPUS:
             self.gpus.append(item)
         elif (files := told(item, FILES)) is not None:
@@ -125,6 +127,8 @@ class Gatherer:
             self.ticks[-1].places.append(places_of(item.data))
         elif item.kind == CARRIED:
             self._before(item)
+        elif item.kind == HOLE:
+            self._hole = True
         elif item.kind == ACTIVITY:
             self.activities.take(item.data)
         elif item.kind == APIS:
@@ -158,6 +162,9 @@ class Gatherer:
         self.counted_lost = max(counted - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
+        if self._hole:
+            self.losses.miss(self._marked_ns, mark.time_ns)
+        self._marked_ns, self._hole = mark.time_ns, False
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 
