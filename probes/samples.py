@@ -61,6 +61,8 @@ class ProcessData(ClientData, total=False):
     cuda_devices: list[int]
     cuda_devices_missed: bool
     cuda_devices_hidden: bool
+    part: int  # of a merged recording, from 0 on
+    host: int  # the same of its host; 0 where it is not there
 
 
 class NamesData(TypedDict, total=False):
@@ -84,6 +86,7 @@ class OpenData(TypedDict, total=False):
     flags: list[int]
     syscall: list[int]
     argument: list[int]
+    ended: list[int]  # of a merged recording: whether the thread's part has ended
 
 
 class CountersData(TypedDict, total=False):
@@ -153,6 +156,13 @@ class CarriedData(TypedDict, total=False):
     columns: dict[str, bytes]
 
 
+class HoleData(TypedDict, total=False):
+    """``hole``: of the records between two marks some are not in the file."""
+
+    why: str
+    parts: list[int]  # of a merged file: which of them were not recorded then
+
+
 class TextData(TypedDict, total=False):
     """``problem``, ``marker``, ``note``: a sentence."""
 
@@ -188,6 +198,8 @@ def told(item: Item, kind: Literal["apis"]) -> ApisData | None: ...
 def told(item: Item, kind: Literal["activity"]) -> ActivityData | None: ...
 @overload
 def told(item: Item, kind: Literal["carried"]) -> CarriedData | None: ...
+@overload
+def told(item: Item, kind: Literal["hole"]) -> HoleData | None: ...
 @overload
 def told(item: Item, kind: Literal["problem", "marker", "note"]) -> TextData | None: ...
 def told(item: Item, kind: str) -> object:

@@ -154,6 +154,23 @@ class ItemReader:
         found = [item for item in self._rows(rows[-1:].tolist()) if isinstance(item, Sample)]
         return found[0] if found else None
 
+    def ticks_with(self, kind: str) -> list[tuple[int, int]]:
+        """The time between marks in which there is a sample of a kind: disjoint intervals, in order.
+
+        Args:
+            kind: Of the sample; it is not read.
+        """
+        table = self._table
+        rows = np.flatnonzero(np.isin(table.kind, _numbers(table.kinds, kind)))
+        ticks = np.unique(np.searchsorted(table.mark_rows, rows))
+        ticks = ticks[ticks < len(self.marks)]
+        if not len(ticks):
+            return []
+        first = ticks[np.diff(ticks, prepend=-2) > 1]
+        last = ticks[np.diff(ticks, append=len(self.marks) + 1) > 1]
+        begin = np.append(int(self.header.get("start_ns", 0)), self.marks)[first]
+        return list(zip(begin.tolist(), self.marks[last].tolist(), strict=True))
+
     def totals(self) -> list[dict[str, Any]] | None:
         """What the recorder added up; None where it did not end in order, or the file is damaged."""
         table = self._table

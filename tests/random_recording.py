@@ -121,10 +121,10 @@ def recording(seed: int, seconds: float = 30.0) -> Iterator[Item]:
     yield from ticked(records)
 
 
-def ticked(records: list[Records]) -> Iterator[Item]:
+def ticked(records: list[Records], start: int = START) -> Iterator[Item]:
     """Records in order of their ends, numbered without a loss, with marks between them."""
     records.sort(key=lambda record: int(record["t_end"][0]))
-    mark, batch = START + SECOND // 4, []
+    mark, batch = start + SECOND // 4, []
     for number, record in enumerate(records, 1):
         record["seq"] = number
         while record["t_end"][0] > mark:

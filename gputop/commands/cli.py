@@ -62,6 +62,7 @@ TABLE: dict[str, Row] = {
     "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
     "repair": Row("repair FILE OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
     "cut": Row("cut FILE OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
+    "merge": Row("merge FILE... -o OUT", "ranks or nodes as one recording", "gputop.commands.merge"),
     "redact": Row("redact FILE OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"),
     "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),

@@ -59,6 +59,20 @@ class GapJson(TypedDict):
     end_ns: int
 
 
+class PartJson(TypedDict):
+    """One of the recordings that a file was merged of; its clock's error is null where nobody knows it."""
+
+    path: str | None
+    host: str | None
+    begin_ns: int
+    end_ns: int
+    clock: str
+    later_ns: int
+    error_ns: int | None
+    pids_from: int
+    gpus_from: int
+
+
 class KindSizeJson(TypedDict):
     """The chunks of a kind."""
 
@@ -97,6 +111,8 @@ class InspectDocument(TypedDict):
     cost: CostJson
     lost: LostByKindJson
     gaps: list[GapJson]
+    parts: list[PartJson]
+    not_recorded: list[GapJson]
     closed: bool
     sizes: SizesJson
     notes: list[str]

@@ -95,7 +95,7 @@ class Engine:
             self._close_tick(item)
             return True
         if item.kind == GPUS:
-            self._gpus = item
+            self._gpus = gpus.of_all_hosts(self._gpus, item)
         elif (threads := told(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == COUNTERS:

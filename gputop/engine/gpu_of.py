@@ -23,11 +23,12 @@ Usage = dict[int, dict[int, int]]  # process number as NVML has it -> {GPU index
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU as NVML numbers it."""
+    """A GPU as NVML numbers it; ``host`` is that of a merged recording's part."""
 
     index: int
     uuid: str
     name: str
+    host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list
     Raises:
         UnknownGpuError: It is not certain.
     """
+    devices = _of_host(devices, facts)
     if "cuda_visible_devices" not in facts:
         raise UnknownGpuError("its environment cannot be read")
     text = facts["cuda_visible_devices"]
@@ -76,6 +78,11 @@ def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list
             raise UnknownGpuError(f"CUDA_VISIBLE_DEVICES={text} names a GPU twice")
         found.append(index)
     return found
+
+
+def _of_host(devices: Sequence[Device], facts: Mapping[str, Any]) -> Sequence[Device]:
+    """Those of the machine on which a process runs."""
+    return [device for device in devices if device.host == facts.get("host", 0)]
 
 
 def _entry(entry: str, facts: Mapping[str, Any], devices: Sequence[Device]) -> int | None:
@@ -155,8 +162,9 @@ class Attribution:
     def _without_name(self, facts: Mapping[str, Any]) -> GpuUse:
         """NVML does not list it, and no call named a device."""
         if reason := _why_not_named(facts):
-            if len(self._devices) == 1:
-                return GpuUse((self._devices[0].index,), BY_CALLS)
+            devices = _of_host(self._devices, facts)
+            if len(devices) == 1:
+                return GpuUse((devices[0].index,), BY_CALLS)
             return GpuUse(None, unknown=reason)
         if self._tells:
             return GpuUse((), BY_NVML, memory_bytes=0)

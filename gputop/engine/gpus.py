@@ -37,6 +37,23 @@ def _share(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def of_all_hosts(known: Sample | None, sample: Sample) -> Sample:
+    """The newest of each host of a merged recording as one sample; elsewhere the newest one.
+
+    Args:
+        known: What this function returned before; None at first.
+        sample: The new one.
+    """
+    host = sample.data.get("host", 0)
+    others = [row for row in listed_gpus(known) if row.get("host", 0) != host]
+    if known is None or not others:
+        return sample
+    here = [{**row, "time_ns": sample.time_ns} for row in listed_gpus(sample)]
+    rows = [*({"time_ns": known.time_ns, **row} for row in others), *here]
+    rows.sort(key=lambda row: int(row.get("index", 0)))
+    return Sample(sample.kind, sample.time_ns, {**known.data, **sample.data, "gpus": rows})
+
+
 def remember(history: History, sample: Sample | None, limit: int) -> None:
     """Appends the newest utilisation of each GPU to its history."""
     for row in listed_gpus(sample):
@@ -55,8 +72,10 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts
     """
     if sample is None:
         return ()
-    age_ns = max(mark_ns - sample.time_ns, 0)
-    return tuple(_gpu_row(row, history, age_ns, facts) for row in listed_gpus(sample))
+    return tuple(
+        _gpu_row(row, history, max(mark_ns - int(row.get("time_ns", sample.time_ns)), 0), facts)
+        for row in listed_gpus(sample)
+    )
 
 
 def _gpu_row(row: GpuData, history: History, age_ns: int, facts: Facts) -> GpuRow:
@@ -110,7 +129,12 @@ def _mig_row(row: GpuData) -> MigRow:
 def devices(sample: Sample | None) -> list[Device]:
     """All GPUs of the newest sample."""
     return [
-        Device(int(row.get("index", 0)), str(row.get("uuid", "")), str(row.get("name", "")))
+        Device(
+            int(row.get("index", 0)),
+            str(row.get("uuid", "")),
+            str(row.get("name", "")),
+            int(row.get("host", 0)),
+        )
         for row in listed_gpus(sample)
     ]
 

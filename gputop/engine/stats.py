@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     facts, table, totals, mark = whole.facts, whole.table, whole.totals, whole.mark
     start_ns = int(header.get("start_ns", 0))
     end_ns = mark.time_ns if mark is not None else start_ns
-    threads = whole.threads.finish(start_ns, end_ns, whole.still_open)
+    threads = whole.threads.finish(_spans(header, facts, start_ns, end_ns), whole.still_open)
     totals.grow(table.rows)
     rows = _processes(facts, table, totals, threads, line_rows(whole.lines, facts, whole.waits))
     feeding = {row.pid for row in rows if row.calls}
@@ -105,6 +105,22 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
         problems=(*facts.problems(None), *left_out(totals)),
         calls_observed=header.get("calls_observed") is not False,
     )
+
+
+def _spans(
+    header: Mapping[str, Any], facts: Facts, start_ns: int, end_ns: int
+) -> Callable[[int], tuple[int, int]]:
+    """From when to when a process was recorded: of a merged recording its part, else all of it."""
+    merged = header.get("merged")
+    parts = merged.get("parts", ()) if isinstance(merged, Mapping) else ()
+
+    def span(pid: int) -> tuple[int, int]:
+        part = facts.processes.get(pid, {}).get("part")
+        if part is None or not 0 <= part < len(parts):
+            return start_ns, end_ns
+        return int(parts[part]["begin_ns"]), int(parts[part]["end_ns"])
+
+    return span
 
 
 def _processes(

@@ -131,10 +131,21 @@ class OpenThreads:
     call_since: Sequence[int] = ()
 
     @classmethod
-    def from_sample(cls, data: OpenData) -> OpenThreads:
-        """From the sample's data; columns of different lengths (a damaged file) are cut to the shortest."""
+    def from_sample(cls, data: OpenData, *, ended: bool = False) -> OpenThreads:
+        """From the sample's data; columns of different lengths (a damaged file) are cut to the shortest.
+
+        Args:
+            data: Of the sample.
+            ended: Threads of a merged recording whose part has ended are there as well, as they were then.
+        """
         names = ("pid", "tid", "off_since", "queued_since", "op", "call_since")
         found = [data.get(name) for name in names]
         columns = [column if isinstance(column, list) else [] for column in found]
         size = min(len(column) for column in columns)
+        gone = data.get("ended")
+        if not ended and isinstance(gone, list) and any(gone):
+            columns = [
+                [value for value, over in zip(column, gone, strict=False) if not over] for column in columns
+            ]
+            size = min(len(column) for column in columns)
         return cls(*([int(value) for value in column[:size]] for column in columns))

@@ -7,7 +7,7 @@ exact. Facts are no sums: who merges gives them to one tally.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,8 +76,15 @@ class Threads:
             self.died.pop(tid, None)
         self.died.update(later.died)
 
-    def finish(self, start_ns: int, end_ns: int, still_open: OpenThreads) -> dict[int, ThreadTick]:
-        """The sums with the slices that are open at the end, and each thread's life filled in."""
+    def finish(
+        self, span_of: Callable[[int], tuple[int, int]], still_open: OpenThreads
+    ) -> dict[int, ThreadTick]:
+        """The sums with the slices that are open at the end, and each thread's life filled in.
+
+        Args:
+            span_of: From when to when a process was recorded.
+            still_open: Threads at the end.
+        """
         found: dict[int, ThreadTick] = {}
         for tid, part in self.sums.items():
             found[tid] = ThreadTick(part.pid)
@@ -85,11 +92,13 @@ class Threads:
         rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for tid, off, queued in rows:
             thread = found.get(tid)
+            end_ns = span_of(thread.pid)[1] if thread is not None else 0
             if thread is not None and off and off < end_ns:
                 waiting = queued if queued and queued < end_ns else end_ns
                 thread.runnable += end_ns - waiting
                 thread.blocked += waiting - off
         for tid, thread in found.items():
+            start_ns, end_ns = span_of(thread.pid)
             thread.lived = self.died.get(tid, end_ns) - self.born.get(tid, start_ns)
         return found | {tid: settled(thread) for tid, thread in self.counted.items()}
 
@@ -123,7 +132,7 @@ class Tally:
         elif item.kind == MARK:
             self.mark = item
         elif (threads := told(item, OPEN)) is not None:
-            self.still_open = OpenThreads.from_sample(threads)
+            self.still_open = OpenThreads.from_sample(threads, ended=True)
         elif item.kind == COUNTERS:
             self.threads.count(Counters.from_sample(item))
         else:

@@ -190,9 +190,11 @@ class Window:
     def _keep_samples(self, boundary: int) -> None:
         """Of what NVML said the window's part, and the newest that lists GPUs."""
         gpus = self._gatherer.gpus
-        listing = [sample for sample in gpus if listed_gpus(sample)][-1:]
+        # of each host of a merged recording
+        newest = {sample.data.get("host", 0): sample for sample in gpus if listed_gpus(sample)}
         kept = [sample for sample in gpus if sample.time_ns > boundary]
-        self._gatherer.gpus = kept if listing and listing[0] in kept else [*listing, *kept]
+        here = {id(sample) for sample in kept}
+        self._gatherer.gpus = [*(one for one in newest.values() if id(one) not in here), *kept]
         while len(self._lost) > 1 and self._lost[1][0] <= boundary:
             self._lost.popleft()
 

@@ -7,13 +7,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.documents.inspect import CostJson, GapJson, InspectDocument, InspectedGpuJson, LibraryJson
+from gputop.documents.inspect import (
+    CostJson,
+    GapJson,
+    InspectDocument,
+    InspectedGpuJson,
+    LibraryJson,
+    PartJson,
+)
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.gpus import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
+from gputop.library.holes import holes_of
 from gputop.library.reading import understood
 from gputop.library.session import Session, reader_of
-from probes.samples import GpuData, listed_gpus, lost_until, told
+from probes.samples import listed_gpus, lost_until, told
 from probes.source import MARK, Sample
 from replay.census import Census, census
 from replay.items import ItemReader
@@ -73,6 +82,11 @@ def inspect(session: Session) -> InspectDocument:
             "cost": _cost(marks),
             "lost": _lost(header, marks),
             "gaps": _gaps(session),
+            "parts": _parts(session),
+            "not_recorded": [
+                {"start_ns": low - session.start_ns, "end_ns": high - session.start_ns}
+                for low, high in holes_of(session)
+            ],
             "closed": sizes.closed,
             "sizes": _sizes(sizes),
             "notes": list(facts.notes()),
@@ -96,12 +110,13 @@ def _number(value: Any) -> int | None:
 def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
     """What is known at the end, and the GPUs that were listed last."""
     facts = Facts()
-    listed: list[GpuData] = []
+    listed: Sample | None = None
     last = len(reader.marks) - 1
     for item in reader.items_until(last, _NO_TIME, int(reader.marks[last]) - _LISTED_NS):
         if isinstance(item, Sample):
             facts.take(item)
-            listed = listed_gpus(item) or listed
+            if listed_gpus(item):
+                listed = of_all_hosts(listed, item)
     return facts, [
         {
             "index": int(row["index"]),
@@ -109,7 +124,7 @@ def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
             "uuid": str(row.get("uuid", "")),
             "memory_total_bytes": _number(row.get("memory_total_bytes")),
         }
-        for row in listed
+        for row in listed_gpus(listed)
     ]
 
 
@@ -145,6 +160,25 @@ def _gaps(session: Session) -> list[GapJson]:
         return []
     wide = np.flatnonzero(apart > _GAP * float(np.median(apart)))
     return [{"start_ns": int(moments[row]), "end_ns": int(moments[row + 1])} for row in wide.tolist()]
+
+
+def _parts(session: Session) -> list[PartJson]:
+    """What it was merged of; nothing of a file that was not."""
+    merged = session.header.get("merged")
+    return [
+        {
+            "path": _text(row.get("path")),
+            "host": _text(row.get("host")),
+            "begin_ns": int(row["begin_ns"]) - session.start_ns,
+            "end_ns": int(row["end_ns"]) - session.start_ns,
+            "clock": str(row["clock"]),
+            "later_ns": int(row["later_ns"]),
+            "error_ns": _number(row.get("error_ns")),
+            "pids_from": int(row.get("pids_from", 0)),
+            "gpus_from": int(row.get("gpus_from", 0)),
+        }
+        for row in (merged.get("parts", ()) if isinstance(merged, Mapping) else ())
+    ]
 
 
 def _sizes(sizes: Census) -> Any:
@@ -197,6 +231,12 @@ def inspection_to_text(found: InspectDocument) -> str:
         f"gap         from {gap['start_ns'] / 1e9:.3f} to {gap['end_ns'] / 1e9:.3f} s: nothing is recorded"
         for gap in found["gaps"]
     ]
+    lines += [_part(number, part) for number, part in enumerate(found["parts"], 1)]
+    lines += [
+        f"missing     from {gap['start_ns'] / 1e9:.3f} to {gap['end_ns'] / 1e9:.3f} s: "
+        "not recorded by all parts"
+        for gap in found["not_recorded"]
+    ]
     each = sizes["bytes_per_record"]
     lines.append(
         f"size        {format_bytes(sizes['size_bytes'])}"
@@ -209,6 +249,17 @@ def inspection_to_text(found: InspectDocument) -> str:
     ]
     lines += [f"! {text}" for text in found["problems"]]
     return "\n".join(escape_text(line) for line in lines) + "\n"
+
+
+def _part(number: int, part: PartJson) -> str:
+    """One of the parts of a merged recording."""
+    error = "not known" if part["error_ns"] is None else f"at most {format_ns(part['error_ns'])}"
+    how = "exact" if part["clock"] == "same" else f"moved by {part['later_ns'] / 1e9:+.6f} s, error {error}"
+    return (
+        f"part {number:<7}{_or(part['path'])}, {_or(part['host'])}, from {part['begin_ns'] / 1e9:.3f} to "
+        f"{part['end_ns'] / 1e9:.3f} s, clock {how}"
+        + (f", processes from {part['pids_from']}" if part["pids_from"] else "")
+    )
 
 
 def _began(found: InspectDocument) -> str:

@@ -11,16 +11,17 @@ from gputop.errors import GputopError
 from gputop.process.child import behind_sudo
 from replay.format import SessionError
 from replay.ownership import create
-from replay.writer import SessionWriter
+from replay.writer import SessionWriter, Sums
 
 
 @contextmanager
-def new_session(path: str, header: Mapping[str, Any]) -> Iterator[SessionWriter]:
+def new_session(path: str, header: Mapping[str, Any], *, sums: Sums | None = None) -> Iterator[SessionWriter]:
     """A session file to write into; what goes wrong takes it away again.
 
     Args:
         path: Where it is to lie; nothing may be there.
         header: Of the file.
+        sums: Adds up what is written, for the end of the file.
 
     Raises:
         GputopError: It cannot be written there.
@@ -30,7 +31,7 @@ def new_session(path: str, header: Mapping[str, Any]) -> Iterator[SessionWriter]
     user = behind_sudo()
     owner = (user.uid, user.gid) if user else None
     try:
-        writer = SessionWriter(path, header, owner=owner, overwrite=False)
+        writer = SessionWriter(path, header, owner=owner, overwrite=False, sums=sums)
         try:
             yield writer
             writer.close()

@@ -16,6 +16,7 @@ from gputop.documents.stats import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import GputopError, OutsideSessionError
+from gputop.library.holes import about_holes
 from gputop.library.reading import Progress, interrupted, understood
 from gputop.library.session import NS, File, Session
 
@@ -101,17 +102,18 @@ def explain(
                 progress.goes_on("explaining")
             between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
             work = stretches.Explaining(dict(one.header), between, wanted)
-            return stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
+            report = stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
+            return replace(report, notes=(*about_holes(one), *report.notes))
         evidence = evidence_of(one, progress)
         stopped = progress is not None and progress.stopped
         if progress is not None:
             progress.goes_on("explaining")
         with understood(one.path):
             report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
-        if not stopped:
-            return report
-        said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
-        return replace(report, notes=(said, *report.notes))
+        if stopped:
+            said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
+            report = replace(report, notes=(said, *report.notes))
+        return replace(report, notes=(*about_holes(one), *report.notes))
 
 
 def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:

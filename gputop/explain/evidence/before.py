@@ -37,7 +37,7 @@ def sample_before(tick: Tick, lives: Sequence[Table], complete: Iterable[int], t
     records = records[np.argsort(records["t_end"], kind="stable")]
     pids = sorted(int(pid) for pid in complete)
     return [
-        Sample(CARRIED, time_ns, {"complete": pids, "columns": _packed(records[row : row + _ROWS])})
+        Sample(CARRIED, time_ns, {"complete": pids, "columns": packed_columns(records[row : row + _ROWS])})
         for row in range(0, max(len(records), 1), _ROWS)
     ]
 
@@ -59,7 +59,8 @@ def records_before(data: Mapping[str, Any]) -> tuple[Records, frozenset[int]]:
     return records, frozenset(int(pid) for pid in data.get("complete", ()))
 
 
-def _packed(records: Records) -> dict[str, bytes]:
+def packed_columns(records: Records) -> dict[str, bytes]:
+    """Records as such a sample holds them."""
     return {name: np.ascontiguousarray(records[name]).tobytes() for name in RECORD.names or ()}
 
 

@@ -27,7 +27,7 @@ from gputop.explain.evidence.waits import STOPPED, machine_of
 from probes import api, schema
 from probes.samples import CarriedData, lost_until, told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
-from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, Item, Sample
 
 
 def _times(records: Records) -> tuple[Ints, Ints]:
@@ -105,6 +105,8 @@ class Gatherer:
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
+        self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
+        self._hole = False  # since then records are missing
         self.counted_lost = 0
         self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
         self._grouped = False
@@ -118,7 +120,7 @@ class Gatherer:
             self._mark(item)
             return True
         if (threads := told(item, OPEN)) is not None:
-            self.open = OpenThreads.from_sample(threads)
+            self.open = OpenThreads.from_sample(threads, ended=True)
         elif item.kind == GPUS:
             self.gpus.append(item)
         elif (files := told(item, FILES)) is not None:
@@ -127,6 +129,8 @@ class Gatherer:
             self.ticks[-1].places.append(places_of(places))
         elif (carried := told(item, CARRIED)) is not None:
             self._before(carried)
+        elif item.kind == HOLE:
+            self._hole = True
         elif (activities := told(item, ACTIVITY)) is not None:
             self.activities.take(activities)
         elif (apis := told(item, APIS)) is not None:
@@ -159,6 +163,9 @@ class Gatherer:
         self.counted_lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
+        if self._hole:
+            self.losses.miss(self._marked_ns, mark.time_ns)
+        self._marked_ns, self._hole = mark.time_ns, False
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 

@@ -62,6 +62,11 @@ class LossFinder:
                 self._begin.append(int(time[row - 1]) if row else self._time.get(cpu, self._start_ns))
                 self._end.append(int(time[row]))
 
+    def miss(self, begin_ns: int, end_ns: int) -> None:
+        """Between these moments something is missing, of which nobody knows how much."""
+        self._begin.append(begin_ns)
+        self._end.append(end_ns)
+
     def intervals(self) -> tuple[Ints, Ints]:
         """Disjoint, ordered intervals in which something is missing."""
         return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))

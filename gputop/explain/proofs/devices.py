@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.engine.gpu_of import Device, UnknownGpuError, visible_devices
+from gputop.engine.gpus import devices, of_all_hosts
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Columns, Evidence
 from gputop.explain.evidence.ranges import Ints, unique_runs
 from probes.samples import ProcessData, listed_gpus
+from probes.source import Sample
 
 
 class Devices:
@@ -79,10 +81,8 @@ class Devices:
 
 
 def _gpus(evidence: Evidence) -> list[Device]:
-    for sample in reversed(evidence.gpus):
-        rows = listed_gpus(sample)
-        if rows:
-            return [
-                Device(int(row["index"]), str(row.get("uuid", "")), str(row.get("name", ""))) for row in rows
-            ]
-    return []
+    newest: Sample | None = None
+    for sample in evidence.gpus:
+        if listed_gpus(sample):
+            newest = of_all_hosts(newest, sample)
+    return devices(newest)

@@ -139,6 +139,12 @@ class GpuTime:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         return self._pending.of(device, without)
 
+    def done_by(self, stream: int) -> tuple[Ints, Ints]:
+        """(cover, end) of each proof on a stream: what was given it by ``cover`` had ended by ``end``."""
+        known = self._every[stream]
+        order = np.argsort(known.cover, kind="stable")
+        return known.cover[order], self.evidence.calls["end"][known.row[order]]
+
     def waited_for(self, rows: Ints) -> Ints:
         """Until when what had been given is what each of these calls waits for, ns.
 

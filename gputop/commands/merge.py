@@ -1,0 +1,56 @@
+"""``gputop merge``: several recordings of one run as one."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import Progress
+from gputop.format import format_count, format_ns
+from gputop.merging.merge import Part, merge
+from gputop.merging.numbering import PIDS_APART
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "files", metavar="FILE", nargs="+", help="of the ranks of a machine, or of nodes")
+    add_file(
+        parser, "-o", "--output", required=True, metavar="OUT", help="the new file; nothing may be there yet"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with Progress("reading") as progress:
+        found = merge(options.files, options.output, progress)
+    for part in found.parts:
+        say(f"{part.session.path}: {_clock(part)}")
+    say(
+        f"{options.output}: {format_count(found.records)} records of {len(found.parts)} recordings in "
+        f"{format_ns(found.duration_ns)}"
+    )
+    return 0
+
+
+def _clock(part: Part) -> str:
+    """How its times became those of the whole."""
+    clock = part.clock
+    if clock.how == "same":
+        return "times are exact (the clock of one boot of one machine)"
+    error = "not known" if clock.error_ns is None else f"at most {format_ns(clock.error_ns)}"
+    return (
+        f"host {part.host + 1}: clock moved by {clock.later_ns / 1e9:+.6f} s, {clock.told}; "
+        f"error: {error}; its process numbers are {part.host * PIDS_APART:,} higher"
+    )
+
+
+COMMAND = Command(
+    usage="gputop merge FILE... -o OUT",
+    description="Write recordings of the ranks of one machine, or of several nodes, as one. Within one boot "
+    "of a machine times are exact. Clocks of several hosts are aligned by the collectives that they shared, "
+    "else by their wall clocks, and the error is printed and stored.",
+    add_arguments=add_arguments,
+    run=run,
+)

@@ -1,0 +1,312 @@
+"""Writes one recording of several: of the ranks of a machine, or of nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gputop.engine.facts import lost_before
+from gputop.engine.tally import Tally
+from gputop.errors import GputopError
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.gatherer import Gatherer
+from gputop.files.output import new_session
+from gputop.library.reading import Progress, understood
+from gputop.library.session import Session, open_session, reader_of
+from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot, ranks_of
+from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, Place, most_parts
+from gputop.merging.ticks import Source, Weaver, moments_of
+from probes.samples import process_data
+from probes.schema import Kind, Records
+from probes.source import Sample
+
+_LOOKED_AT: Final = 2_000_000  # records from the start of a part, for its collectives
+_FIRST_MARKS: Final = 8  # within which a command that the recorder started has begun
+_SAME: Final = Clock(0, 0, "same", "the same clock")
+# what is said once for a whole file must be the same of all parts
+_ALIKE: Final = ("source", "unproved", "states")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the recordings.
+
+    Attributes:
+        host: The number of its host, from 0 on.
+        clock: What leads from its clock to that of the whole.
+        pids: Processes of which it holds records.
+    """
+
+    session: Session
+    host: int
+    clock: Clock
+    pids: frozenset[int]
+
+    @property
+    def begin_ns(self) -> int:
+        """By the clock of the whole."""
+        return self.session.start_ns + self.clock.later_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Its last mark."""
+        return self.begin_ns + self.session.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What was merged.
+
+    Attributes:
+        parts: In the order of their names.
+        records: Records in the new file.
+        duration_ns: Of it.
+    """
+
+    parts: tuple[Part, ...]
+    records: int
+    duration_ns: int
+
+
+def merge(paths: Sequence[str], output: str, progress: Progress | None = None) -> Merged:
+    """Writes the recording of several recorders as one.
+
+    Args:
+        paths: Of the recordings; clock and wall clock of the whole are those of the first one.
+        output: The new file.
+        progress: Is told how far the work is.
+
+    Raises:
+        GputopError: One cannot be read; they cannot be one recording, the text says why; or the new one
+            cannot be written.
+    """
+    if len(paths) > most_parts():
+        raise GputopError(
+            f"{len(paths)} recordings are more than can be merged at a time: {most_parts()} at most"
+        )
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(open_session(path)) for path in paths]
+        _check(sessions)
+        parts = _parts(sessions)
+        _check_shared(parts)
+        if progress is not None:
+            progress.goes_on("writing")
+        start = min(part.begin_ns for part in parts)
+        apis = Apis()
+        sources = [_source(part, parts, number, start, apis) for number, part in enumerate(parts)]
+        marks = [(reader_of(part.session).marks + part.clock.later_ns).tolist() for part in parts]
+        moments = moments_of([(part.begin_ns, own) for part, own in zip(parts, marks, strict=True)])
+        weaver = Weaver(sources, moments, start)
+        with (
+            understood(" or ".join(paths)),
+            new_session(output, _header(parts, start), sums=Tally()) as writer,
+        ):
+            items = weaver.items()
+            for item in progress.through(items, len(moments)) if progress else items:
+                writer.write(item)
+            return Merged(tuple(parts), writer.events, moments[-1] - start)
+
+
+def _check(sessions: Sequence[Session]) -> None:
+    first = sessions[0]
+    for one in sessions:
+        if not one.calls_observed:
+            raise GputopError(
+                f"{one.path} was recorded without eBPF: counters of threads cannot be merged; record it as "
+                "root"
+            )
+        if one.header.get("merged") and len(sessions) > 1:
+            raise GputopError(f"{one.path} is merged already: merge what it was made of with the others")
+        if unlike := next((key for key in _ALIKE if one.header.get(key) != first.header.get(key)), None):
+            raise GputopError(
+                f"{first.path} and {one.path} cannot be merged: what one of them says of itself ({unlike}: "
+                f"{one.header.get(unlike)!r}, of the other {first.header.get(unlike)!r}) would hold for both"
+            )
+        architectures = [_machine(session.header).get("architecture") for session in (first, one)]
+        if architectures[0] != architectures[1]:
+            raise GputopError(
+                f"{first.path} is of {architectures[0]} and {one.path} of {architectures[1]}: their system "
+                "calls have different numbers, so these cannot be merged"
+            )
+
+
+def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    machine = header.get("machine")
+    return machine if isinstance(machine, Mapping) else {}
+
+
+def _parts(sessions: Sequence[Session]) -> list[Part]:
+    hosts: list[Session] = []  # the first recording of each
+    clocks: list[Clock] = []  # of each host
+    parts: list[Part] = []
+    for one in sessions:
+        host = next(
+            (row for row, known in enumerate(hosts) if one_boot(known.header, one.header)), len(hosts)
+        )
+        if host == len(hosts):
+            clocks.append(_clock(hosts[0], one) if hosts else _SAME)
+            hosts.append(one)
+        totals = one.totals()
+        pids = frozenset(row.pid for row in totals.processes if row.calls or row.threads)
+        parts.append(Part(one, host, clocks[host], pids))
+    return parts
+
+
+def _clock(first: Session, other: Session) -> Clock:
+    wall = by_wall(first.header, other.header)
+    ranks = []
+    for session in (first, other):
+        with understood(session.path):
+            ranks.append(ranks_of(assemble(_beginning(session), consume=True)))
+    found = by_collectives(ranks[0], ranks[1], None if wall is None else wall.later_ns)
+    if isinstance(found, Clock):
+        return found
+    if wall is None:
+        raise GputopError(
+            f"{first.path} and {other.path} are of two machines, and nothing says how far their clocks are "
+            f"apart: {found}, and one of them tells no wall clock"
+        )
+    return Clock(wall.later_ns, None, wall.how, f"{wall.told}; {found}")
+
+
+def _beginning(session: Session) -> Gatherer:
+    """As much of a recording as is looked at for its collectives."""
+    gatherer, count = Gatherer(session.header), 0
+    for item in reader_of(session).items():
+        if gatherer.feed(item) and count > _LOOKED_AT:
+            break
+        count += 0 if isinstance(item, Sample) else len(item)
+    return gatherer
+
+
+def _check_shared(parts: Sequence[Part]) -> None:
+    """No process may be in two parts at a time: its calls would be counted twice."""
+    for place, one in enumerate(parts):
+        for other in parts[:place]:
+            both = one.pids & other.pids if one.host == other.host else frozenset()
+            if both and max(one.begin_ns, other.begin_ns) < min(one.end_ns, other.end_ns):
+                numbers = ", ".join(str(pid) for pid in sorted(both)[:4])
+                raise GputopError(
+                    f"process {numbers} is in {other.session.path} and in {one.session.path} at the same "
+                    "time, so its calls would be counted twice: record each process once (gputop record "
+                    "--pid), or leave one of the two out"
+                )
+
+
+def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis: Apis) -> Source:
+    session = part.session
+    asleep, whole_asleep = (_asleep(one.session.header) for one in (part, parts[0]))
+    place = Place(
+        number,
+        len(parts),
+        part.host,
+        part.clock.later_ns,
+        part.clock.later_ns + whole_asleep - asleep,
+        session.start_ns + asleep,
+        start_ns + whole_asleep,
+    )
+    begun, ended = _complete(session, part.pids, asleep)
+    mates = [row for row, one in enumerate(parts) if one.host == part.host]
+    return Source(
+        reader_of(session).items(),
+        Numbering(place, apis),
+        part.begin_ns,
+        part.end_ns,
+        session.header.get("cut") is not None,
+        lost_before(session.header),
+        hole_before=not begun,
+        hole_after=not ended,
+        # one recorder of each host tells of its GPUs: they would be there twice
+        gpus=number == max(mates, key=lambda row: (parts[row].session.duration_ns, -row)),
+    )
+
+
+def _asleep(header: Mapping[str, Any]) -> int:
+    """How far time since boot is ahead of CLOCK_MONOTONIC."""
+    clock = header.get("clock", {})
+    return (
+        int(clock.get("boottime_ns", 0)) - int(clock.get("monotonic_ns", 0)) if "boottime_ns" in clock else 0
+    )
+
+
+def _complete(session: Session, pids: frozenset[int], asleep: int) -> tuple[bool, bool]:
+    """(all of its processes began after the recorder, all of them had ended before it)."""
+    reader = reader_of(session)
+    facts = {data["pid"]: data for sample in reader.facts() if (data := process_data(sample)) is not None}
+    born = {pid for pid, data in facts.items() if int(data.get("start_ns", 0)) - asleep > session.start_ns}
+    for item in reader.items_between(-1, min(_FIRST_MARKS, len(reader.marks))):
+        if not isinstance(item, Sample):
+            born |= _born(item)
+    ended = all(facts.get(pid, {}).get("exited_ns") is not None for pid in pids)
+    return pids <= born and session.header.get("cut") is None, ended
+
+
+def _born(records: Records) -> set[int]:
+    """Processes that were made, or whose program began."""
+    kind = records["kind"]
+    made = (kind == np.uint8(Kind.FORK)) & (records["tid"] == records["pid"])
+    return {int(pid) for pid in records["pid"][made | (kind == np.uint8(Kind.EXEC))].tolist()}
+
+
+def _header(parts: Sequence[Part], start_ns: int) -> dict[str, Any]:
+    first = parts[0].session.header
+    header = {
+        key: value
+        for key, value in first.items()
+        if key not in ("cut", "segment", "format", "major", "minor")
+    }
+    header["start_ns"] = start_ns
+    if len(parts) == 1:
+        return header
+    headers = [part.session.header for part in parts]
+    header["private"] = all(one.get("private") for one in headers)
+    header["redacted"] = all(one.get("redacted") for one in headers)
+    header["tells"] = {
+        key: all(_told(one).get(key) for one in headers)
+        for key in {key for one in headers for key in _told(one)}
+    }
+    header["libraries"] = _libraries(headers)
+    header["merged"] = {"parts": [_about(part) for part in parts]}
+    totals = [
+        {**row, "pid": int(row["pid"]) + part.host * PIDS_APART} if "pid" in row else row
+        for part in parts
+        for row in part.session.header.get("totals") or ()
+    ]
+    return header | ({"totals": totals} if totals else {})
+
+
+def _told(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    tells = header.get("tells")
+    return tells if isinstance(tells, Mapping) else {}
+
+
+def _libraries(headers: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Each once."""
+    found: dict[str, Any] = {}
+    for header in headers:
+        for row in header.get("libraries") or ():
+            found.setdefault(repr((row.get("build_id"), row.get("layer"), row.get("path"))), row)
+    return [*found.values()]
+
+
+def _about(part: Part) -> dict[str, Any]:
+    header = part.session.header
+    return {
+        "path": os.path.basename(part.session.path),
+        "host": _machine(header).get("host"),
+        "machine": {key: value for key, value in _machine(header).items() if key != "host"},
+        "gputop": header.get("gputop"),
+        "begin_ns": part.begin_ns,
+        "end_ns": part.end_ns,
+        "later_ns": part.clock.later_ns,
+        "error_ns": part.clock.error_ns,
+        "clock": part.clock.how,
+        "told": part.clock.told,
+        "pids_from": part.host * PIDS_APART,
+        "gpus_from": part.host * GPUS_APART,
+    }

@@ -1,0 +1,328 @@
+"""Numbers of a part of a merged recording as those of the whole: processes, CPUs, GPUs, stacks, times.
+
+Processes of the first host keep their numbers; those of the second one are 10,000,000 higher, and so on. GPUs
+of the second host are 100 higher. Each part has CPUs of its own, so that its waits meet who ran on its CPUs,
+and its losses are found, as in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gputop.errors import GputopError
+from gputop.explain.evidence.before import packed_columns, records_before
+from probes.api import MAX_ROWS
+from probes.schema import ALIASED, Kind, Records
+from probes.source import (
+    ACTIVITY,
+    APIS,
+    CARRIED,
+    CLIENT,
+    FILES,
+    FRAMES,
+    GPUS,
+    NAMES,
+    OPEN,
+    PLACES,
+    PROCESS,
+    Item,
+    Sample,
+)
+
+PIDS_APART: Final = 10_000_000  # more than there are process numbers: 4,194,304
+GPUS_APART: Final = 100
+_CPUS_APART: Final = (1000, 100)  # by how many parts there are: numbers of CPUs have 16 bits
+_STACK_MIX: Final = 0x9E3779B97F4A7C15
+_RESERVED_STACKS: Final = 4  # numbers that say why there is no stack
+_PID_KEYS: Final = ("pid", "parent_pid", "namespace_pid")
+
+
+def most_parts() -> int:
+    """So many can be merged."""
+    return (1 << 16) // _CPUS_APART[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a part lies in the whole.
+
+    Attributes:
+        part: Its number, from 0 on.
+        parts: How many there are.
+        host: The number of its host, from 0 on.
+        later_ns: What is added to its times.
+        boot_later_ns: What is added to its times since boot.
+        seen_since_ns: What begins after this, since boot by the part's clock, its recorder sees begin.
+        unseen_ns: What began before it is said to have begun before this, by the whole's clock.
+    """
+
+    part: int
+    parts: int
+    host: int
+    later_ns: int
+    boot_later_ns: int = 0
+    seen_since_ns: int = 0
+    unseen_ns: int = 0
+
+
+class Numbering:
+    """Gives items of a part the numbers of the whole."""
+
+    def __init__(self, place: Place, apis: Apis) -> None:
+        self._place, self._apis = place, apis
+        self._op = np.arange(1, dtype=np.uint16)
+        self._apart = next((one for one in _CPUS_APART if place.parts * one <= 1 << 16), _CPUS_APART[-1])
+        self._first: dict[int, int] = {}  # by CPU: the first number of its records, where the file was cut
+        self._mix = place.part * _STACK_MIX % 2**64
+
+    def pid(self, number: int) -> int:
+        """A process or thread; 0 is nobody."""
+        return number + self._place.host * PIDS_APART if number > 0 else number
+
+    def time(self, ns: int) -> int:
+        """A moment; 0 is none."""
+        return ns + self._place.later_ns if ns > 0 else ns
+
+    def stack(self, number: int) -> int:
+        """A stack: two recorders may have given one number to two of them."""
+        if number < _RESERVED_STACKS or not self._mix:
+            return number
+        mixed = number ^ self._mix
+        return mixed if mixed >= _RESERVED_STACKS else number
+
+    def item(self, item: Item) -> Item | None:
+        """The item; None where there is nothing left to tell."""
+        return self._sample(item) if isinstance(item, Sample) else self.records(item)
+
+    def records(self, records: Records, *, cut: bool = False) -> Records:
+        """Records as those of the whole.
+
+        Args:
+            records: They are not changed.
+            cut: They begin in the middle of a session: what was written before is not missing.
+
+        Raises:
+            GputopError: A CPU has a number that no machine has.
+        """
+        if cut:
+            records = self._from_one(records)
+        place = self._place
+        changed: Records = records.copy()
+        rows = changed.view(ALIASED)
+        kind = records["kind"]
+        rows["t_end"] += np.uint64(place.later_ns % 2**64)
+        calls = kind == np.uint8(Kind.CALL)
+        if not np.array_equal(self._op, np.arange(len(self._op))):
+            known = calls & (records["op"] < len(self._op))
+            changed["op"][known] = self._op[records["op"][known]]
+        if place.part:
+            asked = (calls | (kind == np.uint8(Kind.OFFCPU))) & (records["stack"] >= _RESERVED_STACKS)
+            mixed = records["stack"] ^ np.uint64(self._mix)
+            changed["stack"] = np.where(asked & (mixed >= _RESERVED_STACKS), mixed, records["stack"])
+        if place.parts > 1:
+            self._move_cpus(rows, kind)
+        if place.host:
+            self._move_pids(rows, kind)
+        return changed
+
+    def _move_cpus(self, rows: Records, kind: Any) -> None:
+        base = self._place.part * self._apart
+        queued = np.isin(kind, [Kind.OFFCPU, Kind.MIGRATE])
+        highest = max(int(rows["cpu"].max(initial=0)), int(rows["queue_cpu"][queued].max(initial=0)))
+        if highest >= self._apart:
+            raise GputopError(
+                f"a record is of CPU {highest}, and of {self._place.parts} recordings each can have "
+                f"{self._apart} CPUs: merge fewer at a time"
+            )
+        rows["cpu"] += np.uint16(base)
+        rows["queue_cpu"][queued] += np.uint16(base)
+
+    def _move_pids(self, rows: Records, kind: Any) -> None:
+        add = np.uint32(self._place.host * PIDS_APART)
+        off, fork = kind == np.uint8(Kind.OFFCPU), kind == np.uint8(Kind.FORK)
+        every = np.ones(len(rows), np.bool_)
+        for name, which in (
+            ("pid", every),
+            ("tid", every),
+            ("waker_pid", off),
+            ("waker_tid", off),
+            ("next_pid", off | fork),
+            ("next_tid", off | fork),
+        ):
+            moved = which & (rows[name] > 0)
+            rows[name][moved] += add
+
+    def _from_one(self, records: Records) -> Records:
+        """Numbers of records from 1 on, by CPU: who looks for losses takes what is before for lost else."""
+        cpus, first = np.unique(records["cpu"], return_index=True)
+        for cpu, row in zip(cpus.tolist(), first.tolist(), strict=True):
+            self._first.setdefault(cpu, int(records["seq"][row]) - 1)
+        changed: Records = records.copy()
+        before = np.array([self._first[cpu] % 2**32 for cpu in cpus.tolist()], np.uint32)
+        changed["seq"] -= before[np.searchsorted(cpus, records["cpu"])]
+        return changed
+
+    # -- samples --------------------------------------------------------------------------------------
+
+    def _sample(self, sample: Sample) -> Sample | None:
+        change = _CHANGES.get(sample.kind)
+        data = dict(sample.data) if change is None else change(self, sample.data)
+        return None if data is None else Sample(sample.kind, self.time(sample.time_ns), data)
+
+    def _columns(self, data: Mapping[str, Any], **changes: Callable[[int], int]) -> dict[str, Any]:
+        """The data with some lists of numbers changed."""
+        return {
+            key: [changes[key](value) for value in values] if key in changes else values
+            for key, values in data.items()
+        }
+
+    def _process(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        place = self._place
+        changed = dict(data)
+        for key in _PID_KEYS:
+            if isinstance(data.get(key), int):
+                changed[key] = self.pid(data[key])
+        for key in ("seen_ns", "exited_ns"):
+            if isinstance(data.get(key), int):
+                changed[key] = self.time(data[key])
+        if isinstance(data.get("start_ns"), int) and place.parts > 1:
+            start = data["start_ns"] + place.boot_later_ns
+            changed["start_ns"] = (
+                start if data["start_ns"] > place.seen_since_ns else min(start, place.unseen_ns)
+            )
+        if place.parts > 1:
+            changed["part"] = place.part
+        return changed | ({"host": place.host} if place.host else {})
+
+    def _names(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(data, tid=self.pid, pid=self.pid)
+
+    def _open(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        base = self._place.part * self._apart if self._place.parts > 1 else 0
+        return self._columns(
+            data,
+            pid=self.pid,
+            tid=self.pid,
+            off_since=self.time,
+            queued_since=self.time,
+            call_since=self.time,
+            queue_cpu=lambda cpu: cpu + base,
+            op=self.op,
+        )
+
+    def op(self, number: int) -> int:
+        """A row of the table of functions; -1 is none."""
+        return int(self._op[number]) if 0 <= number < len(self._op) else number
+
+    def _files(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(data, pid=self.pid)
+
+    def _frames(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(data, pid=self.pid, stack=self.stack)
+
+    def _places(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(data, time=self.time, tid=self.pid, stack=self.stack)
+
+    def _gpus(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        rows = [self._gpu(row) for row in data.get("gpus") or () if isinstance(row, dict)]
+        return (
+            {**data, "gpus": rows, "host": self._place.host} if self._place.host else {**data, "gpus": rows}
+        )
+
+    def _gpu(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        changed = dict(row)
+        changed["index"] = self.gpu(int(row.get("index", 0)))
+        if self._place.host:
+            changed["host"] = self._place.host
+        if isinstance(row.get("processes"), list):
+            changed["processes"] = [[self.pid(int(pid)), used] for pid, used in row["processes"]]
+        if isinstance(row.get("clients"), list):
+            changed["clients"] = [
+                {**one, "pid": self.pid(int(one["pid"]))} if isinstance(one, dict) and "pid" in one else one
+                for one in row["clients"]
+            ]
+        if isinstance(row.get("process_utilization"), dict):
+            changed["process_utilization"] = self._columns(row["process_utilization"], pid=self.pid)
+        if isinstance(row.get("utilization_samples"), list):
+            changed["utilization_samples"] = [
+                [self.time(int(at)), share] for at, share in row["utilization_samples"]
+            ]
+        return changed
+
+    def gpu(self, index: int) -> int:
+        """NVML's number of a GPU; -1 is none."""
+        return index + self._place.host * GPUS_APART if index >= 0 else index
+
+    def _activity(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(
+            data,
+            begin=self.time,
+            end=self.time,
+            call_begin=self.time,
+            pid=self.pid,
+            tid=self.pid,
+            call_tid=self.pid,
+            device=self.gpu,
+        )
+
+    def _carried(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        records, complete = records_before(data)
+        return {
+            "complete": [self.pid(pid) for pid in sorted(complete)],
+            "columns": packed_columns(self.records(records)),
+        }
+
+    def _api_rows(self, data: Mapping[str, Any]) -> dict[str, Any] | None:
+        self._op = self._apis.numbers(data.get("rows") or ())
+        return self._apis.told()
+
+
+class Apis:
+    """The functions of all parts: a row of a part's table may be another one of the whole's."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[str]] = []
+        self._number: dict[tuple[str, ...], int] = {}
+        self._told = 0
+
+    def numbers(self, rows: Sequence[Sequence[Any]]) -> Any:
+        """The number in the whole of each row of a part's table."""
+        known = []
+        for row in rows:
+            key = tuple(str(text) for text in row)
+            if key not in self._number:
+                self._number[key] = len(self.rows)
+                self.rows.append([*key])
+            known.append(self._number[key])
+        if len(self.rows) > MAX_ROWS:
+            raise GputopError(
+                f"these recordings know {len(self.rows)} functions together, more than {MAX_ROWS}: did "
+                "gputop make them?"
+            )
+        return np.array(known, np.uint16)
+
+    def told(self) -> dict[str, Any] | None:
+        """The table, where it has grown since it was told last."""
+        if len(self.rows) == self._told:
+            return None
+        self._told = len(self.rows)
+        return {"rows": [list(row) for row in self.rows]}
+
+
+_CHANGES: Final[dict[str, Callable[[Numbering, Mapping[str, Any]], dict[str, Any] | None]]] = {
+    PROCESS: Numbering._process,
+    CLIENT: Numbering._process,
+    NAMES: Numbering._names,
+    OPEN: Numbering._open,
+    FILES: Numbering._files,
+    FRAMES: Numbering._frames,
+    PLACES: Numbering._places,
+    GPUS: Numbering._gpus,
+    ACTIVITY: Numbering._activity,
+    CARRIED: Numbering._carried,
+    APIS: Numbering._api_rows,
+}

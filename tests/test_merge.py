@@ -1,0 +1,297 @@
+"""Several recordings as one: nothing is counted twice or lost, clocks are as exact as is said."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gputop
+from gputop.explain.proofs.gaps import GpuTime
+from gputop.library.evidence import evidence_of
+from gputop.merging.clocks import Rank, by_collectives
+from gputop.merging.numbering import PIDS_APART
+from probes.schema import Kind
+from probes.source import MARK, Item, Sample
+from tests import items
+from tests.inside import run
+from tests.items import MS, SECOND, START
+from tests.json_page import assert_documented
+from tests.random_recording import recording, ticked
+from tests.split_recording import of_processes, read, without_marks, write
+
+FOLDER = Path(__file__).resolve().parents[1] / "recordings"
+WORKERS = FOLDER / "dataloader-workers.msgpack"
+
+
+def merged(out: Path, *parts: Path) -> Path:
+    """The file that the command writes."""
+    result = run("merge", *map(str, parts), "-o", str(out))
+    assert result.returncode == 0, result.stderr
+    return out
+
+
+def totals(path: Path) -> dict[str, Any]:
+    """``gputop stats --json``."""
+    found: dict[str, Any] = gputop.to_json(gputop.stats(path))  # type: ignore[assignment]
+    return found
+
+
+def pids_of(path: Path) -> list[int]:
+    """Processes of which there are records."""
+    _header, told = read(path)
+    batches = [item for item in told if not isinstance(item, Sample)]
+    return sorted({int(pid) for batch in batches for pid in batch["pid"].tolist()})
+
+
+# -- one ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["storm", "dataloader-workers", "dataloader-fixed"])
+def test_one_recording_merged_is_itself(name: str, tmp_path: Path) -> None:
+    out = merged(tmp_path / "out", FOLDER / f"{name}.msgpack")
+    for command in ("stats", "explain"):
+        printed = [run(command, "--json", str(path)).stdout for path in (FOLDER / f"{name}.msgpack", out)]
+        assert json.loads(printed[1]) == json.loads(printed[0])
+
+
+# -- one machine ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> list[Path]:
+    """A recording as of two recorders with marks of their own, each of half of the processes."""
+    header, told = read(WORKERS)
+    half = pids_of(WORKERS)[::2]
+    one = of_processes(told, lambda pid: pid in half)
+    other = without_marks(of_processes(told, lambda pid: pid not in half), lambda number: number % 3 == 0)
+    last = [item for item in told if isinstance(item, Sample)][-2:]
+    return [
+        write(tmp_path / "one", header, one),
+        write(tmp_path / "other", header, [*other, *of_processes(last, lambda pid: pid not in half)]),
+    ]
+
+
+def test_the_totals_of_recorders_of_one_machine_are_those_of_one_that_saw_it_all(
+    apart: list[Path], tmp_path: Path
+) -> None:
+    whole, found = totals(WORKERS), totals(merged(tmp_path / "out", *apart))
+    assert {**found, "lost": whole["lost"]} == whole
+    assert found["lost"]["events"] == 0
+
+
+def test_what_is_said_of_each_moment_is_what_one_recorder_would_have_said(
+    apart: list[Path], tmp_path: Path
+) -> None:
+    """By the frames of the whole: threads off their CPU between two marks of a part are known."""
+    with (
+        gputop.open_session(merged(tmp_path / "out", *apart)) as found,
+        gputop.open_session(WORKERS) as whole,
+    ):
+        there = {frame.time_ns: frame for frame in whole.frames()}
+        compared = 0
+        for frame in found.frames():
+            if frame.time_ns not in there or frame.time_ns <= START:
+                continue
+            for mine, theirs in zip(frame.processes, there[frame.time_ns].processes, strict=True):
+                assert (mine.pid, mine.calls) == (theirs.pid, theirs.calls)
+                states = [
+                    [
+                        (thread.tid, thread.on_cpu_ns, thread.runnable_ns, thread.blocked_ns)
+                        for thread in one.threads
+                    ]
+                    for one in (mine, theirs)
+                ]
+                assert states[0] == states[1]
+            compared += 1
+        assert compared > 5
+
+
+def test_other_commands_take_a_merged_recording(apart: list[Path], tmp_path: Path) -> None:
+    out = str(merged(tmp_path / "out", *apart))
+    assert run("verify", out).returncode == 0
+    inspected = json.loads(run("inspect", "--json", out).stdout)
+    assert_documented(inspected)
+    assert [(part["clock"], part["later_ns"], part["error_ns"]) for part in inspected["parts"]] == [
+        ("same", 0, 0),
+        ("same", 0, 0),
+    ]
+    assert "clock exact" in run("inspect", out).stdout
+    assert "is gone" not in run("diff", str(WORKERS), out).stdout
+    assert run("replay", "--once", "--at", "1", out).returncode == 0
+    assert run("export", out, "--to", "csv", "-o", str(tmp_path / "csv")).returncode == 0
+    assert run("cut", out, str(tmp_path / "part"), "--to", "1").returncode == 0
+
+
+def test_a_process_that_two_recorders_saw_at_a_time_is_not_counted_twice(tmp_path: Path) -> None:
+    result = run("merge", str(WORKERS), str(WORKERS), "-o", str(tmp_path / "out"))
+    assert result.returncode == 1
+    assert "counted twice" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
+    header, told = read(WORKERS)
+    for change, words in (
+        ({"calls_observed": False}, "without eBPF"),
+        ({"machine": {**header["machine"], "architecture": "aarch64"}}, "system calls"),
+        ({"source": "kineto"}, "would hold for both"),
+        ({"merged": {"parts": []}}, "merged already"),
+    ):
+        other = write(tmp_path / f"other{len(words)}", {**header, **change}, told)
+        result = run("merge", str(WORKERS), str(other), "-o", str(tmp_path / "out"))
+        assert (result.returncode, words in result.stderr) == (1, True), result.stderr
+    there = run("merge", str(WORKERS), "-o", str(WORKERS))
+    assert "exists already" in there.stderr
+
+
+# -- what was not recorded -------------------------------------------------------------------------------
+
+
+def test_while_a_part_was_not_recorded_nothing_is_proved(tmp_path: Path) -> None:
+    told = list(recording(3, 20.0))
+    header = {**items.HEADER, "machine": {"boot": "b"}}
+    one = write(tmp_path / "one", header, of_processes(told, lambda pid: pid < 200))
+    later = START + 8 * SECOND
+    second = [item for item in of_processes(told, lambda pid: pid >= 200) if _time(item) > later]
+    other = write(tmp_path / "other", {**header, "start_ns": later}, list(_from_one(second)))
+    out = merged(tmp_path / "out", one, other)
+    with gputop.open_session(out) as session:
+        evidence = evidence_of(session)
+    lost = list(zip(*evidence.lost, strict=True))
+    assert lost[0][0] <= START
+    assert lost[0][1] >= later
+    gaps = GpuTime(evidence).gaps
+    assert len(gaps)
+    assert not ((gaps.begin < later) & gaps.proved).any()
+    notes = gputop.explain(out).notes
+    assert any("not recorded by all" in note for note in notes)
+    assert run("inspect", out.as_posix()).stdout.count("not recorded by all parts") == 1
+
+
+def _time(item: Item) -> int:
+    return item.time_ns if isinstance(item, Sample) else int(item["t_end"].max())
+
+
+def _from_one(told: list[Item]) -> Iterator[Item]:
+    """As a recorder that begins there: an ApiTable first, records numbered from one on."""
+    yield items.apis()
+    yield from of_processes(told, lambda pid: True)
+
+
+# -- several machines ------------------------------------------------------------------------------------
+
+
+def test_machines_have_processes_and_gpus_of_their_own(tmp_path: Path) -> None:
+    header, told = read(FOLDER / "dataloader.msgpack")
+    one = write(tmp_path / "one", {**header, "machine": {**header["machine"], "boot": "a"}}, told)
+    other = write(tmp_path / "other", {**header, "machine": {**header["machine"], "boot": "b"}}, told)
+    out = merged(tmp_path / "out", one, other)
+    whole, found = totals(one), totals(out)
+    assert found["events"] == 2 * whole["events"]
+    first, second = (
+        [row for row in found["processes"] if (row["pid"] > PIDS_APART) == far] for far in (False, True)
+    )
+    assert first == whole["processes"]
+    assert [row["pid"] - PIDS_APART for row in second] == [row["pid"] for row in first]
+    for mine, theirs in zip(second, first, strict=True):
+        assert mine["calls"] == theirs["calls"]
+        assert mine["lines"] == theirs["lines"]
+    alone, both = gputop.explain(one), gputop.explain(out)
+    assert [gpu.label for gpu in both.gpus] == ["GPU 0", "GPU 100"]
+    for gpu in both.gpus:
+        assert gpu.account == alone.gpus[0].account
+    assert {finding.cause for finding in both.findings} == {finding.cause for finding in alone.findings}
+
+
+JOB_STEPS = 40
+
+
+def job(clock: int, late: random.Random, *, pid: int, boot: str) -> tuple[dict[str, Any], list[Item]]:
+    """A rank of a job of two: both take part in a collective each step, and then wait for it."""
+    lockstep = random.Random(7)
+    records = [items.event(Kind.EXEC, START + clock + 1000, pid=pid, tid=pid)]
+    arrived = START + clock + 10 * MS
+    for _ in range(JOB_STEPS):
+        mine, theirs = (lockstep.randrange(2, 20) * MS, lockstep.randrange(2, 20) * MS)
+        own = mine if boot == "a" else theirs
+        ended = arrived + max(mine, theirs) + 300_000
+        begin = arrived + own
+        records.append(
+            items.call(begin + 20_000, 20_000, "ncclAllReduce", pid=pid, tid=pid, bytes=4096, stream=0, aux=5)
+        )
+        woken = ended + late.randrange(20_000, 400_000)
+        records.append(items.call(woken, woken - begin - 30_000, "cudaStreamSynchronize", pid=pid, tid=pid))
+        arrived = ended + 500_000
+    header = {
+        **items.HEADER,
+        "start_ns": START + clock,
+        "machine": {"boot": boot, "host": boot},
+        # wall clocks that are 40 ms apart
+        "clock": {
+            "monotonic_ns": START + clock,
+            "realtime_ns": 1_700_000_000 * SECOND + (40 * MS if boot == "b" else 0),
+        },
+    }
+    return header, [items.apis(), items.process(pid), *ticked(records, START + clock)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_clocks_of_two_machines_are_aligned_by_their_collectives(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    ahead = rng.randrange(-900, 900) * SECOND + rng.randrange(SECOND)
+    one = write(tmp_path / "one", *job(0, rng, pid=100, boot="a"))
+    other = write(tmp_path / "other", *job(ahead, rng, pid=100, boot="b"))
+    said = run("merge", str(one), str(other), "-o", str(tmp_path / "out")).stderr
+    assert f"{JOB_STEPS} collectives" in said
+    part = json.loads(run("inspect", "--json", str(tmp_path / "out")).stdout)["parts"][1]
+    off = abs(part["later_ns"] + ahead)
+    assert off <= part["error_ns"] < 2 * MS
+    assert off < 400_000
+
+
+def test_without_collectives_wall_clocks_are_compared_and_the_error_is_not_known(tmp_path: Path) -> None:
+    header, told = job(0, random.Random(1), pid=100, boot="a")
+    other_header, _ = job(5 * SECOND, random.Random(1), pid=100, boot="b")
+    one = write(tmp_path / "one", header, told)
+    silent = [items.apis(), items.process(100), items.mark(1, START + 6 * SECOND)]
+    other = write(tmp_path / "other", other_header, silent)
+    said = run("merge", str(one), str(other), "-o", str(tmp_path / "out")).stderr
+    assert "wall clocks" in said
+    assert "error: not known" in said
+    part = json.loads(run("inspect", "--json", str(tmp_path / "out")).stdout)["parts"][1]
+    assert (part["clock"], part["later_ns"], part["error_ns"]) == ("wall", -5 * SECOND + 40 * MS, None)
+
+
+def ranks(begin: list[int], done: list[int], *, whole: bool = True) -> list[Rank]:
+    """One rank that made collectives of one kind."""
+    return [Rank(((0, 4096),) * len(begin), np.array(begin), np.array(done), whole)]
+
+
+def test_collectives_that_contradict_each_other_are_not_believed() -> None:
+    one = ranks([0, 100, 200], [10, 110, 210])
+    drifting = ranks([0, 150, 300], [10, 160, 310])
+    assert "no collectives" in str(by_collectives(one, drifting, None))
+    assert by_collectives(one, [], None) == "they share no collectives"
+
+
+def test_where_a_recording_began_in_the_middle_wall_clocks_say_which_collectives_are_the_same() -> None:
+    begin, done = [100 * step for step in range(20)], [100 * step + 10 for step in range(20)]
+    late = ranks([row + 5_000 for row in begin[4:]], [row + 5_000 for row in done[4:]], whole=False)
+    found = by_collectives(ranks(begin, done), late, -5_010)
+    assert not isinstance(found, str)
+    assert (found.later_ns, found.error_ns) == (-5_000, 10)
+    assert "in more than one way" in str(by_collectives(ranks(begin, done), late, None))
+    assert "in more than one way" in str(by_collectives(ranks(begin, done), late, -5_050))
+
+
+def test_marks_of_the_whole_are_about_as_many_as_of_a_part(apart: list[Path], tmp_path: Path) -> None:
+    _header, told = read(merged(tmp_path / "out", *apart))
+    _header, alone = read(WORKERS)
+    marks = [sum(isinstance(item, Sample) and item.kind == MARK for item in some) for some in (told, alone)]
+    assert marks[0] <= marks[1] + 2
