@@ -30,7 +30,6 @@ from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
 from probes.stacks.lines import Lines
 
-POLL_S = 0.05  # how often the ring is read; the kernel never wakes us (design: 3.2)
 _LOADING_S = 0.3  # waited at the end for what is still being loaded
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 _NO_INTERRUPTS = (
@@ -244,7 +243,7 @@ class LiveSource:
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
         stopping = False
         while not stopping:
-            pause = min(POLL_S, max(deadline - time.monotonic(), 0))
+            pause = min(self._plan.poll_s, max(deadline - time.monotonic(), 0))
             if self._ring.fill < 0.25:  # a full ring is read without a pause
                 stopping = self._stop.wait(pause)
             stopping = stopping or self._stop.is_set()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from probes.process.privileges import Capability
 
+POLL_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
@@ -26,6 +28,7 @@ class LivePlan:
         problems: What cannot be observed, as far as it is known before: sentences.
         also_needs: Capabilities that this process needs for something else than observing; it gives up all
             others, for ever. None where it is not gputop's own process: then it keeps what it has.
+        poll_s: How often the ring is read; the kernel never wakes us (design: 3.2).
     """
 
     pids: tuple[int, ...] | None = None
@@ -39,3 +42,4 @@ class LivePlan:
     lines: str = "costly"
     lines_later: bool = False
     also_needs: frozenset[Capability] | None = None
+    poll_s: float = POLL_S

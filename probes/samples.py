@@ -102,6 +102,18 @@ class CountersData(TypedDict, total=False):
     involuntary: list[int]
 
 
+class SumsData(TypedDict, total=False):
+    """``sums``: what processes did since the mark before; lists of equal length."""
+
+    pid: list[int]
+    calls: list[int]
+    lived_ns: list[int]
+    runnable_ns: list[int]
+    blocked_ns: list[int]
+    voluntary: list[int]
+    involuntary: list[int]
+
+
 class FilesData(TypedDict, total=False):
     """``files``: what descriptors are; lists of equal length."""
 
@@ -186,6 +198,8 @@ def told(item: Item, kind: Literal["names"]) -> NamesData | None: ...
 def told(item: Item, kind: Literal["open"]) -> OpenData | None: ...
 @overload
 def told(item: Item, kind: Literal["counters"]) -> CountersData | None: ...
+@overload
+def told(item: Item, kind: Literal["sums"]) -> SumsData | None: ...
 @overload
 def told(item: Item, kind: Literal["files"]) -> FilesData | None: ...
 @overload

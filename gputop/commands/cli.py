@@ -53,6 +53,9 @@ TABLE: dict[str, Row] = {
     ),
     "sql": Row('sql "SELECT …" FILE', "a question to a recording in SQL", "gputop.commands.sql"),
     "mcp": Row("mcp FILE|FOLDER …", "recordings, asked by an assistant", "gputop.commands.mcp"),
+    "serve": Row("serve", "observe always, for everybody on this machine", "gputop.commands.serve"),
+    "attach": Row("attach", "the screen over what the daemon observes: no root", "gputop.commands.attach"),
+    "snap": Row("snap -o FILE", "the daemon's last minutes as a recording", "gputop.commands.snap"),
     "import": Row(
         "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
     ),

@@ -25,7 +25,8 @@ from replay.format import SessionError
 if TYPE_CHECKING:
     from gputop.commands.session import Session
     from gputop.engine.engine import Engine
-    from gputop.explain.window import Window
+    from gputop.engine.frame import Frame
+    from gputop.explain.window import Verdict, Window
     from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
@@ -55,10 +56,7 @@ def live(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace) -> int:
     from gputop.commands.looks import RATE_HZ, draws_ascii
     from gputop.commands.session import open_session
-    from gputop.commands.text import render_text
-    from gputop.commands.verdict import verdict_json, verdict_text
     from gputop.engine.engine import Engine
-    from gputop.engine.frame_json import frame_to_json
     from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
 
@@ -82,17 +80,25 @@ def _once(options: argparse.Namespace) -> int:
         with session.interrupting():
             frame, verdict = engine.frame(), window.verdict() if window is not None else None
         end_at_once()
-        if options.json:
-            put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-        else:
-            width = terminal_width(sys.stdout)
-            plain = draws_ascii(options)
-            text = render_text(frame, width=width, ascii_only=plain)
-            show(verdict_text(verdict, width, ascii_only=plain) + text)
+        print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options))
     _farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
     return 0
+
+
+def print_frame(frame: Frame, verdict: Verdict | None, *, as_json: bool, plain: bool) -> None:
+    """Prints one frame and the verdict beside it; raises as ``say.put``."""
+    from gputop.commands.text import render_text
+    from gputop.commands.verdict import verdict_json, verdict_text
+    from gputop.engine.frame_json import frame_to_json
+
+    if as_json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+        return
+    width = terminal_width(sys.stdout)
+    text = render_text(frame, width=width, ascii_only=plain)
+    show(verdict_text(verdict, width, ascii_only=plain) + text)
 
 
 class _Recording:

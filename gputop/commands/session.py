@@ -29,7 +29,7 @@ from gputop.process.child import (
 from gputop.process.interrupts import finishing, heeding
 from probes.code import reader
 from probes.ebpf.loader import ProbeError
-from probes.plan import LivePlan
+from probes.plan import POLL_S, LivePlan
 from probes.proc.secrets import masked
 from probes.process import privileges
 from probes.source import Item, Observer
@@ -171,6 +171,8 @@ def open_session(
     rate_hz: float,
     lines_later: bool = False,
     chooses: bool = False,
+    keeps: bool = False,
+    poll_s: float = POLL_S,
     limits: Limits | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Session:
@@ -178,7 +180,9 @@ def open_session(
 
     With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
     With ``limits`` it is recorded in segments, and ``record_to`` is their folder.
-    With ``chooses`` a person will choose what to write, and where, and whom to send signals.
+    With ``chooses`` a person will choose what to write, and where, and whom to send signals; with ``keeps``
+    files will be written without being asked for.
+    ``poll_s`` is how often the ring of events is read.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
@@ -200,7 +204,7 @@ def open_session(
             reader.start()
     threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
     also_needs = privileges.SIGNALS if child is not None or chooses else frozenset()
-    if record_to or chooses:
+    if record_to or chooses or keeps:
         also_needs |= privileges.FILES
     source, reason = _start_source(
         options,
@@ -210,6 +214,7 @@ def open_session(
         rate_hz,
         lines_later=lines_later,
         also_needs=also_needs,
+        poll_s=poll_s,
     )
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
     owner = (user.uid, user.gid) if user else None
@@ -244,6 +249,7 @@ def _start_source(
     *,
     lines_later: bool,
     also_needs: frozenset[privileges.Capability],
+    poll_s: float,
 ) -> tuple[Observer, str]:
     pids = options.pid
     if child is not None:
@@ -259,5 +265,6 @@ def _start_source(
         lines=options.lines or "costly",
         lines_later=lines_later,
         also_needs=also_needs if options.own_process else None,
+        poll_s=poll_s,
     )
     return start_observer(plan, own_command(options))

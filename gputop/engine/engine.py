@@ -21,10 +21,11 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
+from gputop.engine.others import Others, add_sums
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -47,6 +48,7 @@ class Tick:
     callers: frozenset[int]  # tids that made a call
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
+    others: Others  # processes of which only sums are told
 
 
 @dataclass(slots=True)
@@ -56,6 +58,7 @@ class _OpenTick:
     calls: int = 0
     counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
+    sums: Others = field(default_factory=dict)
 
 
 class Engine:
@@ -100,6 +103,8 @@ class Engine:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
+        elif item.kind == SUMS:
+            add_sums(self._now.sums, item.data)
         elif (places := told(item, PLACES)) is not None:
             self._lines.add_samples(places)
         else:
@@ -149,6 +154,7 @@ class Engine:
                 self._callers.take(),
                 float(data.get("own_cpu_percent", 0)),
                 self._mark is None and data.get("number") == 1,
+                now.sums,
             )
         )
         while len(self._ticks) > keep:

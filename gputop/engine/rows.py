@@ -15,6 +15,7 @@ from gputop.engine.facts import Facts
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
+from gputop.engine.others import with_sums
 from gputop.engine.switches import OpenThreads, ThreadTick
 from probes.samples import ProcessData
 
@@ -174,6 +175,10 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
     )
+    summed = {pid for tick in window.ticks for pid in tick.others}
+    if summed:
+        sums = [tick.others for tick in window.ticks]
+        rows = (with_sums(row, sums, window.window_ns) if row.pid in summed else row for row in rows)
     return tuple(
         replace(
             row,

@@ -42,7 +42,8 @@ MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 recor
 class Pace:
     """Says when the next whole explanation is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = SHARE) -> None:
+        self._share = share
         self._began, self._wait_s = 0.0, 0.0
 
     @property
@@ -53,14 +54,15 @@ class Pace:
     @property
     def due_at_once(self) -> bool:
         """The same while what is seen contradicts what was explained: it may cost more then."""
-        hurried = self._wait_s * SHARE / HURRIED_SHARE
+        hurried = self._wait_s * self._share / HURRIED_SHARE
         return time.monotonic() >= self._began + max(hurried, PERIOD_S)
 
     def explain(self, make: Callable[[], Whole]) -> Whole:
         """Explains; the next is due the later, the more this one costs."""
         began, cpu = time.monotonic(), time.thread_time()
         made = make()
-        share = FIRST_SHARE if made.verdict.report.span_ns < FIRST_NS else SHARE
+        first = made.verdict.report.span_ns < FIRST_NS
+        share = self._share * (FIRST_SHARE / SHARE if first else 1)
         self._began, self._wait_s = began, max(PERIOD_S, (time.thread_time() - cpu) / share)
         return made
 
@@ -85,20 +87,32 @@ class Looks:
 
 
 class LiveExplainer:
-    """Explains what a live source yields: a thread takes it in and looks at what is new, another explains."""
+    """Explains what a live source yields: a thread takes it in and looks at what is new, another explains.
+
+    Attributes:
+        resting: Set by who feeds it while there is nothing to explain: then it only takes in.
+    """
 
     def __init__(
-        self, header: Mapping[str, Any], told: Callable[[Verdict], None] = lambda verdict: None
+        self,
+        header: Mapping[str, Any],
+        told: Callable[[Verdict], None] = lambda verdict: None,
+        *,
+        unseen_share: float | None = None,
     ) -> None:
         """Start with nothing observed.
 
         Args:
             header: The source's header.
             told: Gets each whole explanation, in the thread that makes it.
+            unseen_share: Nobody looks at the verdict: it is not kept fresh, and explaining at length takes
+                this part of a core.
         """
         self._window = Window(header)
         self._told = told
-        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
+        self.resting = False  # while nothing is to be explained
+        self._unseen = unseen_share is not None
+        self._pace, self._looks, self._fresh = Pace(unseen_share or SHARE), Looks(), Fresh()
         self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS
@@ -207,12 +221,14 @@ class LiveExplainer:
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
 
     def _at_newest_mark(self) -> None:
+        if self.resting:
+            return
         due = self._pace.due_at_once if self._fresh.contradicted else self._pace.due
         if due and not self._busy:
             self._busy = True
             self._asked.append(apart(self._window))
             self._ask.set()
-        if self._looks.due:
+        if self._looks.due and not self._unseen:
             self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
 
     def _newer(self, verdict: Verdict) -> Verdict:

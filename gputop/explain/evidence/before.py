@@ -35,11 +35,16 @@ def sample_before(tick: Tick, lives: Sequence[Table], complete: Iterable[int], t
     parts += [_slices(one) for one in tick.slices] + [_lives(one) for one in lives]
     records = join([empty(0), *parts])
     records = records[np.argsort(records["t_end"], kind="stable")]
-    pids = sorted(int(pid) for pid in complete)
+    pids = list(complete)
     return [
-        Sample(CARRIED, time_ns, {"complete": pids, "columns": packed_columns(records[row : row + _ROWS])})
-        for row in range(0, max(len(records), 1), _ROWS)
+        sample_of(records[row : row + _ROWS], pids, time_ns) for row in range(0, max(len(records), 1), _ROWS)
     ]
+
+
+def sample_of(records: Records, complete: Iterable[int], time_ns: int) -> Sample:
+    """One such sample; arguments as ``records_before`` returns them."""
+    pids = sorted(int(pid) for pid in complete)
+    return Sample(CARRIED, time_ns, {"complete": pids, "columns": packed_columns(records)})
 
 
 def records_before(data: Mapping[str, Any]) -> tuple[Records, frozenset[int]]:

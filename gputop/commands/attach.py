@@ -1,0 +1,107 @@
+"""``gputop attach``: the screen over what the daemon observes, without any rights."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import threading
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_looks, add_once
+from gputop.errors import USAGE, CommandError
+from gputop.process.interrupts import Interrupted, finishing, heeding
+from gputop.serve.wire import SOCKET
+
+ONCE_S = 2.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    add_looks(parser)
+    add_once(parser, "follow for a moment, print one frame as text, exit")
+    add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame, and a duration as well."""
+    options.once |= options.json
+    if options.duration is not None and not options.once:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+
+
+def attach(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _once(options) if options.once else _screen(options)
+
+
+def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.live import print_frame
+    from gputop.commands.looks import draws_ascii
+    from gputop.engine.engine import Engine
+    from gputop.explain.window import Window
+    from gputop.serve.client import RemoteSource
+    from probes.ebpf.loader import ProbeError
+
+    source = RemoteSource(options.socket)
+    seconds = options.duration or ONCE_S
+    engine, window = Engine(source.header, int((seconds + 1) * 1e9)), Window(source.header)
+    timer = threading.Timer(seconds, source.close)
+    timer.daemon = True
+    timer.start()
+    seen = False
+    try:
+        for item in source.items():
+            window.feed(item)
+            seen |= engine.feed(item)
+    except ProbeError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        timer.cancel()
+        source.close()
+    if not seen:
+        raise CommandError("the daemon has shown nothing in that time: --duration says how long to follow it")
+    print_frame(engine.frame(), window.verdict(), as_json=options.json, plain=draws_ascii(options))
+    return 0
+
+
+def _screen(options: argparse.Namespace) -> int:
+    from gputop.process.terminal import require_terminal
+
+    require_terminal()
+    from gputop.commands.looks import draws_ascii, preferences
+    from gputop.playback.feeds import LiveFeed
+    from gputop.serve.client import RemoteSource
+    from gputop.ui.run import run_app
+
+    preferred = preferences()
+    source = RemoteSource(options.socket)
+    importlib.import_module("gputop.ui.app")
+    feed = LiveFeed(source)
+    try:
+        with heeding(lambda number: None):
+            feed.start()
+            return run_app(
+                feed,
+                rate_hz=float(source.header.get("rate_hz", 4.0)),
+                mode="live",
+                ascii=draws_ascii(options, preferred),
+                title="attached to the daemon",
+                preferences=preferred,
+                readonly=True,
+            )
+    except Interrupted as interrupt:
+        return interrupt.status
+    finally:
+        with finishing():
+            feed.close()
+
+
+COMMAND = Command(
+    description="Show the screen over what gputop serve observes: your own processes, without any rights. It "
+    "can send no signals.",
+    add_arguments=add_arguments,
+    run=attach,
+    check=check,
+    has_screen=lambda options: not options.once,
+)

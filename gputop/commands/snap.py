@@ -1,0 +1,68 @@
+"""``gputop snap``: the last minutes of what the daemon observed, as a recording of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.words import bounded
+from gputop.errors import CommandError
+from gputop.format import format_bytes, format_count
+from gputop.process.say import say
+from gputop.serve import wire
+from gputop.serve.client import Connection
+from probes.ebpf.loader import ProbeError
+from replay.format import SessionError
+from replay.writer import SessionWriter
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument("--socket", default=wire.SOCKET, metavar="PATH", help="the daemon's socket")
+    add_file(parser, "-o", "--output", metavar="FILE", help="the session file to write (gputop-DATE.gputop)")
+    parser.add_argument(
+        "--seconds",
+        type=bounded(1, 86400, "s"),
+        default=120.0,
+        metavar="S",
+        help="how far back (120); up to half a minute more where that proves more",
+    )
+
+
+def snap(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.gputop")
+    connection = Connection(options.socket, "snap", seconds=options.seconds)
+    writer: SessionWriter | None = None
+    done = False
+    try:
+        for message in connection.messages():
+            if message.get("k") == "header":
+                writer = SessionWriter(path, dict(message["data"]))
+            elif message.get("k") == "items" and writer is not None:
+                for item in wire.items_of(message["chunks"]):
+                    writer.write(item)
+            done |= message.get("k") == "done"
+        if writer is None:
+            raise CommandError("the daemon has observed nothing in that time: it has just begun")
+        if not done:
+            raise CommandError(f"the daemon ended meanwhile; what came before is in {path}")
+    except (ProbeError, SessionError, wire.WireError) as error:
+        raise CommandError(str(error)) from error
+    finally:
+        connection.close()
+        if writer is not None:
+            writer.close()
+    size, events = format_bytes(writer.size_bytes), format_count(writer.events)
+    say(f"{path}: {events} events, {size}; see why the GPU waited with: gputop explain {shlex.quote(path)}")
+    return 0
+
+
+COMMAND = Command(
+    description="Write what gputop serve observed in the last minutes to a session file: what is yours.",
+    add_arguments=add_arguments,
+    run=snap,
+)

@@ -1,0 +1,1 @@
+"""gputop as a service: one process of root observes, everybody else asks it by a socket."""

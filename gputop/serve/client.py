@@ -1,0 +1,175 @@
+"""The other end of the daemon's socket, without any rights: asks, and follows what the daemon observes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from gputop.errors import CommandError
+from gputop.serve import wire
+from probes.ebpf.loader import ProbeError
+from probes.samples import process_data
+from probes.source import PROBLEM, Item, Sample
+
+_READ = 1 << 16
+_ANSWER_S = 30.0
+
+
+class Connection:
+    """One question to the daemon, and what it answers."""
+
+    def __init__(self, path: str, ask: str, **more: Any) -> None:
+        """Ask.
+
+        Args:
+            path: Of the socket.
+            ask: ``follow``, ``status``, ``snap``, ``off``.
+            more: What belongs to the question.
+
+        Raises:
+            CommandError: No daemon answers there, or one that is not root's.
+        """
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._incoming = wire.Incoming(wire.MOST_TOLD)
+        self._socket.settimeout(_ANSWER_S)
+        try:
+            self._socket.connect(path)
+            uid = wire.peer(self._socket)[1]
+            if uid not in (0, os.geteuid()):
+                raise CommandError(
+                    f"{path} is user {uid}'s, not root's: name the daemon's socket by --socket"
+                )
+            self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": ask, **more}))
+        except OSError as error:
+            self._socket.close()
+            raise CommandError(
+                f"no gputop daemon answers at {path} ({error.strerror or error}); to start one: "
+                "sudo gputop serve, or systemctl start gputop"
+            ) from error
+        except CommandError:
+            self._socket.close()
+            raise
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What it answers, until it has no more to say.
+
+        Raises:
+            ProbeError: It refused, ended, or says what cannot be read.
+        """
+        try:
+            while data := self._socket.recv(_READ):
+                for message in self._incoming.feed(data):
+                    if message.get("k") in ("error", "end"):
+                        raise ProbeError(str(message.get("text", "the daemon says no more")))
+                    yield message
+        except wire.WireError as error:
+            raise ProbeError(f"the daemon cannot be understood: {error}") from error
+        except OSError as error:
+            raise ProbeError(f"the daemon does not answer any more: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Lets go; who waits for a message gets no more."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            self._socket.close()  # it has gone already
+
+
+def asked(path: str, ask: str, **more: Any) -> dict[str, Any]:
+    """The one answer to a question.
+
+    Raises:
+        CommandError: There is none.
+    """
+    connection = Connection(path, ask, **more)
+    try:
+        for message in connection.messages():
+            return message
+    except ProbeError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        connection.close()
+    raise CommandError("the daemon has ended instead of an answer: see its log")
+
+
+class RemoteSource:
+    """A source that the screen cannot tell from a live one: what the daemon shows this user.
+
+    Attributes:
+        header: Of the session, from now on.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Follow the daemon at a socket.
+
+        Raises:
+            CommandError: It does not answer.
+        """
+        self._connection = Connection(path, "follow")
+        self._messages = self._connection.messages()
+        self._closed = threading.Event()
+        self._alive: set[int] = set()
+        try:
+            first = next(self._messages, {})
+        except ProbeError as error:
+            raise CommandError(str(error)) from error
+        if first.get("k") != "header" or not isinstance(first.get("data"), dict):
+            raise CommandError("the daemon does not begin as gputop's does: is it one of this version?")
+        self._header: dict[str, Any] = first["data"]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Facts that hold for the whole session."""
+        return self._header
+
+    @property
+    def alive(self) -> list[int]:
+        """Processes that are watched and have not exited."""
+        return sorted(self._alive)
+
+    def ready(self) -> None:
+        """Everything is there already."""
+
+    def items(self) -> Iterator[Item]:
+        """What the daemon shows, until ``close``.
+
+        Raises:
+            ProbeError: The daemon has ended, or was switched off.
+        """
+        try:
+            for message in self._messages:
+                yield from self._items(message)
+        except ProbeError:
+            if not self._closed.is_set():
+                raise
+        if not self._closed.is_set():
+            raise ProbeError("the daemon has ended; what was seen stays here until you quit")
+
+    def _items(self, message: dict[str, Any]) -> Iterator[Item]:
+        if message.get("k") == "dropped":
+            text = f"{message.get('ticks')} ticks were left out: this gputop read them too slowly"
+            yield Sample(PROBLEM, time.monotonic_ns(), {"text": text, "about": "slow client"})
+        elif message.get("k") == "items" and isinstance(message.get("chunks"), bytes):
+            try:
+                for item in wire.items_of(message["chunks"]):
+                    self._notice(item)
+                    yield item
+            except wire.WireError as error:
+                raise ProbeError(str(error)) from error
+
+    def _notice(self, item: Item) -> None:
+        if isinstance(item, Sample) and (data := process_data(item)) is not None and data.get("watched"):
+            (self._alive.discard if data.get("exited_ns") is not None else self._alive.add)(data["pid"])
+
+    def close(self) -> None:
+        """Ends ``items``."""
+        self._closed.set()
+        self._connection.close()
+
+    def abandon(self) -> None:
+        """The same: there is nothing to detach."""
+        self.close()

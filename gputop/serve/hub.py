@@ -1,0 +1,340 @@
+"""The daemon's socket: takes clients in, hands each what it asked for, and waits for none of them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gputop.serve import wire
+from gputop.serve.view import ROOT
+
+_LOG = logging.getLogger(__name__)
+MOST_CLIENTS: Final = 128
+MOST_OF_ONE: Final = 32  # of one user who is not root
+MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
+SILENT_S: Final = 5.0  # until a client has said what it wants
+STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
+_READ: Final = 4096
+
+Answer = Callable[[socket.socket, int, dict[str, Any]], None]  # has the connection for itself, in a thread
+
+
+@dataclass(eq=False, slots=True)
+class Client:
+    """Somebody at the other end.
+
+    Attributes:
+        uid: The user.
+        follows: Whether it is shown what is observed.
+        joining: Whether it has to be told first what is known.
+        left_out: Ticks that it was too slow for.
+    """
+
+    connection: socket.socket
+    uid: int
+    pid: int
+    since: float
+    incoming: wire.Incoming = field(default_factory=lambda: wire.Incoming(wire.MOST_ASKED))
+    waiting: deque[memoryview] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    follows: bool = False
+    joining: bool = False
+    left_out: int = 0
+    ending: bool = False  # when all that waits is sent
+
+
+class Hub:
+    """Owns the clients. ``joining``, ``publish`` belong to the thread that observes, the rest to its own."""
+
+    def __init__(
+        self, listener: socket.socket, status: Callable[[int], dict[str, Any]], asks: dict[str, Answer]
+    ) -> None:
+        """Take the socket that listens.
+
+        Args:
+            listener: Bound; not blocking.
+            status: What a user is told of the daemon.
+            asks: What else may be asked; each answer is given in a thread of its own.
+        """
+        self._listener, self._status, self._asks = listener, status, asks
+        self._clients: dict[int, Client] = {}  # by descriptor
+        self._lock = threading.RLock()
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._closed = False
+        self._answering: dict[threading.Thread, int] = {}  # whose
+        self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
+
+    def start(self) -> None:
+        """Takes clients from now on."""
+        self._thread.start()
+
+    # -- the thread that observes -------------------------------------------------------------------
+
+    def followers(self) -> set[int]:
+        """The users who are shown what is observed, or want to be."""
+        with self._lock:
+            return {client.uid for client in self._clients.values() if client.follows}
+
+    def count(self) -> int:
+        """How many clients there are."""
+        return len(self._clients)
+
+    def publish(self, uid: int, messages: list[bytes], first: Callable[[], Iterable[bytes]]) -> None:
+        """Hands a tick to a user's clients.
+
+        Args:
+            uid: The user.
+            messages: The tick.
+            first: Makes what a client has to be told before its first tick.
+        """
+        size = sum(map(len, messages))
+        known: list[bytes] | None = None
+        with self._lock:
+            clients = [one for one in self._clients.values() if one.follows and one.uid == uid]
+            for client in clients:
+                if client.joining and client.waiting_bytes == 0:
+                    known = list(first()) if known is None else known
+                    if client.left_out:
+                        self._put(client, wire.packed({"k": "dropped", "ticks": client.left_out}))
+                    self._put(client, *known)
+                    client.joining, client.left_out = False, 0
+                elif client.joining:
+                    client.left_out += client.left_out > 0
+                elif client.waiting_bytes + size > MOST_WAITING:
+                    client.joining, client.left_out = True, 1  # it is told anew when it has read what waits
+                else:
+                    self._put(client, *messages)
+        self._wake()
+
+    def _put(self, client: Client, *messages: bytes) -> None:
+        if client.waiting_bytes == 0:
+            client.since = time.monotonic()
+        client.waiting.extend(map(memoryview, messages))
+        client.waiting_bytes += sum(map(len, messages))
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            os.write(self._wake_out, b"x")
+
+    def close(self, why: str) -> None:
+        """Tells everybody that it is over, for a moment only, and lets go of them."""
+        with self._lock:
+            for client in self._clients.values():
+                self._put(client, wire.packed({"k": "end", "text": why}))
+                client.ending = True
+        self._closed = True
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
+
+    # -- the thread of the socket -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        last = 0.0
+        while not self._closed or (self._clients and time.monotonic() < last):
+            if not self._closed:
+                last = time.monotonic() + 0.5  # for the last words
+            self._arm()
+            for key, events in self._selector.select(1.0 if not self._closed else 0.05):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj == self._wake_in:
+                    with suppress(OSError):
+                        os.read(self._wake_in, _READ)
+                else:
+                    self._turn(key.fd, events)
+            self._drop_silent()
+        for client in list(self._clients.values()):
+            self._drop(client)
+        for thread in list(self._answering):
+            thread.join(1.0)
+        self._selector.close()
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def _arm(self) -> None:
+        with self._lock:
+            for descriptor, client in self._clients.items():
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.waiting else 0)
+                if self._selector.get_key(descriptor).events != events:
+                    self._selector.modify(descriptor, events)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(0.05)  # none can be taken, and the socket stays ready
+            return
+        connection.setblocking(False)
+        try:
+            pid, uid, _gid = wire.peer(connection)
+        except OSError:
+            connection.close()
+            return
+        with self._lock:
+            same = sum(client.uid == uid for client in self._clients.values())
+            full = len(self._clients) >= MOST_CLIENTS or (uid != ROOT and same >= MOST_OF_ONE)
+            client = Client(connection, uid, pid, time.monotonic())
+            if full:
+                text = "the daemon has as many clients as it takes: close some of them"
+                with suppress(OSError):
+                    connection.send(wire.packed({"k": "error", "text": text}))
+                connection.close()
+                return
+            self._clients[connection.fileno()] = client
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _turn(self, descriptor: int, events: int) -> None:
+        client = self._clients.get(descriptor)
+        if client is None:
+            return
+        try:
+            if events & selectors.EVENT_READ and not self._heard(client):
+                return
+            if events & selectors.EVENT_WRITE:
+                self._send(client)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self._drop(client)
+
+    def _heard(self, client: Client) -> bool:
+        """Takes what it says; whether it is still a client here."""
+        data = client.connection.recv(_READ)
+        if not data:
+            self._drop(client)
+            return False
+        try:
+            for message in client.incoming.feed(data):
+                if client.follows or client.ending:
+                    raise wire.WireError("one question a connection")
+                return self._asked(client, message)
+        except wire.WireError as error:
+            self._refuse(client, str(error))
+        return True
+
+    def _asked(self, client: Client, message: dict[str, Any]) -> bool:
+        if message.get("gputop") != wire.VERSION:
+            text = f"this daemon speaks version {wire.VERSION}: use the gputop that it is of"
+            self._refuse(client, text)
+            return True
+        ask = message.get("ask")
+        if ask == "follow":
+            with self._lock:
+                client.follows = client.joining = True
+        elif ask == "status":
+            with self._lock:
+                self._put(client, wire.packed({"k": "status", "data": self._status(client.uid)}))
+                client.ending = True
+        elif isinstance(ask, str) and ask in self._asks:
+            return self._hand_over(client, ask, message)
+        else:
+            self._refuse(client, "the daemon does not know this question: use the gputop that it is of")
+        return True
+
+    def _hand_over(self, client: Client, ask: str, message: dict[str, Any]) -> bool:
+        self._answering = {one: uid for one, uid in self._answering.items() if one.is_alive()}
+        if len(self._answering) >= 4 or client.uid in self._answering.values():
+            self._refuse(client, "the daemon answers such a question already: ask again when it is done")
+            return True
+        with self._lock:
+            self._selector.unregister(client.connection)
+            del self._clients[client.connection.fileno()]
+        thread = threading.Thread(
+            target=self._answer, args=(client, ask, message), name="gputop-answer", daemon=True
+        )
+        self._answering[thread] = client.uid
+        thread.start()
+        return False
+
+    def _answer(self, client: Client, ask: str, message: dict[str, Any]) -> None:
+        connection = client.connection
+        try:
+            connection.settimeout(STUCK_S)
+            self._asks[ask](connection, client.uid, message)
+        except OSError:
+            pass  # it has gone, or takes nothing
+        except Exception:
+            _LOG.exception("a client's question")
+            with suppress(OSError):
+                connection.send(
+                    wire.packed({"k": "error", "text": "the daemon could not answer: see its log"})
+                )
+        finally:
+            connection.close()
+
+    def _refuse(self, client: Client, text: str) -> None:
+        with self._lock:
+            client.follows = False
+            self._put(client, wire.packed({"k": "error", "text": text}))
+            client.ending = True
+
+    def _send(self, client: Client) -> None:
+        with self._lock:
+            while client.waiting:
+                part = client.waiting[0]
+                sent = client.connection.send(part)
+                client.since = time.monotonic()
+                client.waiting_bytes -= sent
+                if sent < len(part):
+                    client.waiting[0] = part[sent:]
+                    return
+                client.waiting.popleft()
+            if client.ending:
+                self._drop(client)
+
+    def _drop_silent(self) -> None:
+        now = time.monotonic()
+        for client in list(self._clients.values()):
+            asked = client.follows or client.ending
+            if (not asked and now - client.since > SILENT_S) or (
+                client.waiting and now - client.since > STUCK_S
+            ):
+                _LOG.info("client %d takes or says nothing: let go", client.pid)
+                self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        with self._lock:
+            if self._clients.pop(client.connection.fileno(), None) is not None:
+                self._selector.unregister(client.connection)
+                client.connection.close()
+
+
+def listen(path: str) -> socket.socket:
+    """A socket that everybody may connect to, at a path of root's.
+
+    Raises:
+        OSError: It cannot be there; ``EADDRINUSE``: a daemon answers there already.
+    """
+    folder = os.path.dirname(path)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        if os.path.lexists(path):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                if probe.connect_ex(path) == 0:
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
+            os.unlink(path)
+        listener.bind(path)
+        os.chmod(path, 0o666)
+        listener.listen(64)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

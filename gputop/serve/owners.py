@@ -1,0 +1,79 @@
+"""Whose each process is, as the daemon was told: what one user may be shown of it rests on this."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.samples import process_data, told
+from probes.schema import ExitFlag, Kind, Records, select
+from probes.source import CLIENT, Sample
+
+PIDS = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
+NOBODY = -1  # not known: shown to root alone
+
+
+class Owners:
+    """User ids by process, and processes by thread; grows with what is observed.
+
+    A process is its user's as ``/proc`` says at its birth and at each exec: the owner of ``/proc/PID``, which
+    is root for a program with more rights than who started it. Nothing is guessed from numbers that are given
+    anew: an exit takes the owner away.
+    """
+
+    def __init__(self) -> None:
+        """Start without knowing anybody."""
+        self._uid: npt.NDArray[np.int64] = np.full(PIDS, NOBODY, np.int64)  # pages appear when used
+        self._process: npt.NDArray[np.int32] = np.zeros(PIDS, np.int32)
+        self._ended: set[int] = set()
+        self._mixed: set[int] = set()  # were somebody else's before, within this tick
+
+    def take(self, item: Sample | Records) -> None:
+        """Take one item in, before it is shown to anybody."""
+        if not isinstance(item, Sample):
+            self._records(item)
+            return
+        data = process_data(item) or told(item, CLIENT)
+        if data is None or not isinstance(data.get("pid"), int) or not 0 <= data["pid"] < PIDS:
+            return
+        pid = data["pid"]
+        if "uid" in data:
+            if self._uid[pid] not in (NOBODY, int(data["uid"])):
+                self._mixed.add(pid)
+            self._uid[pid] = int(data["uid"])
+            self._ended.discard(pid)
+        elif "start_ns" in data:  # a new process of which /proc told nothing any more
+            self._uid[pid] = NOBODY
+        if item.data.get("exited_ns") is not None:
+            self._ended.add(pid)
+
+    def _records(self, records: Records) -> None:
+        tids, pids = records["tid"], records["pid"]
+        inside = (tids < PIDS) & (pids < PIDS) & (records["kind"] != np.uint8(Kind.OCCUPANT))
+        self._process[tids[inside]] = pids[inside]
+        gone = (records["kind"] == np.uint8(Kind.EXIT)) & (records["flags"] & ExitFlag.GROUP_DEAD != 0)
+        if gone.any():
+            self._ended.update(select(records, gone & inside)["pid"].tolist())
+
+    def bury(self) -> None:
+        """At a mark, when it has been shown: numbers of processes that ended may be given to strangers."""
+        for pid in self._ended:
+            self._uid[pid] = NOBODY
+        self._ended.clear()
+        self._mixed.clear()
+
+    def of(self, pid: int) -> int:
+        """The user id of a process, NOBODY where it is not known."""
+        return int(self._uid[pid]) if 0 <= pid < PIDS else NOBODY
+
+    def of_thread(self, tid: int) -> int:
+        """The user id of a thread's process."""
+        return self.of(int(self._process[tid])) if 0 <= tid < PIDS and self._process[tid] else NOBODY
+
+    def are(self, pids: npt.NDArray[np.uint32], uid: int) -> npt.NDArray[np.bool_]:
+        """Of which of some processes the records of this tick are a user's, all of them."""
+        mine: npt.NDArray[np.bool_] = self._uid[np.minimum(pids, PIDS - 1)] == uid
+        mine &= pids < PIDS
+        for pid in self._mixed:
+            mine &= pids != pid
+        return mine

@@ -1,0 +1,195 @@
+"""Counts since the daemon's start, by process and function: what /metrics tells, and sums of processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine import histogram
+from gputop.engine.cuda_errors import NOT_READY
+from gputop.engine.histogram import Ints
+from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from probes import api
+from probes.samples import told
+from probes.schema import COPY_SHIFT, CallFlag, Kind, Records, select
+from probes.source import MARK, OPEN, SUMS, Item, Sample
+
+GRACE_NS = 120_000_000_000  # an ended process stays so long: whoever asks seldom sees its last counts, too
+OTHER = 0  # in place of a process, where there are more than may be told
+# what a function does -> its class in metrics; what is not here is "other"
+CLASSES = {
+    "launch": "launch", "sync": "sync", "copy": "copy", "set": "copy", "alloc": "alloc", "free": "alloc",
+    "host": "alloc", "graph": "graph", "collective": "collective",
+}  # fmt: skip
+DIRECTIONS = ("h2h", "h2d", "d2h", "d2d", "unknown")
+_CLASS_NAMES = tuple(dict.fromkeys((*CLASSES.values(), "other")))
+_CLASS_OF = np.array([_CLASS_NAMES.index(CLASSES.get(row.group, "other")) for row in api.BY_OP], np.int64)
+_IS_COPY = np.array([row.group == "copy" for row in api.BY_OP])
+_IS_ALLOC = np.array([row.group == "alloc" for row in api.BY_OP])
+
+
+@dataclass(slots=True)
+class Calls:
+    """Outermost calls of one function in one process."""
+
+    count: int = 0
+    errors: int = 0
+    sum_ns: int = 0
+
+
+@dataclass(slots=True)
+class Process:
+    """What one process did since it was first seen.
+
+    Attributes:
+        calls: By number of the function.
+        lengths: By class of functions: how many calls of 2**i <= ns < 2**(i+1), and all their ns.
+        copied: Bytes by direction.
+        ended_ns: When it ended; None while it lives.
+    """
+
+    calls: dict[int, Calls] = field(default_factory=dict)
+    lengths: dict[str, tuple[Ints, int]] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
+    allocated: int = 0
+    threads: ThreadTick = field(default_factory=lambda: ThreadTick(0))
+    ended_ns: int | None = None
+
+
+class Totals:
+    """Takes items in, in one thread; ``held`` lets others look at them."""
+
+    def __init__(self, start_ns: int = 0) -> None:
+        """Start with nothing.
+
+        Args:
+            start_ns: Of the session.
+        """
+        self.held = threading.RLock()
+        self.processes: dict[int, Process] = {}
+        self._tick = SwitchTick(start_ns)
+        self._open = OpenThreads()
+        self._alive: frozenset[int] = frozenset()
+        self._calls_now: dict[int, int] = {}
+        self._since_ns = start_ns
+
+    def take(self, item: Item) -> Sample | None:
+        """Takes one item in; at a mark, what each process did since the one before."""
+        if not isinstance(item, Sample):
+            with self.held:
+                self._records(item)
+        elif (threads := told(item, OPEN)) is not None:
+            self._open = OpenThreads.from_sample(threads)
+        elif item.kind == MARK:
+            with self.held:
+                return self._close(item.time_ns)
+        return None
+
+    def _of(self, pid: int) -> Process:
+        found = self.processes.get(pid)
+        if found is None:
+            found = self.processes[pid] = Process()
+        return found
+
+    def _records(self, records: Records) -> None:
+        self._tick.add(records)
+        chosen = (records["kind"] == np.uint8(Kind.CALL)) & (
+            records["flags"] & np.uint16(CallFlag.NESTED) == 0
+        )
+        calls = select(records, chosen)
+        if len(calls):
+            self._count(calls)
+
+    def _count(self, calls: Records) -> None:
+        ops = np.minimum(calls["op"], len(_CLASS_OF) - 1).astype(np.int64)
+        lengths = calls["duration"].astype(np.int64)
+        failed = (calls["ret"] != 0) & (calls["ret"] != NOT_READY)
+        keys = calls["pid"].astype(np.int64) << 16 | ops
+        for key, count, errors, sum_ns in _summed(keys, failed, lengths):
+            row = self._of(key >> 16).calls.setdefault(key & 0xFFFF, Calls())
+            row.count, row.errors, row.sum_ns = row.count + count, row.errors + errors, row.sum_ns + sum_ns
+            self._calls_now[key >> 16] = self._calls_now.get(key >> 16, 0) + count
+        exponents = histogram.bucket_of(calls["duration"]) // histogram.STEPS
+        self._histograms(calls["pid"].astype(np.int64), _CLASS_OF[ops], exponents, lengths)
+        sizes = calls["bytes"].astype(np.int64)
+        moved = _IS_COPY[ops] & (sizes > 0) & ~failed
+        if moved.any():
+            ways = np.minimum(calls["flags"][moved].astype(np.int64) >> COPY_SHIFT, len(DIRECTIONS) - 1)
+            keys = calls["pid"][moved].astype(np.int64) << 16 | ways
+            for key, _count, _zero, size in _summed(keys, np.zeros(len(keys), np.bool_), sizes[moved]):
+                copied, way = self._of(key >> 16).copied, DIRECTIONS[key & 0xFFFF]
+                copied[way] = copied.get(way, 0) + size
+        got = _IS_ALLOC[ops] & (sizes > 0) & ~failed
+        if got.any():
+            for key, _count, _zero, size in _summed(
+                calls["pid"][got].astype(np.int64), np.zeros(int(got.sum()), np.bool_), sizes[got]
+            ):
+                self._of(key).allocated += size
+
+    def _histograms(self, pids: Ints, classes: Ints, exponents: Ints, lengths: Ints) -> None:
+        keys, where = np.unique(pids << 8 | classes, return_inverse=True)
+        size = histogram.EXPONENTS
+        counts = np.bincount(where * size + exponents, minlength=len(keys) * size).reshape(-1, size)
+        for key, row, ns in zip(keys.tolist(), counts, _sums(where, lengths, len(keys)), strict=True):
+            found, name = self._of(key >> 8).lengths, _CLASS_NAMES[key & 0xFF]
+            before, sum_ns = found.get(name, (np.zeros(size, np.int64), 0))
+            found[name] = before + row, sum_ns + ns
+
+    def _close(self, mark_ns: int) -> Sample:
+        self._tick.close(mark_ns, self._open, self._alive)
+        self._alive = frozenset(self._open.tid)
+        sums: dict[int, ThreadTick] = {}
+        for thread in self._tick.threads.values():
+            sums.setdefault(thread.pid, ThreadTick(thread.pid)).add(thread)
+        self._tick = SwitchTick(mark_ns)
+        for pid, thread in sums.items():
+            self._of(pid).threads.add(thread)
+        calls, self._calls_now = self._calls_now, {}
+        self._forget(mark_ns)
+        return _told(mark_ns, sums, calls)
+
+    def _forget(self, now_ns: int) -> None:
+        living = set(self._open.pid)
+        for pid, row in list(self.processes.items()):
+            if pid in living:
+                row.ended_ns = None
+            elif row.ended_ns is None:
+                row.ended_ns = now_ns
+            elif row.ended_ns < now_ns - GRACE_NS:
+                del self.processes[pid]
+
+
+def _told(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int]) -> Sample:
+    pids = sorted({*sums, *calls})
+    rows = [sums.get(pid, ThreadTick(pid)) for pid in pids]
+    data = {
+        "pid": pids,
+        "calls": [calls.get(pid, 0) for pid in pids],
+        "lived_ns": [row.lived for row in rows],
+        "runnable_ns": [row.runnable for row in rows],
+        "blocked_ns": [row.blocked for row in rows],
+        "voluntary": [row.voluntary for row in rows],
+        "involuntary": [row.involuntary for row in rows],
+    }
+    return Sample(SUMS, mark_ns, data)
+
+
+def _sums(where: Ints, values: Ints, size: int) -> list[int]:
+    """Sums of integers by place, exact: floating point would round those of days."""
+    found = np.zeros(size, np.int64)
+    np.add.at(found, where, values)
+    sums: list[int] = found.tolist()
+    return sums
+
+
+def _summed(keys: Ints, flags: npt.NDArray[np.bool_], values: Ints) -> Iterable[tuple[int, int, int, int]]:
+    """(key, how many, how many with the flag, sum of values) of each key."""
+    names, where, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    flagged = np.bincount(where[flags], minlength=len(names))
+    return zip(
+        names.tolist(), counts.tolist(), flagged.tolist(), _sums(where, values, len(names)), strict=True
+    )

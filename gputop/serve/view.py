@@ -1,0 +1,206 @@
+"""What one user is shown of all that is observed: as much as ``/proc`` would tell.
+
+Root sees everything. Others see their own processes whole; of everybody else's the number, and what it did in
+sum, with no name, command, function, line or file. Kinds of samples that are not named here are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.histogram import Ints
+from gputop.engine.occupancy import SEGMENT, segments_of, split
+from gputop.explain.evidence.before import records_before, sample_of
+from gputop.explain.evidence.ranges import union
+from gputop.serve.owners import Owners
+from probes.schema import ALIASED, Kind, Records, select
+from probes.source import (
+    APIS,
+    CARRIED,
+    CLIENT,
+    COUNTERS,
+    FILES,
+    FRAMES,
+    GPUS,
+    MARK,
+    NAMES,
+    NOTE,
+    OPEN,
+    PLACES,
+    PROBLEM,
+    PROCESS,
+    SUMS,
+    Item,
+    Sample,
+)
+
+ROOT: Final = 0
+_OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
+OTHERS: Final = "(another user's)"
+_EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, SUMS})  # what NVML and /proc tell everybody
+_BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FILES})  # columns with a row for each process or thread
+_KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
+_HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
+_NAMES_PATHS: Final = (
+    "something that is not this user's could not be observed: root's gputop attach says what"
+)
+
+
+class View:
+    """A filter of items, tick by tick, for one user; what it leaves out is no gap in the records' numbers."""
+
+    def __init__(self, uid: int, owners: Owners) -> None:
+        """Start at a mark.
+
+        Args:
+            uid: The user.
+            owners: Has taken in what is to be shown.
+        """
+        self.uid = uid
+        self._owners = owners
+        self._left_out: dict[int, int] = {}  # records of each CPU that are not shown
+
+    def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """The session's header."""
+        if self.uid == ROOT:
+            return dict(header)
+        return {key: value for key, value in header.items() if key not in _HEADER}
+
+    def items(self, tick: Iterable[Item]) -> Iterator[Item]:
+        """What the user sees of a tick; records come joined, before what was told after the first of them."""
+        if self.uid == ROOT:
+            yield from tick
+            return
+        tick = list(tick)
+        queued = self._queued(tick)
+        for item in tick:
+            if isinstance(item, Sample):
+                yield from self.sample(item)
+            else:
+                shown = self._records(item, queued)
+                if len(shown):
+                    yield shown
+
+    # -- records ------------------------------------------------------------------------------------
+
+    def _queued(self, tick: list[Item]) -> dict[int, tuple[Ints, Ints]]:
+        """CPU -> when a thread of the user's waited in its queue: who had it then, they are shown."""
+        waits, moves = [], []
+        for item in tick:
+            if isinstance(item, Sample):
+                waits += [self._waiting(item)] if item.kind == OPEN else []
+                continue
+            rows = select(item, self._owners.are(item["pid"], self.uid)).view(ALIASED)
+            waits.append(segments_of(rows[rows["kind"] == _OFFCPU], "queue_cpu", "runnable"))
+            moves.append(segments_of(rows[rows["kind"] == _MIGRATE], "queue_cpu"))
+        if not waits:
+            return {}
+        found = split(np.concatenate(waits), np.concatenate(moves) if moves else waits[0][:0])
+        return {
+            cpu: union(found["begin"][found["cpu"] == cpu], found["end"][found["cpu"] == cpu])
+            for cpu in np.unique(found["cpu"]).tolist()
+        }
+
+    def _waiting(self, sample: Sample) -> npt.NDArray[np.void]:
+        """The waits that are under way at a mark."""
+        columns = ("pid", "tid", "queue_cpu", "queued_since")
+        rows = [
+            row
+            for row in zip(*(sample.data.get(name, ()) for name in columns), strict=False)
+            if row[3] and self._is_mine(row[0])
+        ]
+        segments = np.zeros(len(rows), SEGMENT)
+        for place, (pid, tid, cpu, since) in enumerate(rows):
+            segments[place] = (cpu, since, max(sample.time_ns, since), tid, pid)
+        return segments
+
+    def _records(self, records: Records, queued: Mapping[int, tuple[Ints, Ints]]) -> Records:
+        keep = self._owners.are(records["pid"], self.uid)
+        occupants = records["kind"] == _OCCUPANT
+        keep[occupants] = _during(records[occupants], queued)
+        shown: Records = records[keep].copy()
+        gone = np.empty(len(records), np.uint32)
+        cpus = records["cpu"]
+        for cpu in np.unique(cpus).tolist():
+            on = cpus == cpu
+            out = np.cumsum(~keep[on]).astype(np.uint32) + np.uint32(self._left_out.get(cpu, 0))
+            gone[on] = out
+            self._left_out[cpu] = int(out[-1])
+        shown["seq"] -= gone[keep]
+        return shown
+
+    # -- samples ------------------------------------------------------------------------------------
+
+    def sample(self, sample: Sample) -> Iterator[Sample]:
+        """What the user sees of a sample, if anything."""
+        kind, data = sample.kind, sample.data
+        if self.uid == ROOT or kind in _EVERYBODY:
+            yield sample
+        elif kind in (PROCESS, CLIENT):
+            yield Sample(kind, sample.time_ns, self._process(data))
+        elif kind in _BY_PROCESS:
+            yield _rows(sample, "pid", self._is_mine)
+        elif kind == PLACES:
+            yield _rows(sample, "tid", lambda tid: self._owners.of_thread(tid) == self.uid)
+        elif kind == CARRIED:
+            yield self._carried(sample)
+        elif kind == PROBLEM:
+            yield self._problem(sample)
+        elif kind == NOTE and self._is_mine(data.get("pid")):
+            yield sample
+
+    def _is_mine(self, pid: object) -> bool:
+        return isinstance(pid, int) and self._owners.of(pid) == self.uid
+
+    def _process(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        pid = data.get("pid")
+        uid = data.get("uid", self._owners.of(pid) if isinstance(pid, int) else None)
+        if uid == self.uid:
+            return dict(data)
+        kept = {key: data[key] for key in _KEPT if key in data}
+        return kept | ({"name": OTHERS} if "start_ns" in data else {})
+
+    def _carried(self, sample: Sample) -> Sample:
+        """The calls from before a recording's start that are the user's."""
+        records, complete = records_before(sample.data)
+        mine = records[self._owners.are(records["pid"], self.uid)]
+        return sample_of(mine, filter(self._is_mine, complete), sample.time_ns)
+
+    def _problem(self, sample: Sample) -> Sample:
+        """A text that names no file is of the machine; others may say what somebody runs, and where."""
+        text = str(sample.data.get("text", ""))
+        if "/" not in text and "process" not in text:
+            return sample
+        if self._is_mine(sample.data.get("pid")):
+            return sample
+        return Sample(PROBLEM, sample.time_ns, {"text": _NAMES_PATHS if text else "", "about": _NAMES_PATHS})
+
+
+def _during(records: Records, queued: Mapping[int, tuple[Ints, Ints]]) -> npt.NDArray[np.bool_]:
+    """Which stays on a CPU fall into such times."""
+    keep = np.zeros(len(records), np.bool_)
+    end = records["t_end"].astype(np.int64)
+    begin = end - records["duration"].astype(np.int64)
+    for cpu, (begins, ends) in queued.items():
+        on = records["cpu"] == cpu
+        at = np.searchsorted(ends, begin[on], side="right")
+        found = at < len(begins)
+        found[found] = begins[at[found]] < end[on][found]
+        keep[on] = found
+    return keep
+
+
+def _rows(sample: Sample, column: str, mine: Callable[[Any], bool]) -> Sample:
+    """A table of columns without the rows of others."""
+    owners = sample.data.get(column, ())
+    rows = [row for row, owner in enumerate(owners) if mine(owner)]
+    data = {
+        key: [values[row] for row in rows]
+        for key, values in sample.data.items()
+        if isinstance(values, list) and len(values) == len(owners)
+    }
+    return Sample(sample.kind, sample.time_ns, data)
