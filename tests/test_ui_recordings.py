@@ -42,32 +42,21 @@ def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
     return request.param, frame, explained
 
 
-@pytest.fixture(params=SIZES)
-def story(told: tuple[str, Frame, Explained], request: pytest.FixtureRequest) -> tuple[str, Shown]:
-    """The name, and a screen on which nothing has been done yet."""
+def test_the_cause_is_there_without_a_key_and_the_call_and_the_thread_with_one(
+    told: tuple[str, Frame, Explained],
+) -> None:
     name, frame, explained = told
-    screen = Shown(frame, size=request.param, replay=True)
+    title, api = STORIES[name]
+    screen = Shown(frame, size=SIZES[0], replay=True)
     screen.explain(explained)
-    return name, screen
-
-
-def test_the_cause_is_there_without_a_key_and_in_full_with_one(story: tuple[str, Shown]) -> None:
-    name, screen = story
-    title, _api = STORIES[name]
-    verdict = "\n".join(screen.text().splitlines()[1:6])
-    assert title[:12] in verdict
-    assert "idle" in verdict
-    assert "FIX 1" in verdict, "what to change stands there as well"
+    for size in SIZES:
+        verdict = "\n".join(screen.text(*size).splitlines()[1:6])
+        assert title[:12] in verdict, size
+        assert "idle" in verdict, size
+        assert "FIX 1" in verdict, "what to change stands there as well"
     screen.press("enter")
-    assert title.partition(" (")[0] in screen.text()
-
-
-def test_the_call_and_the_thread_are_there_with_one_key(story: tuple[str, Shown]) -> None:
-    name, screen = story
-    _title, api = STORIES[name]
-    frame = screen.view.frame
-    assert frame is not None
-    screen.press("enter")
-    shown = screen.text()
-    assert api in shown
-    assert any(f"({row.pid})" in shown or f" of {row.pid})" in shown for row in frame.processes)
+    for size in SIZES:
+        shown = screen.text(*size)
+        assert title.partition(" (")[0] in shown, size
+        assert api in shown, size
+        assert any(f"({row.pid})" in shown or f" of {row.pid})" in shown for row in frame.processes), size
