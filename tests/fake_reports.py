@@ -6,21 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputop.explain.answer.report import (
-    Account,
-    Diagnosis,
-    Event,
-    Finding,
-    GpuSpan,
-    Level,
-    Link,
-    Range,
-    Report,
-    StepFacts,
-    StormCost,
-)
-from gputop.explain.evidence.waits import Wait
-from gputop.explain.lanes import (
+from gputop.explain.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -40,6 +26,20 @@ from gputop.explain.lanes import (
     Shares,
     ThreadLane,
 )
+from gputop.explain.answer.report import (
+    Account,
+    Diagnosis,
+    Event,
+    Finding,
+    GpuSpan,
+    Level,
+    Link,
+    Range,
+    Report,
+    StepFacts,
+    StormCost,
+)
+from gputop.explain.evidence.waits import Wait
 from gputop.playback.feed import Explained
 
 MS, S = 1_000_000, 1_000_000_000

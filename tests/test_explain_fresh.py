@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.explain.answer.picture import BUSY, PROVED, Lanes
 from gputop.explain.answer.report import Report
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.fresh import Fresh, explained
-from gputop.explain.lanes import BUSY, PROVED, Lanes
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict, Window
 from probes.schema import Kind, Records

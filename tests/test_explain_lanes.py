@@ -10,17 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.build import examine
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.families import FAMILIES, UNEXPLAINED, family_table
-from gputop.explain.evidence.apiclass import Group
-from gputop.explain.evidence.waits import Wait
-from gputop.explain.lanes import (
+from gputop.explain.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
     CALL_WORDS,
     COLUMN_NS,
+    FAMILIES,
     FINDING,
     GONE,
     LOST,
@@ -28,11 +24,16 @@ from gputop.explain.lanes import (
     PROVED,
     QUEUED,
     RUNNING,
+    UNEXPLAINED,
     WHOLE,
-    Grid,
     Lanes,
-    lanes_of,
 )
+from gputop.explain.build import examine
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.families import family_table
+from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.waits import Wait
+from gputop.explain.lanes import Grid, lanes_of
 from gputop.playback.player import ReplayFeed
 from probes import api
 from probes.schema import Kind
@@ -43,7 +44,7 @@ from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, sta
 
 COLUMN_US = COLUMN_NS // US
 SYNC_ROW, LAUNCH_ROW = (
-    next(row for row, family in enumerate(FAMILIES) if cause in family.causes) for cause in ("C03", "C06")
+    next(row for row, family in enumerate(FAMILIES) if family.word == word) for word in ("sync", "launches")
 )
 
 

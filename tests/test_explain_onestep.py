@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from gputop.explain.answer.picture import BLOCKED, CALL_WORDS, COLUMNS, QUEUED, RUNNING, OneStep
 from gputop.explain.build import examine
 from gputop.explain.fresh import Fresh, explained
-from gputop.explain.lanes import BLOCKED, CALL_WORDS, QUEUED, RUNNING
-from gputop.explain.onestep import COLUMNS, OneStep, time_of, typical_steps
+from gputop.explain.onestep import time_of, typical_steps
 from gputop.explain.window import Window
 from tests import told_recordings as recordings
 from tests.items import START

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gputop.explain.answer.picture import FAMILIES, UNEXPLAINED
 from gputop.explain.causes import CAUSES
 from gputop.explain.causes.cause import Cause
-from gputop.explain.causes.families import FAMILIES, UNEXPLAINED
 from gputop.explain.causes.registry import register
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +36,8 @@ LEFT = register(
 '''
 ORDER = """
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.families import FAMILIES, family_table
+from gputop.explain.answer.picture import FAMILIES
+from gputop.explain.causes.families import family_table
 print([(one.number, FAMILIES[row].word) for one, row in zip(CATALOGUE, family_table())][:3])
 """
 

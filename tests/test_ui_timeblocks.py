@@ -8,14 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gputop.explain.causes.families import FAMILIES
-from gputop.explain.evidence.waits import Wait
-from gputop.explain.lanes import (
+from gputop.explain.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
     CALL_WORDS,
     COLUMN_NS,
+    FAMILIES,
     GONE,
     GPU_ROWS,
     PRESUMED,
@@ -27,6 +26,7 @@ from gputop.explain.lanes import (
     Lanes,
     ThreadLane,
 )
+from gputop.explain.evidence.waits import Wait
 from gputop.playback.feed import Explained
 from gputop.ui.model.blocklanes import Look, Sign, call_signs, gpu_signs, idle_range, legend, state_signs
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain

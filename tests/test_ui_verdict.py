@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.engine.lines import Line
+from gputop.explain.answer.picture import BUSY, GPU_ROWS, GpuLane
 from gputop.explain.answer.report import Finding, Level, Range, WhatIf
-from gputop.explain.lanes import BUSY, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.main import MainScreen
 from gputop.ui.model.chain import ChainPage

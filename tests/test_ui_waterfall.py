@@ -7,9 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.explain.causes.families import FAMILIES
-from gputop.explain.lanes import BLOCKED, CALL_WORDS, QUEUED, RUNNING, STATE_ROWS
-from gputop.explain.onestep import COLUMNS, GpuTimes, HostTime, IdleTime, OneStep
+from gputop.explain.answer.picture import (
+    BLOCKED,
+    CALL_WORDS,
+    COLUMNS,
+    FAMILIES,
+    QUEUED,
+    RUNNING,
+    STATE_ROWS,
+    GpuTimes,
+    HostTime,
+    IdleTime,
+    OneStep,
+)
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
@@ -19,7 +29,7 @@ MS = 1_000_000
 COLUMN = 40_000  # ns: the step lasts 256 of them, 10.24 ms
 WIDTH = 64 + 9  # one cell to four columns
 COPY, LAUNCH, SYNC = (CALL_WORDS.index(word) for word in ("copy", "launch", "sync"))
-COPIES = next(row for row, family in enumerate(FAMILIES) if "C05" in family.causes)
+COPIES = next(row for row, family in enumerate(FAMILIES) if family.word == "copy")
 
 
 def part(low: int, high: int) -> np.ndarray:

@@ -15,8 +15,9 @@ from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.stacks import StackTimes, stack_times
+from gputop.explain.answer.picture import Lanes
 from gputop.explain.answer.report import Report
-from gputop.explain.lanes import Lanes, lanes_of
+from gputop.explain.lanes import lanes_of
 from gputop.files.inspection import inspect
 from gputop.library import answers
 from gputop.library.evidence import examined

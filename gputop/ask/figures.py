@@ -13,8 +13,18 @@ from gputop.ask.catalogue import Catalogue, Recording
 from gputop.ask.reply import Own, offset_of, page, with_units
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.tables import COLUMNS
-from gputop.explain.causes.families import FAMILIES
-from gputop.explain.lanes import ASSUMED, BLOCKED, BUSY, COLUMN_NS, PRESUMED, PROVED, QUEUED, RUNNING, WHOLE
+from gputop.explain.answer.picture import (
+    ASSUMED,
+    BLOCKED,
+    BUSY,
+    COLUMN_NS,
+    FAMILIES,
+    PRESUMED,
+    PROVED,
+    QUEUED,
+    RUNNING,
+    WHOLE,
+)
 
 SECONDS = 30.0  # of a query
 MOST_ROWS = 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import os
 import signal
 from collections.abc import Sequence
@@ -200,7 +201,10 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         with ending_at_once():  # nothing is held yet
             name, options = parse(arguments)
         options.own_process = own_process
-        with diagnosing(options.verbose, screen=_command(name).has_screen(options)):
+        screen = _command(name).has_screen(options)
+        if not screen:
+            gc.enable()
+        with diagnosing(options.verbose, screen=screen):
             status = _dispatch(name, options)
         try:
             put("")  # what is not written yet

@@ -6,22 +6,22 @@ import argparse
 import json
 import sys
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_looks, add_once
 from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.moment import mark_index
-from gputop.commands.text import render_text
-from gputop.commands.verdict import verdict_json, verdict_text
 from gputop.commands.words import bounded
-from gputop.engine.frame_json import frame_to_json
-from gputop.explain.live import ReplayExplainer
-from gputop.explain.window import Verdict
 from gputop.library.reading import open_file, understood
 from gputop.playback.player import ReplayFeed, frame_at
 from gputop.process.say import put, show
 from gputop.process.terminal import require_terminal, terminal_width
 from replay.reader import SessionReader
+
+# the screen needs nothing of what prints and explains until it is there
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +54,10 @@ def replay(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    from gputop.commands.text import render_text
+    from gputop.commands.verdict import verdict_json, verdict_text
+    from gputop.engine.frame_json import frame_to_json
+
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
     if options.json:
@@ -72,10 +76,11 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
     preferred = preferences()
     with understood(options.file):
         feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
-    feed.start()
+    feed.start(explain=False)
     try:
         return run_app(
             feed,
+            seen=feed.explain,
             mode="replay",
             ascii=draws_ascii(options, preferred),
             title=options.file,
@@ -86,6 +91,8 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
 
 
 def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
+    from gputop.explain.live import ReplayExplainer
+
     if reader.header.get("calls_observed") is False:
         return None
     return ReplayExplainer(reader).verdict_at(index)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from typing import TYPE_CHECKING
 
 from gputop.documents.frame import VerdictJson
 from gputop.explain.answer.figures import what_if_text
 from gputop.explain.answer.output import report_to_json
-from gputop.explain.window import Verdict
 from gputop.format import escape_text
+
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
 
 
 def verdict_json(verdict: Verdict | None) -> VerdictJson:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def program_version() -> str:
     """The installed version."""
+    from importlib.metadata import PackageNotFoundError, version  # as long as half of what else starts
+
     try:
         return version("gputop")
     except PackageNotFoundError:

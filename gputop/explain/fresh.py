@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from gputop.explain.answer.picture import COLUMN_NS, Lanes
 from gputop.explain.chains.analysis import Analysis, walk
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.effort import LIVE, Effort
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
 from gputop.explain.findings.findings import Outcome
-from gputop.explain.lanes import COLUMN_NS, Lanes, joined, lanes_of
+from gputop.explain.lanes import joined, lanes_of
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.renewed import Before, Now, renewed
 from gputop.explain.tally import Counted, Tally, count

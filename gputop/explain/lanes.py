@@ -10,10 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from gputop.explain.answer.picture import (
+    ASSUMED,
+    BLOCKED,
+    BUSY,
+    CALL_WORDS,
+    COLUMN_NS,
+    FINDING,
+    GONE,
+    GPU_ROWS,
+    LOST,
+    PRESUMED,
+    PROVED,
+    QUEUED,
+    RUNNING,
+    STATE_ROWS,
+    WHOLE,
+    GpuLane,
+    Lanes,
+    Shares,
+    ThreadLane,
+)
 from gputop.explain.answer.report import Report
-from gputop.explain.causes.families import FAMILIES, family_table
+from gputop.explain.causes.families import family_table
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Evidence
@@ -23,89 +43,12 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import causes_of_short
 from probes.schema import OffFlag
 
-COLUMN_NS = 50_000_000
-WHOLE = 255  # a share of a column is told in so many parts
 MOST_THREADS = 64  # the others have no lane
-
-# rows of a GPU's shares; what is left of a column is not known
-BUSY = 0
-PROVED = 1  # + the family's row
-ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
-PRESUMED = ASSUMED + len(FAMILIES)  # at work as far as one can tell: what an estimate leaves of the unknown
-GPU_ROWS = PRESUMED + 1
-
-# rows of a thread's states; what is left of a column is not known
-RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
-STATE_ROWS = BLOCKED + len(Wait)
-
-# rows of the calls that a thread is in; what is left of a column lies between calls
-CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
+# the row of each kind of call (CALL_WORDS)
 CALL_ROWS = {
     Group.SYNC: 0, Group.COPY: 1, Group.SET: 1, Group.LAUNCH: 2, Group.GRAPH: 2,
     Group.ALLOC: 3, Group.FREE: 3, Group.HOST: 3,
 }  # fmt: skip
-
-LOST, FINDING = 0, 1  # rows of the marks
-
-Shares = npt.NDArray[np.uint8]
-
-
-class Equal:
-    """Equality for data classes that hold arrays."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        names = self.__dataclass_fields__  # type: ignore[attr-defined]
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True, eq=False)
-class GpuLane(Equal):
-    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
-
-    label: str
-    index: int
-    shares: Shares
-
-
-@dataclass(frozen=True, eq=False)
-class ThreadLane(Equal):
-    """One thread: ``states[STATE_ROWS, columns]`` and ``calls[len(CALL_WORDS), columns]``, as above."""
-
-    pid: int
-    tid: int
-    states: Shares
-    calls: Shares
-
-
-@dataclass(frozen=True, eq=False)
-class Lanes(Equal):
-    """All lanes of a window.
-
-    Attributes:
-        first: Number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC.
-        columns: How many there are; only whole ones.
-        gpus: The GPUs that were given work.
-        threads: The threads that are seen most, those that make calls first.
-        marks: ``[2, columns]``: whether a record is missing in it, whether a finding points at it.
-    """
-
-    first: int
-    columns: int
-    gpus: tuple[GpuLane, ...]
-    threads: tuple[ThreadLane, ...]
-    marks: Shares
-
-    @property
-    def busy_share(self) -> float:
-        """The part of the time in which the GPUs certainly had work, 0 to 1."""
-        whole = len(self.gpus) * self.columns * WHOLE
-        return sum(int(gpu.shares[BUSY].sum()) for gpu in self.gpus) / whole if whole else 0.0
 
 
 def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> Lanes:

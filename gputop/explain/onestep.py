@@ -7,10 +7,20 @@ returns (``Explained.steps``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from gputop.explain.answer.picture import (
+    BLOCKED,
+    CALL_WORDS,
+    COLUMNS,
+    QUEUED,
+    RUNNING,
+    STATE_ROWS,
+    GpuTimes,
+    HostTime,
+    IdleTime,
+    OneStep,
+)
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.families import family_table
 from gputop.explain.chains.scene import Scene
@@ -18,101 +28,9 @@ from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, covered, union
 from gputop.explain.findings.findings import Outcome
-from gputop.explain.lanes import (
-    BLOCKED,
-    CALL_ROWS,
-    CALL_WORDS,
-    QUEUED,
-    RUNNING,
-    STATE_ROWS,
-    Equal,
-    gpu_parts,
-)
+from gputop.explain.lanes import CALL_ROWS, gpu_parts
 
-COLUMNS = 256  # of equal length, whatever a step lasts
 MOST_STEPS, MOST_HOSTS = 4, 4  # processes, and threads of each: those that make most calls
-
-
-@dataclass(frozen=True, eq=False)
-class HostTime(Equal):
-    """One thread in the step, ns of each column.
-
-    Attributes:
-        tid: The thread.
-        calls: ``[len(CALL_WORDS), COLUMNS]`` inside calls; what is left of a column lies between calls.
-        counts: How many calls of each kind began in the step.
-        states: ``[STATE_ROWS, COLUMNS]``; what is left of a column is not known.
-    """
-
-    tid: int
-    calls: Ints
-    counts: tuple[int, ...]
-    states: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class IdleTime(Equal):
-    """What one cause took of the GPU's time: ``ns[COLUMNS]``.
-
-    Attributes:
-        cause: Its number, "" where it is not known.
-        family: The row of its family (``FAMILIES``).
-        proved: Whether it is proved; else estimated, or resting on an assumption.
-    """
-
-    cause: str
-    family: int
-    proved: bool
-    ns: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class GpuTimes(Equal):
-    """One GPU in the step, ns of each column; what is left of a column is not known.
-
-    Attributes:
-        label: ``GPU 0``.
-        index: NVML's number, -1 if it is not known.
-        busy: Certainly at work.
-        presumed: At work as far as one can tell.
-        idle: By cause, what took most first.
-    """
-
-    label: str
-    index: int
-    busy: Ints
-    presumed: Ints
-    idle: tuple[IdleTime, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class OneStep(Equal):
-    """The step of a process.
-
-    Attributes:
-        pid: The process.
-        tid: The thread in whose name its steps are.
-        begin_ns: When it began, CLOCK_MONOTONIC.
-        edges: ``[COLUMNS + 1]``, ns from its begin.
-        count: How many steps there are.
-        median_ns: Their median length.
-        hosts: Its threads that make calls, ``tid`` first.
-        gpus: That it gives work to.
-    """
-
-    pid: int
-    tid: int
-    begin_ns: int
-    edges: Ints
-    count: int
-    median_ns: int
-    hosts: tuple[HostTime, ...]
-    gpus: tuple[GpuTimes, ...]
-
-    @property
-    def length_ns(self) -> int:
-        """How long it lasted."""
-        return int(self.edges[-1])
 
 
 def typical_steps(scene: Scene, outcome: Outcome, *, proved: bool) -> tuple[OneStep, ...]:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from gputop.explain.answer.account import whole
+from gputop.explain.answer.picture import ASSUMED, COLUMN_NS, PRESUMED, WHOLE, Lanes
 from gputop.explain.answer.report import Account, Diagnosis, Finding, GpuSpan, Level, Range, Report
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CATALOGUE
@@ -23,7 +24,6 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, Kind, by_losses
 from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
-from gputop.explain.lanes import ASSUMED, COLUMN_NS, PRESUMED, WHOLE, Lanes
 from gputop.explain.proofs.witness import witness
 from gputop.explain.tally import Counted, Key, OfCause, OfGpu, Row
 

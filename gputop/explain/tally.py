@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gputop.explain.answer.picture import COLUMN_NS
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints, intersect, subtract
 from gputop.explain.findings.shortgaps import causes_of_short
-from gputop.explain.lanes import COLUMN_NS, Grid
+from gputop.explain.lanes import Grid
 
 KEPT = 512  # columns: 25 s, more than is ever explained at once
 _MOST_KEYS = 600  # those that count nothing are forgotten then

@@ -12,6 +12,7 @@ import numpy as np
 
 from gputop.engine.apart import apart
 from gputop.engine.switches import OpenThreads
+from gputop.explain.answer.picture import Lanes, OneStep
 from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
 from gputop.explain.chains.scene import Scene
@@ -22,8 +23,8 @@ from gputop.explain.evidence.evidence import Evidence, Table
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.findings.findings import Outcome
-from gputop.explain.lanes import Lanes, lanes_of
-from gputop.explain.onestep import OneStep, typical_steps
+from gputop.explain.lanes import lanes_of
+from gputop.explain.onestep import typical_steps
 from gputop.explain.proofs.retention import carried
 from probes.samples import listed_gpus
 from probes.schema import Kind

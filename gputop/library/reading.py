@@ -18,7 +18,6 @@ from gputop.errors import (
 from probes.source import Item
 from replay.format import DamagedError, MissingFileError, NewerError, SessionError
 from replay.reader import SessionReader
-from replay.segments import SegmentsReader
 
 _LOG = logging.getLogger(__name__)
 _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
@@ -57,7 +56,7 @@ def open_file(path: str) -> SessionReader:
         SessionTooNewError: A newer gputop recorded it.
     """
     try:
-        reader = SegmentsReader(path) if os.path.isdir(path) else SessionReader(path)
+        reader = _segments(path) if os.path.isdir(path) else SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
         raise kind(str(error)) from error
@@ -65,6 +64,12 @@ def open_file(path: str) -> SessionReader:
         reader.close()
         raise SessionDamagedError(f"{path} holds no complete frame: the recording ended before its first one")
     return reader
+
+
+def _segments(path: str) -> SessionReader:
+    from replay.segments import SegmentsReader  # it writes, too, which no other file needs here
+
+    return SegmentsReader(path)
 
 
 def interrupted(until_ns: int, duration_ns: int) -> str:

@@ -9,9 +9,8 @@ from gputop.engine.frame import Frame
 from gputop.playback.landmarks import Landmark
 
 if TYPE_CHECKING:
+    from gputop.explain.answer.picture import Lanes, OneStep
     from gputop.explain.answer.report import Report
-    from gputop.explain.lanes import Lanes
-    from gputop.explain.onestep import OneStep
 
 OLD_NS = 2_000_000_000  # an explanation that is older is of another time
 

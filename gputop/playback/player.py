@@ -6,14 +6,17 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gputop.engine.engine import HISTORY_MARKS, WINDOW_NS, Engine
 from gputop.engine.frame import Frame
-from gputop.explain.live import LiveExplainer, ReplayExplainer
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.landmarks import MARKED, Landmark, Landmarks
 from gputop.playback.survey import Survey
 from replay.items import ItemReader
+
+if TYPE_CHECKING:
+    from gputop.explain.live import LiveExplainer, ReplayExplainer
 
 _LOG = logging.getLogger(__name__)
 _SEEK_SLACK_NS = 2_000_000_000
@@ -71,7 +74,7 @@ class ReplayFeed:
             speed: Recorded seconds per second.
             playing: Whether time runs.
             frame: The frame of the mark, where it is known already.
-            explainer: Explains the marks; one that starts at the beginning without it.
+            explainer: Explains the marks; without it ``explain`` makes one that starts at the beginning.
             landmarks: The moments worth going to; they are looked for in the recording without them.
         """
         self._reader = reader
@@ -88,19 +91,52 @@ class ReplayFeed:
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
-        self._explainer = explainer or ReplayExplainer(reader)
+        self._explainer = explainer
+        self._asked = start_index, True  # the mark to be explained, and whether it is this very one
         self._survey = Survey(reader) if landmarks is None else None
         self._landmarks = landmarks or (self._survey.landmarks if self._survey else Landmarks())
         self._thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
+        self._loader = threading.Thread(target=self._load, name="gputop-why-load", daemon=True)
 
-    def start(self) -> None:
-        """Starts the player."""
-        if self._reader.header.get("calls_observed") is not False:
-            self._explainer.start()
-            self._explainer.show(self._index, exact=True)
+    def start(self, *, explain: bool = True) -> None:
+        """Starts the player.
+
+        Args:
+            explain: Whether to explain from the start; else from ``explain`` on.
+        """
         self._thread.start()
-        if self._survey is not None:
-            self._survey.start()
+        if explain:
+            self.explain()
+
+    def explain(self) -> None:
+        """Begins to explain; returns at once."""
+        self._loader.start()
+
+    def _load(self) -> None:
+        """Makes what explains. It is more code than all else, and nobody needs it for the first frame."""
+        try:
+            if self._traced:
+                from gputop.explain.live import ReplayExplainer
+
+                self._explainer = self._explainer or ReplayExplainer(self._reader)
+                if not self._closed:
+                    self._explainer.start()
+                self._explainer.show(self._asked[0], exact=self._asked[1])
+            if self._survey is not None and not self._closed:
+                self._survey.start()
+        except Exception as error:  # whatever it was, the screen must say it
+            _LOG.exception("nothing is explained")
+            self._failure = f"nothing is explained: {type(error).__name__}: {error}"
+
+    def _ask(self, index: int, *, exact: bool) -> None:
+        """Has a mark explained, as soon as there is somebody who explains."""
+        self._asked = index, exact
+        if self._explainer is not None:
+            self._explainer.show(index, exact=exact)
+
+    @property
+    def _traced(self) -> bool:
+        return self._reader.header.get("calls_observed") is not False
 
     # -- Feed ---------------------------------------------------------------------------------
 
@@ -115,14 +151,13 @@ class ReplayFeed:
 
     def explained(self) -> Explained:
         """The explanation at the position, or shortly before while it plays."""
-        found = explained_by(self._explainer)
+        found = explained_by(self._explainer) if self._explainer is not None else Explained()
         ahead = found.end_ns - self.position_ns
         # while time runs explanations come as they can, and the screen says how old the newest is
         behind = (_AGED_NS if self._playing else _STALE_NS) * max(self._speed, 1.0)
         if found.report is not None and ahead <= _STALE_NS and -ahead <= behind:
             return found
-        traced = self._reader.header.get("calls_observed") is not False
-        return Explained(problem=found.problem or (_LOOKING if traced else ""))
+        return Explained(problem=found.problem or (_LOOKING if self._traced else ""))
 
     def failure(self) -> str | None:
         """What went wrong, in a sentence."""
@@ -235,7 +270,7 @@ class ReplayFeed:
             self._reader.refresh()
             self._advance(mark_at(self._reader, int(self._clock_ns)))
         else:
-            self._explainer.show(self._index, exact=True)
+            self._ask(self._index, exact=True)
 
     def _pause_s(self) -> float | None:
         """How long until the next mark is due; None: until somebody calls."""
@@ -257,7 +292,7 @@ class ReplayFeed:
             self._advance(index)
         elif index != self._index:
             self._show(index, self._frame_at(index))
-        self._explainer.show(index, exact=True)
+        self._ask(index, exact=True)
         self._clock_ns = float(self._reader.marks[index])
 
     def _advance(self, index: int) -> None:
@@ -271,21 +306,24 @@ class ReplayFeed:
         if index == self._newest:
             self._caught_up = self._reader.refresh()
             self._playing &= self._caught_up
-            self._explainer.show(index, exact=not self._playing)
+            self._ask(index, exact=not self._playing)
 
     def _show(self, index: int, frame: Frame) -> None:
         with self._lock:
             self._index, self._caught_up = index, False
             if self._wanted is None:
                 self._aim = index
-        self._explainer.show(index, exact=not self._playing)
+        self._ask(index, exact=not self._playing)
         self._frame = frame
 
     def close(self) -> None:
         """Ends the player."""
         self._closed = True
         self._wake.set()
-        self._explainer.close()
+        if self._loader.ident is not None:
+            self._loader.join()  # what it starts is ended here
+        if self._explainer is not None:
+            self._explainer.close()
         if self._survey is not None:
             self._survey.close()
         self._thread.join(timeout=1)

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 
-from gputop.explain.window import Window
 from gputop.playback.landmarks import Landmarks
 from probes.source import MARK, MARKER, Sample
 from replay.items import ItemReader
@@ -53,6 +52,8 @@ class Survey:
 
     def read(self) -> None:
         """Reads all of it."""
+        from gputop.explain.window import Window  # the screen is there already when this thread loads it
+
         marks = self._reader.marks
         traced = self._reader.header.get("calls_observed") is not False
         window = Window(self._reader.header) if traced else None

@@ -10,8 +10,9 @@ from importlib.resources import files
 from gputop.engine.stats import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.explain.answer.output import report_to_json
+from gputop.explain.answer.picture import Lanes
 from gputop.explain.answer.report import Report
-from gputop.explain.lanes import Lanes, lanes_of
+from gputop.explain.lanes import lanes_of
 from gputop.format import format_clock, format_count, format_ns
 from gputop.library.evidence import examined
 from gputop.library.reading import Progress, understood

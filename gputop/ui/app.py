@@ -8,22 +8,19 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from gputop.engine.frame_json import frame_to_json
-from gputop.explain.answer.output import report_to_json
 from gputop.playback.feed import Feed
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
-from gputop.ui.exports import ExportError, save, stamped
 from gputop.ui.flame import FlamePane
 from gputop.ui.gpus import Gpus
 from gputop.ui.main import MainScreen
@@ -31,11 +28,9 @@ from gputop.ui.model.config import Preferences
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.view import View
 from gputop.ui.native_log import NativeLog
-from gputop.ui.pages import HelpPage, Page, ProblemsPage
 from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
 from gputop.ui.pane import Host, PaneScreen
 from gputop.ui.processes import Processes
-from gputop.ui.sender import OwnSender
 from gputop.ui.timeline import TimelinePane
 from gputop.ui.why import Why
 
@@ -95,6 +90,7 @@ class GputopApp(Host):
         native_log: NativeLog | None = None,
         preferences: Preferences | None = None,
         readonly: bool = False,
+        seen: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the program.
 
@@ -108,6 +104,7 @@ class GputopApp(Host):
             native_log: What native libraries wrote to the terminal's descriptors.
             preferences: What the user prefers.
             readonly: Whether other processes are to be left alone.
+            seen: Called once the first frame is on the screen.
         """
         self.preferences = preferences or Preferences()
         self.color_system = color_system_of(os.environ)
@@ -120,17 +117,22 @@ class GputopApp(Host):
         )
         for palette in PALETTES.values():
             self.register_theme(palette.theme())
-        self.theme = self.palette.name
+        # without its watcher, which would parse all styles a second time before anything is painted
+        self.set_reactive(App.theme, self.palette.name)
+        self.stylesheet.set_variables(self.get_css_variables())
         self.set_class(ascii, "-ascii")
         self.feed = feed
         self.view = View(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
         self.view.prefer(self.preferences)
         if mode == "live" and not readonly:
+            from gputop.ui.sender import OwnSender
+
             self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.tell_outcome))
         self.crash: Exception | None = None
         self._rate_hz = rate_hz
         self._native_log = native_log
         self._log_index = 0
+        self._seen = seen
         self._shown_number: int | None = None
         self._chrome: tuple[Any, ...] = ()
 
@@ -162,6 +164,7 @@ class GputopApp(Host):
             self.set_timer(FIRST_POLL_S, self._first_poll)
         else:
             self.set_interval(1 / self._rate_hz, self.poll)
+            self.call_after_refresh(self._seen)
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends in order by such a signal: Textual leaves the terminal raw when one ends the process.
@@ -231,6 +234,8 @@ class GputopApp(Host):
 
     def action_help(self) -> None:
         """All keys."""
+        from gputop.ui.pages import HelpPage
+
         main = self.screen_stack[0]
         places: list[tuple[str, Any]] = [
             ("Verdict", main.query_one(Why)),
@@ -246,14 +251,16 @@ class GputopApp(Host):
 
     def action_problems(self) -> None:
         """What could not be observed."""
+        from gputop.ui.pages import ProblemsPage
+
         self.push_screen(ProblemsPage(self.view))
 
     def action_close(self) -> None:
         """Close the page that is open, else quit."""
-        if isinstance(self.screen, Page):
-            self.screen.dismiss()
-        else:
+        if isinstance(self.screen, MainScreen):
             self.exit(0)
+        else:
+            self.screen.dismiss()
 
     def action_quit_now(self) -> None:
         """Quit, unless text is marked: then it is copied."""
@@ -306,6 +313,9 @@ class GputopApp(Host):
         if frame is None:
             self.say("there is no frame yet")
             return
+        from gputop.engine.frame_json import frame_to_json
+        from gputop.explain.answer.output import report_to_json
+
         made = frame_to_json(frame) | {"verdict": report_to_json(report) if report else None}
         self._save("json", json.dumps(made) + "\n")
 
@@ -315,6 +325,8 @@ class GputopApp(Host):
         self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
 
     def _save(self, ending: str, text: str) -> None:
+        from gputop.ui.exports import ExportError, save, stamped
+
         frame = self.view.frame
         wall_ns, offset_s = (frame.wall_ns, frame.utc_offset_s) if frame else (time.time_ns(), 0)
         try:
@@ -324,9 +336,8 @@ class GputopApp(Host):
 
     def tell_outcome(self) -> None:
         """What has become of the process that a signal was sent to."""
-        if isinstance(self.sender, OwnSender) and self.sender.aim is not None:
-            self.say(self.sender.aim.outcome())
-            self.sender.let_go()
+        if self.sender is not None and (outcome := self.sender.outcome()):
+            self.say(outcome)
 
     # -- the end ------------------------------------------------------------------------------
 

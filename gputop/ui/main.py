@@ -15,7 +15,6 @@ from gputop.ui.footer import Keys
 from gputop.ui.gpus import Gpus, Step
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.view import TOGGLED, View
-from gputop.ui.pages import CallPage, GpuPage, SourcePage, WhyPage
 from gputop.ui.pane import Pane, Tabbed
 from gputop.ui.panes import Banner, Chain, Header, Log, Storms, TimeBar, TooSmall
 from gputop.ui.processes import Processes
@@ -91,8 +90,8 @@ class MainScreen(TimeScreen):
         self._view = view
         self._hidden: set[str] = set()  # what is hidden on the screen
 
-    def compose(self) -> ComposeResult:
-        """The panes from the top."""
+    def panes(self) -> ComposeResult:
+        """What is told at a glance, from the top."""
         view = self._view
         yield TooSmall(view)
         yield Header(view)
@@ -149,15 +148,21 @@ class MainScreen(TimeScreen):
 
     def action_why(self) -> None:
         """Why the GPU waits."""
+        from gputop.ui.pages import WhyPage
+
         self.app.push_screen(WhyPage(self._view))
 
     def action_gpu_page(self) -> None:
         """Every figure of the selected GPU."""
+        from gputop.ui.pages import GpuPage
+
         if self._view.gpu is not None:
             self.app.push_screen(GpuPage(self._view))
 
     def action_source(self) -> None:
         """The line that is selected, else the finding's, else the costliest of the process."""
+        from gputop.ui.pages import SourcePage
+
         finding, row = self._view.chain.selected, self._view.selected
         line: Line | None = None
         pid = row.pid if row else 0
@@ -172,6 +177,8 @@ class MainScreen(TimeScreen):
     @on(TablePane.Opened)
     def _opened(self, event: TablePane.Opened) -> None:
         """From a process to its calls, from a call to its page, from a line to its source."""
+        from gputop.ui.pages import CallPage
+
         details = self.query_one(Details)
         if isinstance(event.pane, Processes):
             details.open(details.shown, focus=True)

@@ -13,8 +13,8 @@ from gputop.engine.source import read_source
 from gputop.ui.footer import Keys
 from gputop.ui.model import callpage, gpu_page, pages
 from gputop.ui.model.copying import page_text
-from gputop.ui.model.lines import SourcePage as SourceText
 from gputop.ui.model.look import Line, fit_line
+from gputop.ui.model.source_page import SourcePage as SourceText
 from gputop.ui.model.view import View
 from gputop.ui.pane import Heading, Pane
 from gputop.ui.panes import Banner, Header, TimeBar, TooSmall
@@ -91,7 +91,7 @@ class Page(TimeScreen):
         super().__init__()
         self.view = view
 
-    def compose(self) -> ComposeResult:
+    def panes(self) -> ComposeResult:
         """The text between what stands on every screen."""
         yield TooSmall(self.view)
         yield Header(self.view)

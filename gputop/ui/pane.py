@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual import events
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.errors import NoWidget
@@ -24,12 +24,13 @@ from textual.widget import Widget
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
 from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
-from gputop.ui.model.signals import Sender
 from gputop.ui.model.view import View
 from gputop.ui.palette import Palette
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from gputop.ui.sender import OwnSender
 
 _KEY = re.compile(r"\[([^\s\[\]]+)\]")
 _NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
@@ -49,7 +50,7 @@ class Host(App[int]):
     feed: Feed
     view: View
     palette: Palette
-    sender: Sender | None = None
+    sender: OwnSender | None = None
 
     def show(self) -> None:
         """All panes in sight look at the view again."""
@@ -309,6 +310,19 @@ class PaneScreen(Screen[None]):
 
     app: Host
     _panes: Sequence[Pane] = ()  # they stay while the screen does
+
+    def compose(self) -> ComposeResult:
+        """Its panes, styled for its size from the start: Textual would style all of them a second time."""
+        for length, breakpoints in (
+            (self.app.size.width, self.HORIZONTAL_BREAKPOINTS),
+            (self.app.size.height, self.VERTICAL_BREAKPOINTS),
+        ):
+            self.add_class([name for least, name in breakpoints or () if length >= least][-1])
+        yield from self.panes()
+
+    def panes(self) -> ComposeResult:
+        """What is on it, from the top."""
+        raise NotImplementedError
 
     def on_screen_resume(self) -> None:
         """A page above it has closed, which may have chosen something else."""

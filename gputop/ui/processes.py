@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 
 from gputop.engine.frame import Frame
 from gputop.format import clip, escape_text
-from gputop.process.signals import OFFERED
 from gputop.ui.dialogs import FilterSuggester, Menu, Question
 from gputop.ui.model import processes
 from gputop.ui.model.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
@@ -185,10 +184,10 @@ class Processes(TablePane):
                 self.app.say(sender.send(row, index) if yes else "nothing was sent")
                 return ""
 
-            asked = f"send {OFFERED[index][0].name} to {row.pid} {name}?"
+            asked = f"send {sender.offered[index][0].name} to {row.pid} {name}?"
             self.app.ask(Question(asked, answered, hint="y sends it"))
 
-        choices = [f"{number.name:<9} {meaning}" for number, meaning in OFFERED]
+        choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
         command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)
         who = f"signal to {row.pid} {name}  user {escape_text(row.user)}\n{command}"
         self.app.ask(Menu(who, choices, chosen))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from gputop.format import escape_text
 from gputop.playback.feed import Feed
@@ -28,6 +31,7 @@ def run_app(
     title: str = "",
     preferences: Preferences | None = None,
     readonly: bool = False,
+    seen: Callable[[], None] = lambda: None,
 ) -> int:
     """Show the screen until the user quits.
 
@@ -40,6 +44,7 @@ def run_app(
         title: What is watched, for the header.
         preferences: What the user prefers.
         readonly: Whether other processes are to be left alone.
+        seen: Called once the first frame is on the screen: what that does not need begins here.
 
     Returns:
         The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
@@ -67,6 +72,7 @@ def run_app(
             native_log=log,
             preferences=preferences,
             readonly=readonly,
+            seen=partial(_begin, seen),
         )
         try:
             status = app.run()
@@ -75,6 +81,7 @@ def run_app(
         except Exception as error:
             crash = error
         finally:
+            gc.enable()
             for number, handler in before.items():
                 signal.signal(number, handler)
     crash = app.crash or crash
@@ -85,6 +92,13 @@ def run_app(
     if status != 128 + signal.SIGHUP:  # else nobody is there any more
         _tell(log.lines(), crash)
     return 1 if crash else status if status is not None else (app.return_code or 0)
+
+
+def _begin(seen: Callable[[], None]) -> None:
+    """The first frame is on the screen. What was loaded for it stays: nobody looks for garbage in it."""
+    gc.freeze()
+    gc.enable()
+    seen()
 
 
 def _is_terminal(descriptor: int) -> bool:

@@ -9,7 +9,13 @@ from gputop.process.signals import OFFERED, Aim, SignalError, Target
 
 
 class OwnSender:
-    """Sends signals from this process, with its rights."""
+    """Sends signals from this process, with its rights.
+
+    Attributes:
+        offered: The signals, each with what it does.
+    """
+
+    offered = OFFERED
 
     def __init__(self, sent: Callable[[], object]) -> None:
         """Aim at nobody.
@@ -30,7 +36,7 @@ class OwnSender:
         return ""
 
     def send(self, row: ProcessRow, index: int) -> str:
-        """Send one of ``OFFERED``; says what came of it."""
+        """Send one of ``offered``; says what came of it."""
         if self.aim is None:
             return "nothing was sent"
         try:
@@ -39,6 +45,12 @@ class OwnSender:
             return str(error)
         self._sent()
         return said
+
+    def outcome(self) -> str:
+        """What has become of the process since, "" where none was aimed at; aims at nobody any more."""
+        told = self.aim.outcome() if self.aim is not None else ""
+        self.let_go()
+        return told
 
     def let_go(self) -> None:
         """Aim at nobody any more."""

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.causes.families import FAMILIES
-from gputop.explain.evidence.waits import Wait
-from gputop.explain.lanes import (
+from gputop.explain.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
     CALL_WORDS,
+    FAMILIES,
     FINDING,
     GONE,
     LOST,
@@ -29,6 +28,7 @@ from gputop.explain.lanes import (
     RUNNING,
     WHOLE,
 )
+from gputop.explain.evidence.waits import Wait
 from gputop.ui.model.lanehistory import Cells
 from gputop.ui.model.look import Glyphs, Span, merged
 from gputop.ui.model.waterfall import LETTERS, call_token

@@ -16,9 +16,17 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.causes.families import FAMILIES
-from gputop.explain.lanes import BLOCKED, CALL_WORDS, QUEUED, RUNNING
-from gputop.explain.onestep import COLUMNS, GpuTimes, HostTime, OneStep
+from gputop.explain.answer.picture import (
+    BLOCKED,
+    CALL_WORDS,
+    COLUMNS,
+    FAMILIES,
+    QUEUED,
+    RUNNING,
+    GpuTimes,
+    HostTime,
+    OneStep,
+)
 from gputop.format import SPARKS, clip, fit, format_count, format_ns
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged

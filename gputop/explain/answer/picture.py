@@ -1,0 +1,205 @@
+"""Time as it is drawn: lanes of equal columns, one step, and the families of causes. Data only.
+
+The screen shows them before anything is explained, so nothing here needs the explanation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.waits import Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Causes that a person changes in the same place.
+
+    Attributes:
+        letter: Its sign, a capital.
+        word: What the GPU waits for, in a word or two.
+    """
+
+    letter: str
+    word: str
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("S", "sync"),
+    Family("D", "data"),
+    Family("C", "copy"),
+    Family("H", "launches"),
+    Family("P", "no CPU"),
+    Family("L", "lock"),
+    Family("K", "disk, net, pages"),
+    Family("A", "alloc, load"),
+    Family("U", "not asked"),
+    Family("X", "cause not known"),
+)
+UNEXPLAINED = len(FAMILIES) - 1
+
+
+COLUMN_NS = 50_000_000
+WHOLE = 255  # a share of a column is told in so many parts
+
+# rows of a GPU's shares; what is left of a column is not known
+BUSY = 0
+PROVED = 1  # + the family's row
+ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
+PRESUMED = ASSUMED + len(FAMILIES)  # at work as far as one can tell: what an estimate leaves of the unknown
+GPU_ROWS = PRESUMED + 1
+
+# rows of a thread's states; what is left of a column is not known
+RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
+STATE_ROWS = BLOCKED + len(Wait)
+
+# rows of the calls that a thread is in; what is left of a column lies between calls
+CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
+
+LOST, FINDING = 0, 1  # rows of the marks
+
+COLUMNS = 256  # of a step, of equal length whatever it lasts
+Shares = npt.NDArray[np.uint8]
+
+
+class Equal:
+    """Equality for data classes that hold arrays."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = self.__dataclass_fields__  # type: ignore[attr-defined]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class GpuLane(Equal):
+    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
+
+    label: str
+    index: int
+    shares: Shares
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadLane(Equal):
+    """One thread: ``states[STATE_ROWS, columns]`` and ``calls[len(CALL_WORDS), columns]``, as above."""
+
+    pid: int
+    tid: int
+    states: Shares
+    calls: Shares
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes(Equal):
+    """All lanes of a window.
+
+    Attributes:
+        first: Number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC.
+        columns: How many there are; only whole ones.
+        gpus: The GPUs that were given work.
+        threads: The threads that are seen most, those that make calls first.
+        marks: ``[2, columns]``: whether a record is missing in it, whether a finding points at it.
+    """
+
+    first: int
+    columns: int
+    gpus: tuple[GpuLane, ...]
+    threads: tuple[ThreadLane, ...]
+    marks: Shares
+
+    @property
+    def busy_share(self) -> float:
+        """The part of the time in which the GPUs certainly had work, 0 to 1."""
+        whole = len(self.gpus) * self.columns * WHOLE
+        return sum(int(gpu.shares[BUSY].sum()) for gpu in self.gpus) / whole if whole else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class HostTime(Equal):
+    """One thread in the step, ns of each column.
+
+    Attributes:
+        tid: The thread.
+        calls: ``[len(CALL_WORDS), COLUMNS]`` inside calls; what is left of a column lies between calls.
+        counts: How many calls of each kind began in the step.
+        states: ``[STATE_ROWS, COLUMNS]``; what is left of a column is not known.
+    """
+
+    tid: int
+    calls: Ints
+    counts: tuple[int, ...]
+    states: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class IdleTime(Equal):
+    """What one cause took of the GPU's time: ``ns[COLUMNS]``.
+
+    Attributes:
+        cause: Its number, "" where it is not known.
+        family: The row of its family (``FAMILIES``).
+        proved: Whether it is proved; else estimated, or resting on an assumption.
+    """
+
+    cause: str
+    family: int
+    proved: bool
+    ns: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class GpuTimes(Equal):
+    """One GPU in the step, ns of each column; what is left of a column is not known.
+
+    Attributes:
+        label: ``GPU 0``.
+        index: NVML's number, -1 if it is not known.
+        busy: Certainly at work.
+        presumed: At work as far as one can tell.
+        idle: By cause, what took most first.
+    """
+
+    label: str
+    index: int
+    busy: Ints
+    presumed: Ints
+    idle: tuple[IdleTime, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OneStep(Equal):
+    """The step of a process.
+
+    Attributes:
+        pid: The process.
+        tid: The thread in whose name its steps are.
+        begin_ns: When it began, CLOCK_MONOTONIC.
+        edges: ``[COLUMNS + 1]``, ns from its begin.
+        count: How many steps there are.
+        median_ns: Their median length.
+        hosts: Its threads that make calls, ``tid`` first.
+        gpus: That it gives work to.
+    """
+
+    pid: int
+    tid: int
+    begin_ns: int
+    edges: Ints
+    count: int
+    median_ns: int
+    hosts: tuple[HostTime, ...]
+    gpus: tuple[GpuTimes, ...]
+
+    @property
+    def length_ns(self) -> int:
+        """How long it lasted."""
+        return int(self.edges[-1])
