@@ -26,6 +26,7 @@ class Chunker:
 
     Attributes:
         events: Records taken so far, those still gathered included.
+        emitted: What the chunk holds that is being emitted; an array of records is reused afterwards.
     """
 
     def __init__(self, emit: Emit, disguise: Disguise | None = None) -> None:
@@ -36,10 +37,11 @@ class Chunker:
             disguise: gives processes that are not watched other names.
         """
         self.events = 0
+        self._buffer = empty(CHUNK_RECORDS)
+        self.emitted: Item = self._buffer
         self._emit = emit
         self._disguise = disguise
         self._encoder = Encoder()
-        self._buffer = empty(CHUNK_RECORDS)
         self._filled = 0
 
     def write(self, item: Item) -> None:
@@ -57,7 +59,7 @@ class Chunker:
         """Emit the records gathered so far."""
         if not self._filled:
             return
-        records = self._buffer[: self._filled]
+        records = self.emitted = self._buffer[: self._filled]
         self._filled = 0
         times = records["t_end"]
         first, last = (min(int(t), fmt.MAX_TIME) for t in (times.min(), times.max()))
@@ -81,6 +83,7 @@ class Chunker:
         self.flush()
         if self._disguise is not None:
             sample = self._disguise.sample(sample)
+        self.emitted = sample
         self._pack(*sample_body(sample))
 
     def _pack(self, kind: str, first: int, last: int, count: int, body: bytes) -> None:

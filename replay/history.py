@@ -30,7 +30,9 @@ FLUSH_NS: Final = 500_000_000
 class Sink(Protocol):
     """Takes packed chunks: a recording beside the history."""
 
-    def append(self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes) -> None:
+    def append(
+        self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
+    ) -> None:
         """See ``SessionWriter.append``."""
 
 
@@ -134,7 +136,7 @@ class History:
                 self._store(kind, first, last, chunk)
             if self._sink is not None:
                 try:
-                    self._sink.append(kind, first, last, count, chunk)
+                    self._sink.append(kind, first, last, count, chunk, self._chunker.emitted)
                 except SessionError as error:
                     self._sink, self._sink_failure = None, str(error)
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from probes.source import MARK
+from probes.source import MARK, Item
 from replay.chunker import Chunker
 from replay.format import MAX_PREFIX_BYTES, SessionError, parse_prefix
 from replay.history import History, Part, cut_header
@@ -27,7 +27,9 @@ class Disguised:
         """Remember the writer."""
         self._writer = writer
 
-    def append(self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes) -> None:
+    def append(
+        self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
+    ) -> None:
         """See ``SessionWriter.append``."""
         found = parse_prefix(chunk, 0)
         if found is None:

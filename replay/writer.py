@@ -15,6 +15,7 @@ from replay import format as fmt
 from replay.chunker import Chunker, packed
 from replay.format import SessionError
 from replay.index import Entries
+from replay.items import unpack_item
 from replay.ownership import open_for_writing
 from replay.private import Disguise, private_header
 from replay.waypoints import USUAL, Facts, Spacing
@@ -65,8 +66,7 @@ class SessionWriter:
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
             spacing: how often it is written what makes a long file as quick to open as a short one.
-            sums: is given each item of ``write``; what it has added up goes to the end of a file that nothing
-                else was appended to.
+            sums: is given each item that is written; what it has added up goes to the end of the file.
 
         Raises:
             SessionError: the file cannot be written there, or the header is no plain data.
@@ -124,14 +124,20 @@ class SessionWriter:
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self.flush()
 
-    def append(self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes) -> None:
+    def append(
+        self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
+    ) -> None:
         """Take a chunk that is packed already (see ``chunker.Emit``); ``events`` does not count it.
+
+        Args:
+            kind, first_ns, last_ns, count, chunk: As of ``chunker.Emit``.
+            item: What it holds; without it, it is unpacked where something adds up.
 
         Raises:
             SessionError: see ``write``.
         """
         self._check()
-        self._sums = None
+        self._add_up(kind, first_ns, chunk, item)
         self._append_chunk(kind, first_ns, last_ns, count, chunk)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
@@ -145,16 +151,31 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
-        self._sums = None
         base = self._size
         self._append(block)
         at_mark = False
         for kind, first_ns, last_ns, place in rows:
             self._entries.add(kind, first_ns, last_ns, base + place)
             self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
+            self._add_up(kind, first_ns, memoryview(block)[place:], None)
             at_mark = kind == MARK
         if at_mark:  # facts that follow in the block belong to what comes later
             self._set_waypoints(last_ns)
+
+    def _add_up(self, kind: str, first_ns: int, chunk: bytes | memoryview, item: Item | None) -> None:
+        if self._sums is None:
+            return
+        if item is None:
+            found = fmt.parse_prefix(bytes(chunk[: fmt.MAX_PREFIX_BYTES]), 0)
+            try:
+                if found is None:
+                    raise ValueError("no chunk")
+                body = bytes(chunk[found.prefix_bytes : found.end])
+                item = unpack_item(kind, first_ns, found.count, body)
+            except ValueError:
+                self._sums = None  # who asks adds up what is in the file
+                return
+        self._sums.take(item)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.

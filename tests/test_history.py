@@ -10,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gputop
 from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame
+from gputop.engine.stats import collect
+from gputop.engine.stats_output import stats_to_json
+from gputop.engine.tally import Tally, tally
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.playback.player import frame_at
 from probes.source import Sample
@@ -180,6 +184,34 @@ def test_what_is_kept_of_a_cut_history_stands_alone(
     assert last.calls_per_second == frames[-1].calls_per_second
     assert [row.pid for row in last.processes] == [row.pid for row in frames[-1].processes]
     assert last.lost.events == 0, "lost before the file begins"
+
+
+@pytest.mark.parametrize("late", [0, 60, 700])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("private", [True, False])
+def test_what_is_recorded_beside_the_history_ends_with_its_totals(
+    history: History, tmp_path: Path, *, late: int, whole: bool, private: bool
+) -> None:
+    """From the first item on (--record), or later with or without the past (key R)."""
+    items = list(session(200, lost=5))
+    for item in items[:late]:
+        history.write(item)
+    copy = Kept(history, whole=whole)
+    writer = SessionWriter(tmp_path / "kept", copy.header, private=private, sums=Tally())
+    copy.copy_into(writer, private=private)
+    for item in items[late:-3]:
+        history.write(item)
+    history.tee(None)  # what the history has gathered and not packed yet is not in the file
+    writer.close()
+    reader = SessionReader(tmp_path / "kept")
+    told = reader.totals()
+    assert told is not None
+    found, read = Tally(), tally(reader.items())
+    found.merge(told[0])
+    assert found.told() == read.told()
+    assert stats_to_json(gputop.stats(tmp_path / "kept")) == stats_to_json(
+        collect(reader.header, reader.items())
+    )
 
 
 def test_the_first_numbers_of_a_cut_recording_are_no_losses(history: History, tmp_path: Path) -> None:

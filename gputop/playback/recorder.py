@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from gputop.engine.tally import Tally
 from gputop.format import format_bytes
 from gputop.playback.feed import RecordingState
 from probes.source import Item
@@ -108,7 +109,12 @@ class Recorder:
         copy = Kept(self.history, whole=history)
         try:
             writer = SessionWriter(
-                path, copy.header, owner=self._owner, private=self._private, overwrite=overwrite
+                path,
+                copy.header,
+                owner=self._owner,
+                private=self._private,
+                overwrite=overwrite,
+                sums=Tally(),
             )
         except SessionError as error:
             return str(error)
