@@ -238,8 +238,8 @@ class Scanner:
                 if len(self._identities) >= _MOST_FILES:
                     self._identities.clear()
                 self._identities.add(target.identity)
-                if self._quota.admits(file.path) and not self._pages.known(file):
-                    self._quota.take(file.path)
+                if self._quota.admits(file.owner) and not self._pages.known(file):
+                    self._quota.take(file.owner)
                     yield replace(target, path=file.path)
 
 

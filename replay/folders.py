@@ -5,26 +5,18 @@ Root must not be led elsewhere by a link that somebody else has put on the way, 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
 
+from probes.process.openat2 import HERE, NO_MAGIC_LINKS, openat2
+
 _HELD = os.O_PATH | os.O_CLOEXEC
-_OPENAT2 = 437  # on every architecture
-_AT_FDCWD = -100
-_RESOLVE_NO_MAGICLINKS = 0x02
 _MOST_LINKS = 40
 
 
 class ForeignLinkError(PermissionError):
     """A link on the way can be changed by somebody other than root; its ``filename`` is its name."""
-
-
-class _How(ctypes.Structure):
-    """struct open_how of openat2(2)."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def open_folder(path: str, *, rights_of_root: bool) -> int:
@@ -48,16 +40,14 @@ def open_folder(path: str, *, rights_of_root: bool) -> int:
 
 def _without_magic(path: str) -> int:
     """As a user would get there: not by those links of /proc that lead past the rights of folders."""
-    how = _How(_HELD | os.O_DIRECTORY, 0, _RESOLVE_NO_MAGICLINKS)
-    libc = ctypes.CDLL(None, use_errno=True)
-    found = int(libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
-    if found >= 0:
-        return found
-    number = ctypes.get_errno()
-    # EPERM: a filter of system calls that does not know it, as containers had
-    if number in (errno.ENOSYS, errno.EPERM):
-        return os.open(path, _HELD | os.O_DIRECTORY)
-    raise OSError(number, os.strerror(number), path)
+    flags = _HELD | os.O_DIRECTORY
+    try:
+        return openat2(HERE, path, flags, NO_MAGIC_LINKS)
+    except OSError as error:
+        # EPERM: a filter of system calls that does not know it, as containers had
+        if error.errno in (errno.ENOSYS, errno.EPERM):
+            return os.open(path, flags)
+        raise
 
 
 def _walked(path: str) -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.conftest import skip_or_fail
 
-NAMES = ("", "libcudart.so.12", "hangs-when-opened", "hangs-when-read")
-ANSWERS, WHEN_OPENED, WHEN_READ = NAMES[1:]
+NAMES = ("", "libcudart.so.12", "hangs-when-opened", "hangs-when-read", "hangs-when-closed")
+ANSWERS, WHEN_OPENED, WHEN_READ, WHEN_CLOSED = NAMES[1:]
 stalled = threading.Event()  # while it is set nobody gets an answer
 _ROOT, _FORCE, _DETACH = 1, 1, 2
 # linux/fuse.h
@@ -67,6 +67,8 @@ class _Daemon:
                 return None
             _handle, offset, size = struct.unpack_from("<QQI", rest)
             return self._content[offset : offset + size]
+        if code == _FLUSH and NAMES[node - _ROOT] == WHEN_CLOSED:
+            return None
         return b"" if code in (_FLUSH, _RELEASE) else (_NOT_KNOWN, b"")
 
     def _attributes(self, node: int) -> bytes:

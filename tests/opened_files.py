@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from probes.code import elf, foreign, interpreter, libraries
-from probes.stacks.symbols import Functions
+from probes.code.symbols import Functions
 
 
 def elf_of(path: Path) -> elf.Library:

@@ -178,7 +178,7 @@ from tests.opened_files import elf_of, functions_of, interpreter_of
 from probes.code import elf
 from probes.code import libraries
 from probes.code import parsing
-from probes.stacks.framepointers import caller_at
+from probes.code.framepointers import caller_at
 path = Path(sys.argv[1])
 target = libraries.program(path)
 for read in (elf_of, functions_of, interpreter_of, lambda path: parsing.linked_runtime(target)):

@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 
 from probes import schema
-from probes.code import libraries, maps
+from probes.code import libraries, maps, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.code.mmap_events import Mapped
+from probes.code.thread_states import NoSlotError, NotYetError
 from probes.proc import open_files, procfs
 from probes.proc.late_attach import Latecomers
 from probes.proc.sockets import Sockets
 from probes.schema import ALIASED, Kind
-from probes.stacks import late
 from probes.stacks.mappings import Mappings
 from tests.fuzz import interpreter_memory
 
@@ -197,8 +197,8 @@ def look(memory: Memory) -> float:
     for name, value in values.items():
         object.__setattr__(subject, name, value)
     begun = time.monotonic()
-    with pytest.raises((late.NoSlotError, late.NotYetError)):
-        late.locate(ME, subject, Mapped(ME, (memory.base, memory.base + 1), (0, 0), "/python3"))
+    with pytest.raises((NoSlotError, NotYetError)):
+        parsing.threads_of(ME, subject, Mapped(ME, (memory.base, memory.base + 1), (0, 0), "/python3"))
     return time.monotonic() - begun
 
 

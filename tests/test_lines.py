@@ -13,7 +13,7 @@ from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame, LineRow, Lost, SampleRow, WaitRow
 from gputop.engine.lines import Line
 from gputop.engine.linesums import LineWindow, line_rows, wait_rows
-from gputop.engine.source import MOST_BYTES, read_source
+from gputop.engine.source import read_source
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.explain.answer.output import report_to_text
@@ -21,6 +21,7 @@ from gputop.playback.player import frame_at
 from gputop.ui.model.code import coloured
 from gputop.ui.model.lines import line_uses
 from gputop.ui.pages import WhyPage
+from probes.code.texts import MOST_BYTES
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
 from replay.reader import SessionReader

@@ -14,9 +14,10 @@ from gputop.checks.native import find, native_section
 from gputop.engine.lines import Line, Stacks
 from gputop.engine.source import read_source
 from probes.code import maps
+from probes.code.framepointers import Caller
 from probes.code.mmap_events import Mapped
+from probes.stacks import lookups
 from probes.stacks.demangle import demangled
-from probes.stacks.framepointers import Caller
 from probes.stacks.mappings import Mappings, Moment
 from probes.stacks.native import GAP, NativeFrames
 from tests.conftest import skip_or_fail
@@ -118,7 +119,10 @@ def test_every_address_of_a_function_has_its_name_as_nm_tells_it(tmp_path: Path)
     rows = re.findall(r"^([0-9a-f]+) ([0-9a-f]+) [TtW] (.*)$", listed, re.MULTILINE)
     assert {name for _, _, name in rows} >= {"some::part(int)", "plain(int)", "call"}
     for begin, size, name in ((int(row[0], 16), int(row[1], 16), row[2]) for row in rows):
-        assert functions.function(begin) == functions.function(begin + size - 1) == (name, begin)
+        found = functions.function(begin)
+        assert found is not None
+        assert found == functions.function(begin + size - 1)
+        assert (demangled(found[0]), found[1]) == (name, begin)
     functions.close()
 
 
@@ -152,7 +156,8 @@ def _libc() -> Path:
     return next(Path(one.path) for one in maps.executable(ME) if re.search(r"/libc[.-][^/]*$", one.path))
 
 
-def test_a_file_that_has_changed_tells_nothing(tmp_path: Path) -> None:
+def test_a_file_that_has_changed_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "FRESH_S", 0.0)
     path = build(tmp_path)
     functions = functions_of(path)
     ((begin, _),) = [

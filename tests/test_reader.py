@@ -133,7 +133,7 @@ def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_wait
 ) -> None:
     device = hanging.stat().st_dev
     for inode in range(3):
-        child._give_up((device, inode), "a library", "it could not be read")
+        child.give_up((device, inode), "a library", "it could not be read")
     _why, took = refused(hanging / ANSWERS, (device, 2))
     assert took < reader.BUDGET_S / 2
     assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]

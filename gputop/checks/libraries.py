@@ -138,9 +138,10 @@ def _linked_in(pids: Iterable[int]) -> list[Library]:
 
 def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
     """Reads one library file."""
+    called = selfhit.SYMBOLS[target.layer]
     try:
         with foreign.opened(target.path, target.identity) as file:
-            probes, image = libraries.probes_of(target, file)
+            probes, build_id, soname, begin = parsing.library_in(target, file, called)
     except (OSError, elf.ElfError) as error:
         return Library(
             target, pids, error=(error.strerror or str(error)) if isinstance(error, OSError) else str(error)
@@ -148,21 +149,20 @@ def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
     return Library(
         target=target,
         pids=pids,
-        build_id=image.build_id,
-        soname=image.soname,
+        build_id=build_id,
+        soname=soname,
         linkage=STATIC if target.static else SHARED,
         symbols=tuple(
             Symbol(probe.symbol, probe.offset, probe.cheap, minimal=minimal.is_minimal(probe.cookie))
             for probe in probes
         ),
-        witness=witness_in(image, selfhit.SYMBOLS[target.layer]),
+        witness=witness_at(called, begin),
     )
 
 
-def witness_in(image: elf.Library, symbol: str) -> Symbol | None:
+def witness_at(symbol: str, begin: int | None) -> Symbol | None:
     """The function that the check calls itself, probed at its first instruction."""
-    offset = image.functions.get(symbol)
-    return None if offset is None else Symbol(symbol, offset, cheap=False)
+    return None if begin is None else Symbol(symbol, begin, cheap=False)
 
 
 def _as_data(library: Library) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes.code import elf, foreign, interpreter, libraries
-from probes.stacks.symbols import Functions
+from probes.code import elf, foreign, interpreter, libraries, parsing
 
 _KEEPS = 0.5  # of the functions that are looked at
 
@@ -42,9 +41,11 @@ def find(pids: Iterable[int]) -> list[Program]:
         if interpreter.may_be(libraries.file_name(path)):
             continue
         with contextlib.suppress(OSError, elf.ElfError):
-            functions = Functions(foreign.opened(f"/proc/{processes[0]}/exe"))
-            found.append(Program(path, tuple(processes), len(functions), functions.keeping()))
-            functions.close()
+            target = libraries.executable(processes[0])
+            if target is None:
+                continue
+            with foreign.opened(target.path, target.identity) as file:
+                found.append(Program(path, tuple(processes), *parsing.names_in(file, path)))
     return found
 
 

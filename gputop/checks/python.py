@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputop.checks.fact import Fact, Section, note, ok
-from probes.code import elf, foreign, interpreter, libraries
+from probes.code import elf, foreign, interpreter, libraries, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.stacks import late
@@ -78,7 +78,7 @@ def _file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown:
     if identity not in files:
         try:
             with foreign.opened(path, identity) as file:
-                read = interpreter.read(file, shown)
+                read = parsing.interpreter_in(file, shown)
         except elf.ElfError:
             read = None
         except OSError as error:

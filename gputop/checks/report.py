@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from gputop.checks import bcc, kernel, libraries, native, nvml, python, rights, tracing
 from gputop.checks.distribution import Distribution, read_distribution
-from gputop.checks.fact import MISSING, NOTE, OK, Section
+from gputop.checks.fact import MISSING, NOTE, OK, Section, missing
 from gputop.documents.check import CheckDocument
 from gputop.format import escape_text
+from probes.code import reader
 from probes.ebpf.rights import read_rights
 
 SCHEMA: Final = "gputop.check/1"
@@ -71,14 +72,22 @@ def gather(plan: Plan) -> Report:
         trial, found = tracing.try_tracing(found, plan.seconds, call_all=plan.call_all)
     pythons = python.find(plan.pids, plan.environment, plan.interpreters)
     others = {pid for library in found for pid in library.pids}.difference(*(one.pids for one in pythons))
+    programs = native.find(others)
     after = (
         tracing.tracing_section(trial),
-        libraries.libraries_section(found, all_traced=machine.path != kernel.PERF),
+        _with_given_up(libraries.libraries_section(found, all_traced=machine.path != kernel.PERF)),
         python.python_section(pythons),
-        native.native_section(native.find(others)),
+        native.native_section(programs),
         nvml.nvml_section(nvml.read_nvml(plan.nvml_library), distribution),
     )
     return Report(distribution, (*before, *after))
+
+
+def _with_given_up(section: Section) -> Section:
+    """The section, and what the child that reads files has given up: a sentence a file."""
+    asked = reader.current()
+    told = [missing(text, "", blocks=False) for text in asked.problems] if asked is not None else []
+    return replace(section, facts=(*section.facts, *told))
 
 
 def to_json(report: Report, version: str) -> CheckDocument:

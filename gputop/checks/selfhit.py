@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.checks import selfhit_child, trust
+from gputop.checks import selfhit_child
 from probes import api
-from probes.code import foreign
+from probes.code import foreign, parsing
 from probes.process import sandbox
 
 CALLS = 5
@@ -54,18 +54,26 @@ class SelfCall:
     withheld: bool = False
 
 
-def call(path: Path, symbol: str, calls: int = CALLS, *, any_owner: bool = False) -> SelfCall:
+def call(
+    path: Path,
+    symbol: str,
+    calls: int = CALLS,
+    *,
+    identity: foreign.Identity | None = None,
+    any_owner: bool = False,
+) -> SelfCall:
     """Loads the library in a child and calls ``symbol``.
 
     Args:
         path: The library.
+        identity: Which file it must be; None for any.
         symbol: One of ``SYMBOLS``.
         calls: How often.
         any_owner: Also load what others may have written.
     """
     try:
-        with foreign.opened(path) as file:
-            doubt = "" if any_owner else trust.doubt(path, os.fstat(file.descriptor))
+        with foreign.opened(path, identity) as file:
+            doubt = "" if any_owner else parsing.doubt(path, file)
             if doubt:
                 return SelfCall(0, 0, doubt, withheld=True)
             return _called(file.descriptor, symbol, calls)

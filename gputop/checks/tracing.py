@@ -12,9 +12,9 @@ from pathlib import Path
 from gputop.checks import selfhit
 from gputop.checks.bcc import mapped_library
 from gputop.checks.fact import Fact, Section, missing, note, ok
-from gputop.checks.libraries import Library, SelfHit, Symbol, witness_in
+from gputop.checks.libraries import Library, SelfHit, Symbol, witness_at
 from gputop.checks.quiet import held_back
-from probes.code import elf, foreign
+from probes.code import elf, foreign, parsing
 from probes.ebpf import attach, hits, loader
 
 _RING_BYTES = 1 << 20
@@ -161,8 +161,9 @@ def _called(library: Library, error: str, *, call_all: bool) -> Library:
         return replace(library, self_hit=SelfHit(name, 0, 0, error, refused=True))
     if library.linkage != "shared":
         return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
-    done = selfhit.call(library.target.path, name, any_owner=call_all)
-    version = selfhit.shown_version(library.target.layer, done.version)
+    target = library.target
+    done = selfhit.call(target.path, name, identity=target.identity, any_owner=call_all)
+    version = selfhit.shown_version(target.layer, done.version)
     hit = SelfHit(name, done.calls, 0, done.error, withheld=done.withheld)
     return replace(library, version=version, self_hit=hit)
 
@@ -184,10 +185,10 @@ def _libc(row: int) -> _Counted | None:
     path = mapped_library("libc.so")
     try:
         with foreign.opened(path) as file:
-            witness, identity = witness_in(elf.read(file), _LIBC_SYMBOL), file.identity
+            begin, identity = parsing.function_in(file, _LIBC_SYMBOL, path), file.identity
     except (OSError, elf.ElfError):
         return None
-    return _Counted(Path(path), identity, (), witness, row) if witness else None
+    return _Counted(Path(path), identity, (), witness_at(_LIBC_SYMBOL, begin), row) if begin else None
 
 
 def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:

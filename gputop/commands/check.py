@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from gputop.checks.report import Plan, gather, to_json, to_text
@@ -16,6 +17,7 @@ from gputop.errors import CommandError
 from gputop.process.child import interpreter_prefixes
 from gputop.process.say import put, show
 from gputop.process.terminal import prefers_ascii
+from probes.code import reader
 
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 
@@ -40,16 +42,21 @@ def check(options: argparse.Namespace) -> int:
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)
-    report = gather(
-        Plan(
-            pids=options.pid,
-            seconds=_PID_SECONDS if options.pid else 0.0,
-            environment=environment,
-            interpreters=interpreter_prefixes([], environment),
-            nvml_library=nvml_library,
-            call_all=options.call_all,
-        )
+    plan = Plan(
+        pids=options.pid,
+        seconds=_PID_SECONDS if options.pid else 0.0,
+        environment=environment,
+        interpreters=interpreter_prefixes([], environment),
+        nvml_library=nvml_library,
+        call_all=options.call_all,
     )
+    if options.own_process:  # while there is one thread
+        with suppress(OSError):
+            reader.start()
+    try:
+        report = gather(plan)
+    finally:
+        reader.stop()
     if options.json:
         put(json.dumps(to_json(report, program_version())) + "\n")
     else:

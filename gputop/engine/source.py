@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
 from dataclasses import dataclass
-from pathlib import Path
 
 from gputop.engine.lines import Line
+from probes.code import texts
 
-MOST_BYTES = 4 << 20
+_PROBLEMS = {
+    errno.ENOEXEC: "this is no plain file",
+    errno.EFBIG: f"the file has more than {texts.MOST_BYTES >> 20} MiB",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +44,14 @@ def read_source(line: Line, pid: int | None) -> Source:
         return Source(
             line.file, problem="native code: its file has functions and addresses, no lines of source"
         )
-    problem = "there is no such file on this machine"
-    for path in _places(line.file, pid):
-        try:
-            return _read(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            problem = f"the file cannot be read: {error.strerror}"
-        except ValueError:  # a program may call its code anything
-            problem = "no file has such a name"
-    return Source(line.file, problem=problem)
-
-
-def _places(file: str, pid: int | None) -> list[Path]:
-    if pid is None:
-        return [Path(file)]
-    if file.startswith("/"):
-        return [Path(f"/proc/{pid}/root{file}"), Path(file)]
-    return [Path(f"/proc/{pid}/cwd/{file}")]
-
-
-def _read(path: Path) -> Source:
-    """Raises OSError. A recording may name anything: what is no plain file (a device) is not even opened."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        return Source(str(path), problem="this is no plain file")
-    if status.st_size > MOST_BYTES:
-        return Source(str(path), problem=f"the file has more than {MOST_BYTES >> 20} MiB")
-    with path.open("rb") as file:
-        shown = os.path.realpath(f"/proc/self/fd/{file.fileno()}")
-        text = file.read(MOST_BYTES).decode(errors="replace")
-    return Source(shown, tuple(text.split("\n")), status.st_mtime_ns)
+    try:
+        text = texts.text_of(line.file, pid)
+    except FileNotFoundError:
+        return Source(line.file, problem="there is no such file on this machine")
+    except OSError as error:
+        return Source(
+            line.file, problem=_PROBLEMS.get(error.errno or 0, f"the file cannot be read: {error.strerror}")
+        )
+    except ValueError as error:  # a program may call its code anything
+        return Source(line.file, problem=str(error))
+    return Source(text.path, tuple(text.data.decode(errors="replace").split("\n")), text.changed_ns)

@@ -2,6 +2,9 @@
 
 A path leads where its owner wants, at each use anew. So what is read and what is probed goes through one
 descriptor. Of a file that its owner makes shorter a read returns less; where it is mapped, a signal ends us.
+
+Where a child reads (``reader``), this process has a place only (O_PATH): to ask for its length, to read it or
+to close what was opened for reading could all wait for a file system that somebody else answers for.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -19,22 +23,32 @@ Identity = tuple[int, int]  # device, inode
 
 _CHUNK = 1 << 20
 _OURS = "/proc/self/fd/"
+NOT_ASKED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of a file: device and inode, bytes, its owner's number; ``NOT_ASKED`` where nobody did."""
+
+    identity: Identity
+    size: int
+    owner: int
 
 
 class File:
-    """A regular file, open for reading.
+    """A regular file, open for reading, or only its place where a child reads it.
 
     Attributes:
         identity: Device and inode.
         size: Bytes when it was opened; it may have changed since.
+        owner: Number of the user that it belonged to then.
         descriptor: Its number; ``close`` ends it.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        status = os.fstat(descriptor)
+    def __init__(self, descriptor: int, facts: Facts | None = None) -> None:
         self.descriptor = descriptor
-        self.identity: Identity = (status.st_dev, status.st_ino)
-        self.size = status.st_size
+        facts = facts or _facts(os.fstat(descriptor))
+        self.identity, self.size, self.owner = facts.identity, facts.size, facts.owner
 
     @property
     def path(self) -> Path:
@@ -46,6 +60,10 @@ class File:
         """(size, time of the last change in ns) now."""
         status = os.fstat(self.descriptor)
         return status.st_size, status.st_mtime_ns
+
+    def again(self) -> File:
+        """The same file under another number. Raises OSError."""
+        return File(os.dup(self.descriptor), Facts(self.identity, self.size, self.owner))
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from a place; fewer at the end, none outside of the file. Raises OSError."""
@@ -97,21 +115,28 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
 
     Args:
         path: Where it is.
-        identity: Which file it must be; None for any.
+        identity: Which file it must be; None for any, which this process opens by itself.
 
     Raises:
         OSError: It cannot be opened; ENOEXEC where it is no regular file; ESTALE where it is another one;
             ETIMEDOUT where its file system does not answer.
     """
     asked = reader.current()
-    if asked is not None and str(path).startswith(_OURS):
-        return File(os.dup(int(str(path)[len(_OURS) :])))  # open already, and its place is all that is used
     if asked is not None and identity is not None:
-        _answer, descriptor = asked.ask("open ", [str(path), list(identity), None], identity, str(path))
-        if descriptor < 0:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(path))
-        return File(descriptor)
-    # what is no file is not opened: a pipe would wait, a device may do something
+        if str(path).startswith(_OURS):  # open already, and its place is all that is used
+            return File(os.dup(int(str(path)[len(_OURS) :])), Facts(identity, NOT_ASKED, NOT_ASKED))
+        (size, owner), descriptor = asked.place(str(path), identity)
+        return File(descriptor, Facts(identity, size, owner))
+    with placed(path, identity) as place:
+        return reading(place.descriptor)
+
+
+def placed(path: Path | str, identity: Identity | None = None) -> File:
+    """The place of a regular file. What is none is not opened: a pipe would wait, a device may do something.
+
+    Raises:
+        OSError: As ``opened``.
+    """
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         status = os.fstat(place)
@@ -119,7 +144,17 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
             raise OSError(errno.ENOEXEC, "not a regular file", str(path))
         if identity not in (None, (status.st_dev, status.st_ino)):
             raise OSError(errno.ESTALE, "another file has taken its place", str(path))
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        return File(os.open(f"/proc/self/fd/{place}", flags))
-    finally:
+        return File(place, _facts(status))
+    except BaseException:
         os.close(place)
+        raise
+
+
+def reading(place: int) -> File:
+    """Opens for reading what is at a place. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    return File(os.open(f"{_OURS}{place}", flags))
+
+
+def _facts(status: os.stat_result) -> Facts:
+    return Facts((status.st_dev, status.st_ino), status.st_size, status.st_uid)

@@ -6,17 +6,21 @@ over. So it is plain data, and each part is held against what it may be.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from probes import api
-from probes.code import elf, foreign, interpreter, libraries, reader
+from probes.code import elf, foreign, interpreter, libraries, reader, thread_states, trust
 from probes.code.foreign import File
 from probes.code.interpreter import Interpreter
 from probes.code.layout import Layout
 from probes.code.libraries import Probe, Runtime, Target
+from probes.code.mmap_events import Mapped
+from probes.code.symbols import Functions
+from probes.code.thread_states import Place
 
 _ADDRESSES = 1 << 63
 _MOST_PROBES = 4 * len(api.BY_OP)  # a function has some variants
@@ -30,13 +34,7 @@ def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
     found = _asked("probes", [target.layer, target.major, target.static], file, target.shown)
     try:
         rows, build_id = found
-        if len(rows) > _MOST_PROBES:
-            raise ValueError
-        made = [
-            Probe(_text(symbol), _number(offset), _number(cookie, 1 << 64), bool(cheap))
-            for symbol, offset, cookie, cheap in rows
-        ]
-        return made, _text(build_id)
+        return _probes(rows), _text(build_id)
     except (TypeError, ValueError) as error:
         raise elf.ElfError(_NONSENSE) from error
 
@@ -110,6 +108,76 @@ def function_in(file: File, name: str, shown: str) -> int | None:
         raise elf.ElfError(_NONSENSE) from error
 
 
+def library_in(target: Target, file: File, witness: str) -> tuple[list[Probe], str, str, int | None]:
+    """What to probe in a library, its build id, its soname, and where one of its functions begins.
+
+    Raises:
+        OSError, elf.ElfError: As above.
+    """
+    if reader.current() is None:
+        probes, image = libraries.probes_of(target, file)
+        return probes, image.build_id, image.soname, image.functions.get(witness)
+    what = [target.layer, target.major, target.static, witness]
+    found = _asked("library", what, file, target.shown)
+    try:
+        rows, build_id, soname, begin = found
+        return _probes(rows), _text(build_id), _text(soname), None if begin is None else _number(begin)
+    except (TypeError, ValueError) as error:
+        raise elf.ElfError(_NONSENSE) from error
+
+
+def names_in(file: File, shown: str) -> tuple[int, float]:
+    """How many functions of a program have names; the share that keeps frame pointers. Raises as above."""
+    if reader.current() is None:
+        functions = Functions(file.again())
+        try:
+            return len(functions), functions.keeping()
+        finally:
+            functions.close()
+    found = _asked("names", [], file, shown)
+    try:
+        count, share = found
+        return _number(count), min(max(float(share), 0.0), 1.0)
+    except (TypeError, ValueError) as error:
+        raise elf.ElfError(_NONSENSE) from error
+
+
+def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
+    """Where the threads of a process keep their state.
+
+    Raises:
+        NotYetError: The interpreter is being initialised.
+        NoSlotError: It cannot be found.
+        OSError: The process has ended, or its memory is closed to us, or does not answer.
+    """
+    asked = reader.current()
+    if asked is None:
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return thread_states.locate(memory, found, mapping)
+        finally:
+            os.close(memory)
+    try:
+        what = [pid, *thread_states.packed(found, mapping)]
+        said, _ = asked.ask("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
+        if said == "not yet":
+            raise thread_states.NotYetError
+        return Place(*map(_number, said, (1 << 64,) * 3))
+    except (reader.UnreadableError, TypeError, ValueError) as error:
+        raise thread_states.NoSlotError from error
+
+
+def doubt(path: Path, file: File) -> str:
+    """Why others than root or us may have a hand in a file; "" where they cannot."""
+    asked = reader.current()
+    if asked is None:
+        return trust.doubt(path, file.identity)
+    try:
+        return _text(asked.ask("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
+    except (OSError, reader.UnreadableError, ValueError) as error:
+        return f"who may write it cannot be told ({error})"
+
+
 _NONSENSE = "the process that read it answered nonsense"
 
 
@@ -120,6 +188,15 @@ def _asked(job: str, what: list[Any], file: File, shown: str) -> Any:
         return asked.ask(job, what, file.identity, shown, file.descriptor)[0]
     except reader.UnreadableError as error:
         raise elf.ElfError(str(error)) from error
+
+
+def _probes(rows: Any) -> list[Probe]:
+    if len(rows) > _MOST_PROBES:
+        raise ValueError("more probes than there are functions")
+    return [
+        Probe(_text(symbol), _number(offset), _number(cookie, 1 << 64), bool(cheap))
+        for symbol, offset, cookie, cheap in rows
+    ]
 
 
 def _number(value: Any, most: int = _ADDRESSES) -> int:

@@ -2,13 +2,11 @@
 
 A file system in user space, or one whose server is gone, keeps whoever touches a file waiting for as long as
 it likes, and a parser has its mistakes. So each question has a process of its own, started by
-``reader_child.py``, which answers with plain data. Without ``start``, as in ``gputop check``, there is
-nobody to ask.
+``reader_child.py``, which answers with plain data. Without ``start``, as in a replay, there is nobody to ask.
 """
 
 from __future__ import annotations
 
-import array
 import errno
 import os
 import signal
@@ -25,21 +23,21 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 from probes.code import reader_child
+from probes.code.answers import EndedError as EndedError
+from probes.code.answers import UnreadableError as UnreadableError
+from probes.code.answers import found_in, let_go, received, unpacked
 
 BUDGET_S = 2.0  # of one question, by the wall's clock
 _START_S = 10.0  # an interpreter starts, on a busy machine
-_MOST_BYTES = 4 << 20  # of an answer; the probes of a library take 20 KB
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers that nobody has asked for yet
-_LONGEST = 200  # characters of a reason
 _ENOUGH_OF_A_DEVICE = 3  # files that kept somebody waiting: from then on none of its files is touched
+_MOST_SAID = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
+TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
+NO_END = "the process that read it did not come to an end"
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 Key = tuple[int, int]  # device, inode; what is known of a file before it is touched
-
-
-class UnreadableError(Exception):
-    """The file is not what it was taken for; the message says how so."""
 
 
 class Reader:
@@ -129,36 +127,53 @@ class Reader:
         """
         if (ready := self._ahead.pop((job, key, shown), None)) is not None:
             return ready
-        if (before := self._refusal(key)) is not None:
-            raise OSError(errno.ETIMEDOUT, before, shown)
-        if len(self.places) >= _MOST_KEPT:
-            self.places.clear()
-        deadline = time.monotonic() + BUDGET_S
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with ours:
-            with theirs:
-                sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
-                if waited := self._send(msgpack.packb([job, what]), sent):
-                    deadline += waited
-            found = -1
+        answer, found = self._answered(job, what, key, shown, descriptor)
+        if answer is None:  # somebody may have ended it: it is not the file's fault yet
+            answer, found = self._answered(job, what, key, shown, descriptor)
+        if answer is None:
+            raise self.give_up(key, shown, NO_END)
+        try:
+            return found_in(answer, shown), found
+        except BaseException:
+            let_go(found)
+            raise
+
+    def _answered(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int
+    ) -> tuple[list[Any] | None, int]:
+        """What a process says, None where it ends without; a descriptor that came with it. Raises OSError."""
+        channel, deadline = self._posed(job, what, key, shown, descriptor, socket.SOCK_STREAM)
+        found = -1
+        with channel:
             try:
-                data, found = _received(ours, deadline)
-                answer = msgpack.unpackb(data, strict_map_key=False)
-                kind, value = answer
+                data, found = received(channel, deadline)
+                return unpacked(data), found
             except TimeoutError:
-                self._give_up(key, shown, f"it could not be read within {BUDGET_S:g} s")
-                raise OSError(errno.ETIMEDOUT, self._given_up[key], shown) from None
-            except (ValueError, TypeError, msgpack.UnpackException):
-                _close(found)
-                self._give_up(key, shown, "the process that read it did not come to an end")
-                raise OSError(errno.ETIMEDOUT, self._given_up[key], shown) from None
-        if kind != "found":
-            _close(found)
-        if kind == "error" and isinstance(value, list) and len(value) == 2 and isinstance(value[0], int):
-            raise OSError(value[0], str(value[1])[:_LONGEST], shown)
-        if kind != "found":
-            raise UnreadableError(str(value)[:_LONGEST])
-        return value, found
+                raise self.give_up(key, shown, TOO_SLOW) from None
+            except ValueError:
+                let_go(found)
+                return None, -1
+
+    def place(self, path: str, identity: Key) -> tuple[tuple[int, int], int]:
+        """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.
+
+        Raises:
+            OSError: As ``ask``.
+        """
+        (facts, _answer), descriptor = self.ask("open ", [path, list(identity), None], identity, path)
+        try:
+            size, owner = facts
+            if descriptor < 0 or not isinstance(size, int) or not isinstance(owner, int):
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+        except (OSError, TypeError, ValueError):
+            let_go(descriptor)
+            raise
+        return (size, owner), descriptor
+
+    def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
+        """A process that goes on answering about one file, until it is closed. Raises as ``ask``."""
+        channel, deadline = self._posed(job, what, key, shown, descriptor, socket.SOCK_SEQPACKET)
+        return Talk(self, channel, key, shown, deadline)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
         """Opens a file and asks about it at once: who asks the same next has the answers."""
@@ -166,10 +181,29 @@ class Reader:
             return
         if len(self._ahead) >= _MOST_AHEAD:
             self._forget_ahead()
-        with suppress(OSError, UnreadableError):  # told to who asks next
-            answer, descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
-            self._ahead["open ", key, path] = None, descriptor
+        with suppress(OSError, UnreadableError, TypeError, ValueError):  # told to who asks next
+            (facts, answer), descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            self._ahead["open ", key, path] = [facts, None], descriptor
             self._ahead[job, key, shown] = answer, -1
+
+    def _posed(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int, kind: socket.SocketKind
+    ) -> tuple[socket.socket, float]:
+        """Asks; returns where the answer comes, and until when it has to. Raises OSError."""
+        if (before := self._refusal(key)) is not None:
+            raise OSError(errno.ETIMEDOUT, before, shown)
+        if len(self.places) >= _MOST_KEPT:
+            self.places.clear()
+        deadline = time.monotonic() + BUDGET_S
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        try:
+            with theirs:
+                sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
+                deadline += self._send(msgpack.packb([job, what]), sent)
+        except BaseException:
+            ours.close()
+            raise
+        return ours, deadline
 
     def _send(self, data: bytes, descriptors: list[int]) -> float:
         """Hands a question over; returns the seconds that the child's own start took."""
@@ -199,7 +233,8 @@ class Reader:
             return f"other files of its file system could not be read within {BUDGET_S:g} s"
         return None
 
-    def _give_up(self, key: Key, shown: str, why: str) -> None:
+    def give_up(self, key: Key, shown: str, why: str) -> OSError:
+        """From now on nobody asks about a file; what to raise."""
         if len(self._given_up) >= _MOST_KEPT:
             self._given_up.clear()
         self._given_up[key] = why
@@ -208,6 +243,7 @@ class Reader:
             f"{shown} is left out: {why}, and is not tried again (a file system that does not answer, or a "
             "damaged file?); start gputop again when it can be read"
         )
+        return OSError(errno.ETIMEDOUT, why, shown)
 
     def _end(self) -> None:
         if self._channel is not None:
@@ -228,7 +264,60 @@ class Reader:
     def _forget_ahead(self) -> None:
         for question in list(self._ahead):
             _answer, descriptor = self._ahead.pop(question, (None, -1))
-            _close(descriptor)
+            let_go(descriptor)
+
+
+class Talk:
+    """A process that has read a file and answers about it, one question after the other, by one thread.
+
+    Attributes:
+        first: What it said of the file.
+
+    Raises:
+        UnreadableError, OSError: As ``Reader.ask``.
+    """
+
+    def __init__(self, asked: Reader, channel: socket.socket, key: Key, shown: str, deadline: float) -> None:
+        self._asked, self._channel, self._key, self._shown = asked, channel, key, shown
+        self._answered = 0
+        try:
+            self.first = self._heard(deadline)
+        except BaseException:
+            channel.close()
+            raise
+
+    def ask(self, question: Any) -> Any:
+        """The answer to one more question.
+
+        Raises:
+            EndedError: The process had ended before, maybe for the time that it took in all: ask another one.
+            UnreadableError, OSError: As ``Reader.ask``.
+        """
+        try:
+            self._channel.send(msgpack.packb(question))
+        except OSError as error:
+            raise EndedError from error
+        return self._heard(time.monotonic() + BUDGET_S)
+
+    def _heard(self, deadline: float) -> Any:
+        try:
+            self._channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+            data = self._channel.recv(_MOST_SAID)
+            if not data and self._answered:
+                raise EndedError
+            answer = unpacked(data)
+        except TimeoutError:
+            raise self._asked.give_up(self._key, self._shown, TOO_SLOW) from None
+        except ConnectionResetError:
+            raise EndedError from None
+        except ValueError:
+            raise self._asked.give_up(self._key, self._shown, NO_END) from None
+        self._answered += 1
+        return found_in(answer, self._shown)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._channel.close()
 
 
 _reader: Reader | None = None
@@ -256,39 +345,3 @@ def stop() -> None:
 def current() -> Reader | None:
     """Whom to ask; None where this process reads by itself."""
     return _reader
-
-
-def _received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
-    """What comes until the other end is closed, and the descriptor in front.
-
-    Raises:
-        TimeoutError: It is not closed in time.
-        ValueError: It is too much.
-    """
-    parts: list[bytes] = []
-    size, found = 0, -1
-    try:
-        while True:
-            channel.settimeout(max(deadline - time.monotonic(), 1e-3))
-            data, control, _, _ = channel.recvmsg(1 << 16, socket.CMSG_SPACE(4))
-            for level, kind, content in control:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and found < 0:
-                    found = array.array("i", content[:4])[0]
-                    os.set_inheritable(found, False)
-            if not data:
-                return b"".join(parts)[found >= 0 :], found
-            parts.append(data)
-            size += len(data)
-            if size > _MOST_BYTES:
-                raise ValueError("an endless answer")
-    except ConnectionResetError:
-        return b"".join(parts), found
-    except (TimeoutError, ValueError):
-        _close(found)
-        raise
-
-
-def _close(descriptor: int) -> None:
-    if descriptor >= 0:
-        with suppress(OSError):
-            os.close(descriptor)

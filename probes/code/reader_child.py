@@ -1,8 +1,9 @@
 """A process of its own: answers questions about files of others, each in one that ends with the answer.
 
-A question comes as ``[job, what]`` with the socket for its answer, with the file if that is open.
-``open JOB`` opens it first, and hands it over before the answer. Finding and opening a file takes rights; who
-reads it has given up all of them.
+A question comes as ``[job, what]`` with the socket for its answer, with the file's place if that is known.
+``open JOB`` finds the place first, and hands it over before the answer. Finding and opening a file takes
+rights; who reads it has given up all of them. The jobs of ``TALKING`` keep a file read, and answer as long as
+somebody asks.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])  # the folder of gputop's packages: the interpreter was started without it
-from probes.process import sandbox
+from probes.process import privileges, sandbox
 
 _MOST_BYTES = 1 << 16  # of a question: it holds a path
 _MEMORY_BYTES = 1 << 30  # of address space, beside what it began with: the tables of the largest library
+_TALK_BYTES = 512 << 20  # of who keeps the functions of a file
+_TALK_CPU_S = 60  # of all its answers: some hundred thousand
 _SPARE_S = 0.5  # so long after its time somebody who was given up ends by himself
 
 
-_ALLOWED = sandbox.LOADING - {"open", "openat"}
+_ALLOWED = sandbox.LOADING - {"open", "openat"} | {"setitimer"}
+Answers = Callable[[Any], Any]
 
 
 def _file_of(what: list[Any]) -> Any:
@@ -48,6 +52,12 @@ def _executable(what: list[Any]) -> Any:
     return found and [str(found.path), found.shown, list(found.identity)]
 
 
+def _doubt(what: list[Any]) -> Any:
+    from probes.code import trust
+
+    return trust.doubt(Path(what[0]), tuple(what[1]))
+
+
 def _probes(file: Any, what: list[Any]) -> Any:
     from probes.code import libraries
 
@@ -55,6 +65,16 @@ def _probes(file: Any, what: list[Any]) -> Any:
     target = libraries.Target(Path("/"), "", (0, 0), layer, major, static)
     probes, image = libraries.probes_of(target, file)
     return [[dataclasses.astuple(probe) for probe in probes], image.build_id]
+
+
+def _library(file: Any, what: list[Any]) -> Any:
+    from probes.code import libraries
+
+    *kind, name = what
+    target = libraries.Target(Path("/"), "", (0, 0), *kind)
+    probes, image = libraries.probes_of(target, file)
+    rows = [dataclasses.astuple(probe) for probe in probes]
+    return [rows, image.build_id, image.soname, image.functions.get(name)]
 
 
 def _runtime(file: Any, what: list[Any]) -> Any:
@@ -76,13 +96,74 @@ def _function(file: Any, what: list[Any]) -> Any:
     return elf.read(file).functions.get(what[0])
 
 
-LOOKING: dict[str, Callable[[list[Any]], Any]] = {"file_of": _file_of, "executable": _executable}
+def _names(file: Any, what: list[Any]) -> Any:
+    from probes.code.symbols import Functions
+
+    functions = Functions(file)
+    return [len(functions), functions.keeping()]
+
+
+def _text(file: Any, what: list[Any]) -> Any:
+    from probes.code import texts
+
+    return texts.read(file)
+
+
+def _frame(file: Any, what: list[Any]) -> Any:
+    from probes.code import pages
+
+    own, descriptor = file
+    return pages.frame_of(descriptor, own)
+
+
+def _threads(file: Any, what: list[Any]) -> Any:
+    from probes.code import thread_states
+
+    try:
+        place = thread_states.locate(file, *thread_states.unpacked(what[1:]))
+    except thread_states.NotYetError:
+        return "not yet"
+    except thread_states.NoSlotError:
+        return "no slot"
+    return dataclasses.astuple(place)
+
+
+def _functions(file: Any, what: list[Any]) -> tuple[Any, Answers]:
+    from probes.code.symbols import Functions
+
+    functions = Functions(file)
+    return len(functions), lambda places: functions.answers(places) if functions.unchanged else None
+
+
+LOOKING: dict[str, Callable[[list[Any]], Any]] = {
+    "file_of": _file_of,
+    "executable": _executable,
+    "doubt": _doubt,
+}
 PARSING: dict[str, Callable[[Any, list[Any]], Any]] = {
     "probes": _probes,
+    "library": _library,
     "runtime": _runtime,
     "interpreter": _interpreter,
     "function": _function,
+    "names": _names,
+    "text": _text,
+    "frame": _frame,
+    "threads": _threads,
 }
+TALKING: dict[str, Callable[[Any, list[Any]], tuple[Any, Answers]]] = {"functions": _functions}
+
+
+def _opened(job: str, place: int, what: list[Any]) -> Any:
+    """What a job reads, opened with all rights that there are."""
+    from probes.code import foreign, pages, texts
+
+    if job == "threads":
+        return os.open(f"/proc/{int(what[0])}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    if job == "text":
+        return texts.opened(what)
+    file = foreign.reading(place)
+    return (pages.Own(), file.descriptor) if job == "frame" else file
 
 
 def _mapped_bytes() -> int:
@@ -92,19 +173,32 @@ def _mapped_bytes() -> int:
 def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], budget_s: float) -> None:
     from probes.code import elf, foreign
 
+    place = files[0] if files else -1
+    facts = None
+    if job != "frame":  # whose pages the kernel shows to nobody else
+        privileges.confine_thread(privileges.OBSERVING)
     try:
         if job in LOOKING:
             value = LOOKING[job](what)
+        elif job in TALKING:
+            file = _opened(job, place, what)
+            _confine(_TALK_BYTES, _TALK_CPU_S)
+            value, answers = TALKING[job](file, what)
+            _talk(value, answers, answer.fileno(), budget_s)
+            return
         else:
             opens, _, job = job.rpartition(" ")
             if opens:  # first: who has given up his rights can send no descriptor either
                 path, identity, what = what
-                file = foreign.opened(path, tuple(identity))
-                socket.send_fds(answer, [b"+"], [file.descriptor])
-            else:
-                file = foreign.File(files[0])  # a user's own mount tells nobody else how long it is
-            value = _parsed(job, file, what, budget_s) if job else None
-        said = ["found", value]
+                found = foreign.placed(path, tuple(identity))
+                place, facts = found.descriptor, [found.size, found.owner]
+                socket.send_fds(answer, [b"+"], [place])
+            value = None
+            if job:
+                file = _opened(job, place, what)
+                _confine(_MEMORY_BYTES, max(int(budget_s) + 1, 1))
+                value = PARSING[job](file, what)
+        said = ["found", [facts, value] if facts else value]
     except elf.ElfError as error:
         said = ["elf", str(error)[:200]]
     except OSError as error:
@@ -114,11 +208,22 @@ def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], 
         data = data[os.write(answer.fileno(), data) :]
 
 
-def _parsed(job: str, file: Any, what: list[Any], budget_s: float) -> Any:
-    limits = sandbox.Limits(_mapped_bytes() + _MEMORY_BYTES, max(int(budget_s) + 1, 1), files=16)
+def _confine(memory: int, cpu_s: int) -> None:
     with suppress(OSError):  # where the kernel has no filters it is a process of its own all the same
-        sandbox.confine(limits, _ALLOWED)
-    return PARSING[job](file, what)
+        sandbox.confine(sandbox.Limits(_mapped_bytes() + memory, cpu_s, files=16), _ALLOWED)
+
+
+def _talk(first: Any, answers: Answers, channel: int, budget_s: float) -> None:
+    """Says what a file is, and answers until nobody asks any more. Each answer has its time."""
+    value = first
+    while True:
+        os.write(channel, msgpack.packb(["found", value]))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        data = os.read(channel, _MOST_BYTES)
+        if not data:
+            return
+        signal.setitimer(signal.ITIMER_REAL, budget_s + _SPARE_S)
+        value = answers(msgpack.unpackb(data))
 
 
 def detach(channel: int) -> None:
@@ -141,13 +246,13 @@ def answer_all(questions: socket.socket, budget_s: float) -> None:
         questions: Where they come from.
         budget_s: How long one may take.
     """
-    from probes.code import interpreter, libraries  # noqa: F401 (who is confined can import nothing)
-    from probes.process import privileges
+    # who is confined can import nothing
+    from probes.code import interpreter, libraries, pages, symbols, texts, thread_states, trust  # noqa: F401
 
     with suppress(OSError):
         sandbox.prepared(_ALLOWED, sandbox.Refused.FAILS)
     gc.disable()  # what it has looked at would be copied
-    privileges.confine_process(privileges.OBSERVING)
+    privileges.confine_process(privileges.OBSERVING | privileges.DRIVER)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
     questions.sendall(b"r")
     while True:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_OWNER = 64
@@ -26,12 +24,8 @@ class Quota:
         self._taken: Counter[int] = Counter()
         self._refused: set[int] = set()
 
-    def admits(self, path: Path) -> bool:
-        """Whether one more of this file's owner may be probed; false where it has gone."""
-        try:
-            owner = os.stat(path).st_uid
-        except OSError:
-            return False
+    def admits(self, owner: int) -> bool:
+        """Whether one more file of this owner may be probed."""
         most = MOST_OF_ONE_OWNER if owner else MOST_OF_ROOT
         if self._taken[owner] < most:
             return True
@@ -44,6 +38,6 @@ class Quota:
             )
         return False
 
-    def take(self, path: Path) -> None:
+    def take(self, owner: int) -> None:
         """One more is probed."""
-        self._taken[os.stat(path).st_uid] += 1
+        self._taken[owner] += 1

@@ -41,7 +41,7 @@ QUICK = """
     getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177; setsid 112 157; uname 63 160;
     sysinfo 99 179; getrusage 98 165; getrlimit 97 163; prlimit64 302 261; sched_getaffinity 204 123;
     getcpu 309 168; get_mempolicy 239 236; arch_prctl 158 -; set_tid_address 218 96;
-    set_robust_list 273 99; rseq 334 293; getrandom 318 278; uretprobe 335 -; uprobe 336 -
+    set_robust_list 273 99; rseq 334 293; getrandom 318 278; setitimer 38 103; uretprobe 335 -; uprobe 336 -
 """
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
 

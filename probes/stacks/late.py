@@ -1,41 +1,14 @@
-"""Finds the interpreter of a process that already runs: in its mappings and its memory."""
+"""Which mappings of a process that already runs may be its interpreter."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import struct
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from probes.code import libraries, maps
-from probes.code.interpreter import Interpreter, may_be
-from probes.code.layout import Layout, slot_of
+from probes.code.interpreter import may_be
 from probes.code.mmap_events import Mapped
-
-_SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
-# A process may have written anything where its threads are listed, also a list without an end. Ten thousand
-# threads take 50 ms, and those are enough to know the place from: the others keep their state there, too.
-_MOST_STATES = 10_000
-_LOOK_S = 0.05
-
-
-class NotYetError(Exception):
-    """The interpreter has not come far enough; it may be asked again."""
-
-
-class NoSlotError(Exception):
-    """Where threads keep their state is not found: other threads than glibc's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an interpreter is in a process: what ``layout.PROCESS`` holds."""
-
-    slot: int
-    code_type: int
-    inner: int = 0
 
 
 def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
@@ -51,90 +24,3 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
             program = os.readlink(f"/proc/{pid}/exe")
             yield from (mapping for mapping in mappings if mapping.path == program)
     yield from (mapping for mapping, name in zip(mappings, names, strict=True) if may_be(name))
-
-
-def locate(pid: int, interpreter: Interpreter, mapping: Mapped) -> Place:
-    """Where its threads' states are, checked against all of them, or as many as are read in 50 ms.
-
-    Raises:
-        NotYetError: It is being initialised.
-        NoSlotError: It cannot be found.
-        OSError: The process has ended, or its memory is closed to us.
-    """
-    layout = interpreter.layout
-    assert layout is not None
-    bias = mapping.span[0] + interpreter.free_offset - mapping.offset - interpreter.code_free
-    runtime = bias + interpreter.runtime
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        key = _number(memory, runtime + layout.key, "<I")
-        guess = slot_of(key)
-        slots: set[tuple[int, int]] = set()
-        state = 0
-        for state in _states(memory, _number(memory, runtime + layout.interpreters), layout):
-            thread = _number(memory, state + layout.thread_id)
-            if not thread:
-                continue
-            if _kept(memory, thread, guess) == state:
-                slots.add(guess)
-            elif (place := os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))) >= 0:
-                slots.add((place, 0))
-            if len(slots) > 1:
-                break
-        if not state:
-            raise NotYetError
-        if len(slots) != 1:
-            raise NoSlotError
-        slot, inner = slots.pop()
-        code_type = bias + interpreter.code_type
-        if not 0 <= code_type < 1 << 64:
-            raise NoSlotError  # its file says what no address is
-        return Place(slot, code_type, inner)
-    except OverflowError as error:  # no address: the memory was freed meanwhile
-        raise NotYetError from error
-    finally:
-        os.close(memory)
-
-
-def _kept(memory: int, thread: int, slot: tuple[int, int]) -> int:
-    """What a thread keeps in a slot; 0 where it has none."""
-    try:
-        value = _number(memory, thread + slot[0])
-        return _number(memory, value + slot[1]) if slot[1] and value else value
-    except NotYetError:
-        return 0
-
-
-def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:
-    """The states of the threads of all interpreters; they change while they are read.
-
-    What was there before ends a list, and everything ends after ``_MOST_STATES`` or ``_LOOK_S``.
-    """
-    seen: set[int] = set()
-    until = time.monotonic() + _LOOK_S
-
-    def more(address: int) -> bool:
-        if not address or address in seen or len(seen) >= _MOST_STATES or time.monotonic() > until:
-            return False
-        seen.add(address)
-        return True
-
-    while more(interpreter):
-        state = _number(memory, interpreter + layout.threads)
-        while more(state):
-            yield state
-            state = _number(memory, state + 8)
-        interpreter = _number(memory, interpreter + layout.next_interpreter)
-
-
-def _number(memory: int, address: int, form: str = "<Q") -> int:
-    """Raises NotYetError where nothing is mapped: what pointed there has changed meanwhile."""
-    size = struct.calcsize(form)
-    try:
-        data = os.pread(memory, size, address)
-    except (OSError, OverflowError) as error:
-        raise NotYetError from error
-    if len(data) < size:
-        raise NotYetError
-    number: int = struct.unpack(form, data)[0]
-    return number

@@ -25,6 +25,7 @@ from probes.code.layout import (
     row_bytes,
 )
 from probes.code.mmap_events import Hears, Mapped
+from probes.code.thread_states import NoSlotError, NotYetError, Place
 from probes.ebpf import bpfcall
 from probes.ebpf.attach import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
@@ -202,10 +203,10 @@ class Lines(Hears):
             if row is None or not self._holds(row, mapping):
                 continue
             try:
-                self._configure(pid, row, late.locate(pid, self._rows[row], mapping))
-            except late.NotYetError:
+                self._configure(pid, row, parsing.threads_of(pid, self._rows[row], mapping))
+            except NotYetError:
                 return "its start does not come to an end", True
-            except late.NoSlotError:
+            except NoSlotError:
                 return "where its threads keep their state is not found", True
             except OSError as error:
                 closed = error.errno in (errno.EPERM, errno.EACCES)
@@ -273,7 +274,7 @@ class Lines(Hears):
             self._attachments.attach_one(uprobes["on_python"], file, found.run_main_offset, row)
         return row
 
-    def _configure(self, pid: int, row: int, place: late.Place) -> None:
+    def _configure(self, pid: int, row: int, place: Place) -> None:
         assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
@@ -322,12 +323,13 @@ class Lines(Hears):
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = _Turn(_LAST_TURN_S if last else _TURN_S)
         yield from self._resolver.take(turn.of(self._unread))
-        if self._resolver.waits:
-            if last:
-                self._resolver.natives.wait()
+        yield from self._resolver.complete(turn.lasts)
+        until = time.monotonic() + (_LAST_TURN_S if last else 0)  # by the wall: files may never be read
+        while self._resolver.waits and turn.lasts() and time.monotonic() < until:
+            self._resolver.natives.wait(until - time.monotonic())
             yield from self._resolver.complete(turn.lasts)
-        if last and self._unread:
-            text = f"the last {len(self._unread)} stacks were not resolved in time: their lines are unknown"
+        if last and (rest := len(self._unread) + self._resolver.waits):
+            text = f"the last {rest} stacks were not resolved in time: their lines are unknown"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def _sweep(self) -> None:
@@ -345,9 +347,9 @@ class Lines(Hears):
 
     def close(self) -> None:
         """Unmaps the ring."""
+        self._resolver.natives.close()
         if self._ring is not None:
             self._ring.close()
-        self._resolver.natives.close()
 
 
 def _identity(path: Path) -> Identity:

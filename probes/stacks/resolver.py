@@ -120,9 +120,9 @@ class Resolver:
             self._waiting -= len(self._pending.pop(next(iter(self._pending))))
 
     @property
-    def waits(self) -> bool:
-        """Whether there are stacks that wait for symbols."""
-        return bool(self._nameless)
+    def waits(self) -> int:
+        """How many stacks wait for symbols."""
+        return len(self._nameless)
 
     def complete(self, goes_on: Callable[[], bool]) -> Iterator[Stack]:
         """Those of them whose symbols have been read by now; who is not reached goes first the next time."""

@@ -16,8 +16,8 @@ from probes.api import DRIVER, RUNTIME
 from probes.code import elf, foreign, interpreter, libraries
 from probes.code.layout import OWN_BYTES, row_bytes
 from probes.code.libraries import Target as Library
+from probes.code.symbols import Functions
 from probes.stacks import native
-from probes.stacks.symbols import Functions
 from tests import hostile_elf
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

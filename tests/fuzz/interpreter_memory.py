@@ -17,10 +17,10 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
+from probes.code import thread_states
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS, PROCESS_DTYPE, slot_of
 from probes.code.mmap_events import Mapped
-from probes.stacks import late
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 
@@ -122,14 +122,12 @@ class _Memory:
 
 @contextmanager
 def _as_memory(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
-    fake = SimpleNamespace(
-        open=lambda *_: 99, close=lambda _: None, pread=pread, O_RDONLY=os.O_RDONLY, O_CLOEXEC=os.O_CLOEXEC
-    )
-    late.os = fake  # type: ignore[attr-defined, assignment]
+    fake = SimpleNamespace(pread=pread)
+    thread_states.os = fake  # type: ignore[attr-defined, assignment]
     try:
         yield
     finally:
-        late.os = os  # type: ignore[attr-defined]
+        thread_states.os = os  # type: ignore[attr-defined]
 
 
 def _run(data: bytes, _folder: Path) -> None:
@@ -150,8 +148,8 @@ def _run(data: bytes, _folder: Path) -> None:
     mapping = Mapped(5, (span, span + (1 << 20)), (1, 1), "/usr/bin/python3", 0)
     with _as_memory(memory.pread):
         try:
-            place = late.locate(5, subject, mapping)
-        except (late.NotYetError, late.NoSlotError, OSError):
+            place = thread_states.locate(99, subject, mapping)
+        except (thread_states.NotYetError, thread_states.NoSlotError, OSError):
             return
     content = np.zeros(1, PROCESS_DTYPE)  # as Lines tells the kernel
     content["slot"], content["inner"], content["code_type"] = place.slot, place.inner, place.code_type

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def doubt(path: Path, opened: os.stat_result) -> str:
+def doubt(path: Path, identity: tuple[int, int]) -> str:
     """Why others may have a hand in a file, as a part of a sentence; empty when they cannot.
 
     The file and every folder on the way to it must belong to root or to this user, and nobody else may write
@@ -17,7 +17,7 @@ def doubt(path: Path, opened: os.stat_result) -> str:
 
     Args:
         path: Where it was found.
-        opened: What was opened there.
+        identity: Device and inode of what was opened there.
     """
     if PurePath("/proc") in PurePath(path).parents:
         return "it is a container's file, or has been removed since it was mapped"
@@ -32,6 +32,6 @@ def doubt(path: Path, opened: os.stat_result) -> str:
                 return f"others than its owner may write {part}"
     except OSError as error:
         return error.strerror or str(error)
-    if not stat.S_ISREG(found.st_mode) or (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
+    if not stat.S_ISREG(found.st_mode) or (found.st_dev, found.st_ino) != identity:
         return "another file took its place meanwhile"
     return ""

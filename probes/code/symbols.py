@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from probes.code import elf
 from probes.code.foreign import File
-from probes.stacks.demangle import demangled
-from probes.stacks.framepointers import Caller, caller_at
+from probes.code.framepointers import Caller, caller_at
 
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
-_NAME_LIMIT = 200  # characters; templates' names may have thousands
 _SAMPLED = 200  # functions
 _X86_CALL_SHIFTS = (48, 40, 32, 16, 8)
 _BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
+
+
+Found = tuple[
+    int, str, int, str
+]  # address, name ("" for none), where the function begins, value of its Caller
 
 
 class Functions:
@@ -76,15 +80,34 @@ class Functions:
         return self._image.address(offset)
 
     def function(self, address: int) -> tuple[str, int] | None:
-        """(name, where it begins) of the function that an address is in; None where no symbol tells."""
+        """(name as linkers know it, where it begins) of the function there; None where no symbol tells."""
         row = int(np.searchsorted(self._begin, np.uint64(address), side="right")) - 1
         if row < 0 or address >= int(self._begin[row]) + int(self._size[row]):
             return None
         strings, size = self._tables[int(self._table[row])]
-        name = demangled(self._image.string(strings, size, int(self._name[row])))
-        if len(name) > _NAME_LIMIT:
-            name = name[:_NAME_LIMIT] + "…"
+        name = self._image.string(strings, size, int(self._name[row]))
         return (name, int(self._begin[row])) if name else None
+
+    def answers(self, places: Iterable[tuple[int, bool]]) -> list[Found | None]:
+        """What is at places of the file: where it is, its function, what is known of its caller.
+
+        Args:
+            places: (offset in the file, exact): where a thread was, else where a call returns to.
+        """
+        return [self._answer(offset, exact=exact) for offset, exact in places]
+
+    def _answer(self, offset: int, *, exact: bool) -> Found | None:
+        try:
+            place = self.address(offset)
+            if place is None or not (exact or self.is_behind_call(place)):
+                return None
+            inside = place if exact else place - 1  # a call may be the last instruction of its function
+            function = self.function(inside)
+            caller = self.caller(inside, function[1] if function else None, interrupted=exact)
+        except (OSError, elf.ElfError, struct.error, IndexError, ValueError, OverflowError):  # it is damaged
+            return None
+        name, begin = function or ("", 0)
+        return place, name, begin, caller.value
 
     def keeping(self) -> float:
         """The share of its functions that keep a frame pointer in their middle; of some of them."""

@@ -1,0 +1,80 @@
+"""What a process that reads files of others says: taken in within bounds, whatever it is."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+
+_MOST_BYTES = 5 << 20  # of an answer; the probes of a library take 20 KB, a source file up to 4 MB
+_LONGEST = 200  # characters of a reason
+
+
+class UnreadableError(Exception):
+    """The file is not what it was taken for; the message says how so."""
+
+
+class EndedError(Exception):
+    """Who was asked has ended."""
+
+
+def received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
+    """What comes until the other end is closed, and the descriptor in front.
+
+    Raises:
+        TimeoutError: It is not closed in time.
+        ValueError: It is too much.
+    """
+    parts: list[bytes] = []
+    size, found = 0, -1
+    try:
+        while True:
+            channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+            data, control, _, _ = channel.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+            for level, kind, content in control:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and found < 0:
+                    found = array.array("i", content[:4])[0]
+                    os.set_inheritable(found, False)
+            if not data:
+                return b"".join(parts)[found >= 0 :], found
+            parts.append(data)
+            size += len(data)
+            if size > _MOST_BYTES:
+                raise ValueError("an endless answer")
+    except ConnectionResetError:
+        return b"".join(parts), found
+    except (TimeoutError, ValueError):
+        let_go(found)
+        raise
+
+
+def unpacked(data: bytes) -> list[Any]:
+    """[kind, value] that somebody who may have been taken over said. Raises ValueError."""
+    try:
+        answer = msgpack.unpackb(data, strict_map_key=False)
+    except (TypeError, msgpack.UnpackException) as error:
+        raise ValueError("no answer") from error
+    if not isinstance(answer, list) or len(answer) != 2:
+        raise ValueError("no answer")
+    return answer
+
+
+def found_in(answer: list[Any], shown: str) -> Any:
+    """Raises UnreadableError, OSError."""
+    kind, value = answer
+    if kind == "error" and isinstance(value, list) and len(value) == 2 and isinstance(value[0], int):
+        raise OSError(value[0], str(value[1])[:_LONGEST], shown)
+    if kind != "found":
+        raise UnreadableError(str(value)[:_LONGEST])
+    return value
+
+
+def let_go(descriptor: int) -> None:
+    if descriptor >= 0:
+        with suppress(OSError):
+            os.close(descriptor)
