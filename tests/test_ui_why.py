@@ -130,10 +130,7 @@ def test_the_fix_comes_first_and_what_it_rests_on_stands_below_where_there_is_ro
 
 
 def test_a_long_fix_goes_on_in_a_second_line_and_else_ends_with_a_whole_clause() -> None:
-    advice = (
-        "pin the batches once before the loop, copy them beside the work, or read them from a memory map "
-        "(mmap)"
-    )
+    advice = "pin the batches once before the loop, copy them beside the work, or read them from a map (mmap)"
     finding = made.finding(advice=(advice,))
     one, two = told(made.explained(finding)), told(made.explained(finding, made.finding("C13")))
     whole = " ".join(" ".join(text(one, 100)[-2:]).replace("saves up to 4.6 ms/step", "").split())

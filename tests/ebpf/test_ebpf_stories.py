@@ -15,6 +15,7 @@ from tests.stories import installed
 from tests.stories.catalogue import PAIRS, STORIES
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import record
+from tests.stories.stranger import Stranger, painted
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 long = partial(pytest.param, marks=pytest.mark.long)
@@ -60,6 +61,18 @@ def test_the_first_cause_is_told_at_its_line(told: Callable[[str], Verdict], nam
     assert one.line_right or one.starved, one.answer.lines
     # the last seconds alone may have been the ones without a CPU
     assert one.screen_right or "starved of CPU" in one.screen.text, one.screen.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("name", [name for name, story in STORIES.items() if story.fix])
+def test_a_stranger_names_cause_line_and_fix_from_the_first_screen(
+    told: Callable[[str], Verdict], name: str, size: tuple[int, int]
+) -> None:
+    stranger = Stranger(told(name), painted(told(name).run, size))
+    assert stranger.names_cause, stranger.screen.text
+    assert stranger.names_line, stranger.screen.text
+    assert stranger.names_fix, stranger.screen.text
 
 
 def test_a_change_of_a_hundred_times_is_told(told: Callable[[str], Verdict]) -> None:

@@ -19,6 +19,7 @@ class Story:
         beside: A second program that runs on the same GPU at the same time, unwatched by the story.
         ranks: So many processes of the program, each with a GPU of its own.
         needs_wheel: It does not run on the shim.
+        what, fix: What is wrong and what its author did about it, as patterns of a person's words.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Story:
     ranks: int = 1
     needs_wheel: bool = False
     settings: dict[str, str] = field(default_factory=dict)
+    what: str = ""
+    fix: str = ""
 
     @property
     def program(self) -> Path:
@@ -70,16 +73,26 @@ _INPUT = "C08 C09 C10 C12 C13"
 _HOST = "C06 C12"
 _SLOW_MEMORY = {"SIMGPU_MALLOC_NS": "400000", "SIMGPU_FREE_NS": "300000"}
 
+# what whoever wrote of it found, and did about it
+_READS_BACK = {"what": "device-to-host read", "fix": r"on the GPU.*\.cpu\(\)"}
+_GATHERS = {
+    "what": "input prepared on the main thread|DataLoader is CPU-bound",
+    "fix": "whole batches|index the tensor",
+}
+_PAGEABLE = {"what": "pageable host-to-device copies", "fix": "pinned memory"}
+_MOVES = {"what": "tensors made on the CPU", "fix": "create .* on the GPU"}
+_READS_LOSS = {"what": r"\.item\(\)", "fix": "keep it on the device.*every n steps"}
+
 STORIES: dict[str, Story] = {
     story.name: story
     for story in (
-        _story("S0-before", "s0_masking.py before", "sync", "C02 C07", "cause"),
+        _story("S0-before", "s0_masking.py before", "sync", "C02 C07", "cause", **_READS_BACK),
         _story("S0-after", "s0_masking.py after", "compute"),
-        _story("S1-loader", "s1_inference.py loader", "input", _INPUT, "cause"),
-        _story("S1-workers", "s1_inference.py workers", "input", _INPUT, "cause"),
-        _story("S1-direct", "s1_inference.py direct", "copy", "C04", "cause direct"),
+        _story("S1-loader", "s1_inference.py loader", "input", _INPUT, "cause", **_GATHERS),
+        _story("S1-workers", "s1_inference.py workers", "input", _INPUT, "cause", **_GATHERS),
+        _story("S1-direct", "s1_inference.py direct", "copy", "C04", "cause direct", **_PAGEABLE),
         _story("S1-randperm", "s1_inference.py randperm", "input copy", "C12 C04", "cause randperm"),
-        _story("S3-v0", "s3_pooling.py v0", "copy", "C05", "cause"),
+        _story("S3-v0", "s3_pooling.py v0", "copy", "C05", "cause", **_MOVES),
         _story("S3-v1", "s3_pooling.py v1", "copy", "C05", "cause"),
         _story("S3-v2", "s3_pooling.py v2", "copy", "C05", "cause"),
         _story("S3-v3", "s3_pooling.py v3", "launch", _HOST),
@@ -87,7 +100,7 @@ STORIES: dict[str, Story] = {
         _story("data-2", "input_bound.py 2 pageable", "input", _INPUT, "cause"),
         _story("data-2-pinned", "input_bound.py 2 pinned", "input", _INPUT, "cause"),
         _story("data-8-pinned", "input_bound.py 8 pinned", "input cpu", _INPUT, "cause"),
-        _story("sync-item", "sync_bound.py item", "sync", "C01", "cause item"),
+        _story("sync-item", "sync_bound.py item", "sync", "C01", "cause item", **_READS_LOSS),
         # it costs 8 % of a step: less than the tenth from which on a class of causes is the answer
         _story("sync-print", "sync_bound.py print", "sync compute", "C01 C02 C07", "cause print"),
         _story("sync-metrics", "sync_bound.py metrics", "sync", "C02", "cause metrics"),

@@ -54,13 +54,18 @@ class ScreenLine:
         return self.place in {(program.name, line) for line in lines}
 
 
-def screen_line(run: Run) -> ScreenLine:
-    """The line 30 s after the recording's start, or when the program's loop ends before."""
+def shown_until(run: Run, reader: SessionReader) -> int:
+    """30 s after the recording's start, or when the program's loop ends before; CLOCK_MONOTONIC."""
     ended = min((clock["ended"] for clock in run.clocks if "ended" in clock), default=0)
+    end_ns = int(reader.header["start_ns"]) + WITHIN_NS
+    return min(end_ns, ended) if ended else end_ns
+
+
+def screen_line(run: Run) -> ScreenLine:
+    """The line of that moment."""
     with contextlib.closing(SessionReader(run.recording)) as items:
         window = Window(items.header)
-        end_ns = int(items.header["start_ns"]) + WITHIN_NS
-        end_ns = min(end_ns, ended) if ended else end_ns
+        end_ns = shown_until(run, items)
         for item in items.items():
             if window.feed(item) and window.end_ns >= end_ns:
                 break

@@ -1,0 +1,81 @@
+"""Whoever opens gputop for the first time names cause, line and fix from what is painted, without a key.
+
+The recordings are of demos with one fault each; the truth is their source: the function that holds the fault,
+and what its fixed form does instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.demo import loaders, transfers
+from tests import told_recordings as recordings
+from tests.first_screen import FirstScreen, read
+from tests.screen_support import Shown
+
+pytestmark = pytest.mark.slow
+SIZES = ((80, 24), (120, 40))
+# the class, the fault in the words of its demo, the function that holds it, and what the fixed form does
+PLANTED: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "numpy-sync": ("sync", "device-to-host read", transfers.numpy_sync, r"on the GPU.*\.cpu\(\)"),
+    "redundant-to-device": (
+        "copy", "many small host-to-device copies", transfers.redundant_to_device, "create .* on the GPU",
+    ),
+    "dataloader": ("input", "on the main thread", loaders._Dataset.__getitem__, "fetch whole batches"),
+    "dataloader-workers": ("input", "DataLoader is CPU-bound", loaders._train, "fetch whole batches"),
+    "dataloader-direct": ("input", "on the main thread", loaders._Dataset.__getitems__, "worker process"),
+}  # fmt: skip
+HEALTHY = ("healthy", "numpy-sync-fixed", "redundant-to-device-fixed", "dataloader-fixed")
+
+
+@cache
+def painted(name: str, size: tuple[int, int]) -> FirstScreen:
+    """Near the end of a recording of the repository, painted without a key."""
+    with Shown(recordings.frame(name), size=size, replay=True) as screen:
+        screen.explain(recordings.explained(name))
+        return read(screen.text())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_stranger_names_cause_line_and_fix(name: str, size: tuple[int, int]) -> None:
+    kind, what, holder, fix = PLANTED[name]
+    screen = painted(name, size)
+    rows, first = inspect.getsourcelines(holder)
+    file, _, line = screen.place.partition(":")
+    assert screen.kind == f"{kind}-bound", screen.text
+    assert what in screen.what
+    assert file == Path(inspect.getfile(holder)).name
+    assert first <= int(line) < first + len(rows)
+    assert re.search(fix, screen.fix), screen.fix
+    assert screen.saves_ns > 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PLANTED)
+def test_neither_cause_nor_fix_is_cut_within_a_word(name: str, size: tuple[int, int]) -> None:
+    screen = painted(name, size)
+    assert "…" not in screen.what + screen.place
+    assert "…" not in screen.fix.removesuffix(" …"), "a whole clause may be left out, and is said to be"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_where_nothing_is_wrong_a_stranger_reads_no_cause_and_no_fix(
+    name: str, size: tuple[int, int]
+) -> None:
+    screen = painted(name, size)
+    assert (screen.what, screen.place, screen.fix) == ("", "", "")
+    assert screen.kind == "compute-bound"
+
+
+def test_at_80x24_the_answer_takes_three_lines() -> None:
+    lines = painted("numpy-sync", (80, 24)).text.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["›WHY", "1", "FIX"]
