@@ -9,6 +9,7 @@ import sys
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
 from gputop.commands.progress import Progress
+from gputop.commands.words import bounded
 from gputop.explain.compare_output import diff_to_text
 from gputop.explain.evidence.memory import keep_freed
 from gputop.library import answers
@@ -23,13 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
     add_file(parser, "after", metavar="AFTER", help="one from after it; it may be of another length")
     add_json(parser)
+    parser.add_argument(
+        "--memory",
+        type=bounded(0.3, 4096, "GiB"),
+        metavar="GIB",
+        help="take no more than this (1): recordings that need more are compared in parts, which are joined",
+    )
 
 
 def diff(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     keep_freed()
     with Progress("reading") as progress:
-        found = answers.diff(options.before, options.after, progress=progress)
+        memory = int(options.memory * (1 << 30)) if options.memory else None
+        found = answers.diff(options.before, options.after, progress=progress, memory_bytes=memory)
     if options.json:
         put(json.dumps(answers.to_json(found)) + "\n")
     else:

@@ -19,7 +19,17 @@ from gputop.explain.evidence.ranges import Floats, Ints
 from gputop.explain.evidence.sequence import Sequence as Work
 from gputop.explain.evidence.sequence import sequence
 from gputop.explain.findings.findings import Outcome
-from gputop.explain.findings.persteps import Measures, Pieces, Unit, by_batch, by_second, by_step, measure
+from gputop.explain.findings.persteps import (
+    Measures,
+    Pieces,
+    Taken,
+    Unit,
+    by_batch,
+    by_second,
+    by_step,
+    measures,
+    take,
+)
 from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
 from gputop.format import format_ns
 
@@ -140,11 +150,20 @@ def compare(before: Evidence, after: Evidence) -> Diff:
     explained = (examine(before), examine(after))
     pieces, ratio = _pieces(explained)
     unit = pieces[0].unit
-    sides = []
-    for (report, scene, outcome), piece, times in zip(explained, pieces, (1.0, ratio.times), strict=True):
-        measures = measure(scene, outcome, piece, times)
-        sides.append(Side(report, measures, max(piece.count * times, 1e-9)))
-    first, second = sides
+    first, second = (
+        side(report, take(scene, outcome, piece), times)
+        for (report, scene, outcome), piece, times in zip(explained, pieces, (1.0, ratio.times), strict=True)
+    )
+    return difference(unit, ratio, first, second)
+
+
+def side(report: Report, taken: Taken, times: float) -> Side:
+    """One recording, whose unit is the work of ``times`` units."""
+    return Side(report, measures(taken, times), max(taken.count * times, 1e-9))
+
+
+def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
+    """The comparison of two sides."""
     changes = tuple(
         MeasureChange(name, spread(values), spread(other))
         for (name, values), (_name, other) in zip(
@@ -176,7 +195,7 @@ def _pieces(explained: tuple[Explained, Explained]) -> tuple[tuple[Pieces, Piece
             for scene, one in zip(scenes, (steps[0], steps[1]), strict=True)
         )
         return (by_step(steps[0]), by_step(steps[1])), compare_work(first, second)
-    known = [_sequence(scene) for scene in scenes]
+    known = [work_of(scene) for scene in scenes]
     if known[0] is not None and known[1] is not None:
         sizes = (
             scenes[0].evidence.calls["bytes"][known[0].rows],
@@ -191,7 +210,7 @@ def _pieces(explained: tuple[Explained, Explained]) -> tuple[tuple[Pieces, Piece
     return (by_second(scenes[0]), by_second(scenes[1])), SAME_STEP
 
 
-def _sequence(scene: Scene) -> Work | None:
+def work_of(scene: Scene) -> Work | None:
     """All that the process that gives a GPU the most work asks of it."""
     if scene.steps is not None:
         return scene.steps.sequence

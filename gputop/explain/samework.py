@@ -185,17 +185,24 @@ def common_batch(
 
     ``sizes`` are the bytes of each operation of the two.
     """
-    sides = [_inputs(known, own, least) for known, own in zip((before, after), sizes, strict=True)]
+    sides = [inputs(known, own, least) for known, own in zip((before, after), sizes, strict=True)]
+    return common_input(*sides)
+
+
+def common_input(
+    before: list[tuple[int, float, float]], after: list[tuple[int, float, float]]
+) -> tuple[int, int] | None:
+    """The same of what ``inputs`` says of the two."""
     found = [
         (min(volume, more), one, other)
-        for one, size, volume in sides[0]
-        for other, same, more in sides[1]
+        for one, size, volume in before
+        for other, same, more in after
         if size >= _LEAST_BYTES and _near(size, same, ALIKE)
     ]
     return max(found)[1:] if found else None
 
 
-def _inputs(known: Sequence, sizes: Ints, least: int) -> list[tuple[int, float, float]]:
+def inputs(known: Sequence, sizes: Ints, least: int) -> list[tuple[int, float, float]]:
     """(symbol, bytes of one, bytes of all) of the copies to the device that recur."""
     count = np.bincount(known.symbol, minlength=len(known.work))
     sums = np.bincount(known.symbol, weights=sizes, minlength=len(known.work))

@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 
 from gputop.engine.apart import apart
 from gputop.engine.failed_calls import between
+from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
+from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.effort import WHOLE
+from gputop.explain.findings.findings import Outcome
 from gputop.explain.merged import Partial, part_of
 from gputop.explain.window import Window
 from probes.source import MARK, Item, Sample
@@ -74,6 +77,13 @@ class Stretch(Window):
             until_ns: The moment, CLOCK_MONOTONIC.
             wanted: Only what lies between these; None where nothing does.
         """
+        found = self.part(until_ns, wanted)
+        return found and part_of(found[0], found[3])
+
+    def part(
+        self, until_ns: int, wanted: tuple[int, int] | None = None
+    ) -> tuple[Report, Scene, Outcome, int] | None:
+        """The same before it is a partial: report, scene, outcome, and the moment from which on it is."""
         evidence = self.evidence()
         low, high = wanted or (0, until_ns)
         low = max(self._start_ns or evidence.start_ns, self._folded_ns, low)
@@ -83,7 +93,7 @@ class Stretch(Window):
         before = [count for mark, count in self._lost if mark <= low]
         upto = [count for mark, count in self._lost if mark <= high]
         lost = (upto[-1] if upto else 0) - (before[-1] if before else 0)
-        report = examine(replace(evidence, lost_events=lost), None, (low, high), WHOLE)[0]
+        report, scene, outcome = examine(replace(evidence, lost_events=lost), None, (low, high), WHOLE)
         if wanted is not None:
             report = replace(report, failures=between(report.failures, report.start_ns, wanted))
-        return part_of(report, low)
+        return report, scene, outcome, low

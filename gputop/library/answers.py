@@ -116,13 +116,21 @@ def explain(
         return replace(report, notes=(*about_holes(one), *report.notes))
 
 
-def diff(before: Session | File, after: Session | File, *, progress: Progress | None = None) -> Diff:
+def diff(
+    before: Session | File,
+    after: Session | File,
+    *,
+    progress: Progress | None = None,
+    memory_bytes: int | None = None,
+) -> Diff:
     """Whether a change helped, step by step, as ``gputop diff`` prints it.
 
     Args:
         before: The recording without the change.
         after: The recording with it.
         progress: Is told how far the work is; None: nobody is.
+        memory_bytes: What it may take: where the two do not fit together, they are looked at in parts.
+            None: 1 GiB.
 
     Returns:
         The outcome in a sentence, and each measure and cause before and after; times in ns, a step, a batch
@@ -141,8 +149,15 @@ def diff(before: Session | File, after: Session | File, *, progress: Progress | 
         (True, True)
     """
     from gputop.explain.compare import compare
-    from gputop.library.evidence import evidence_of
+    from gputop.library import comparing, stretches
+    from gputop.library.evidence import checked, evidence_of
 
+    memory = memory_bytes or stretches.MEMORY
+    with _opened(before) as session, _opened(after) as other_session:
+        if not stretches.fit_together((session, other_session), memory):
+            if progress is not None:
+                progress.goes_on("explaining")
+            return comparing.in_parts(checked(session), checked(other_session), memory, progress)
     with _opened(before) as session:
         first, name = evidence_of(session, progress), session.path
     if progress is not None:

@@ -29,12 +29,7 @@ def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
         SessionDamagedError: It holds what this gputop does not understand.
         SessionClosedError: The session is closed.
     """
-    reader = reader_of(session)
-    if not session.calls_observed:
-        raise NoCallsError(
-            f"{session.path} was recorded without eBPF, so it holds no CUDA calls and no waits to "
-            "explain: record it as root"
-        )
+    reader = reader_of(checked(session))
     with understood(session.path):
         gatherer = Gatherer(reader.header)
         joined = 0
@@ -46,6 +41,20 @@ def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
         evidence = assemble(gatherer, consume=True)
         give_back()  # the pieces between what is kept: no large array can be made of them
         return evidence
+
+
+def checked(session: Session) -> Session:
+    """The session.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+    """
+    if not session.calls_observed:
+        raise NoCallsError(
+            f"{session.path} was recorded without eBPF, so it holds no CUDA calls and no waits to "
+            "explain: record it as root"
+        )
+    return session
 
 
 def examined(session: Session, progress: Progress | None = None) -> tuple[Evidence, Report, Scene, Outcome]:

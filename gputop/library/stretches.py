@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.report import Report
@@ -21,6 +21,7 @@ MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
 NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
 BASE = 96 << 20  # bytes that a process takes before it has read anything
 LEAST_PART = 1 << 18
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +46,7 @@ class Explaining:
         self, segment: Segment, before: Carried
     ) -> tuple[Carried | None, Callable[[], Partial | None]]:
         """What the next part must know, and how to explain this one."""
-        reader, window = _opened(segment.path), before.window
-        last = segment.until_mark == len(reader.marks)
-        with understood(segment.path):
-            window.fill(reader.items_between(segment.after_mark, segment.until_mark))
-            end = window.last_ns if last else window.end_ns
-            after = None if last else window.carried()
-
-        def rest() -> Partial | None:
-            with understood(segment.path):
-                if not last:
-                    window.look_ahead(reader.items_between(segment.until_mark, len(reader.marks)))
-                found = window.partial(end, self.wanted)
-            give_back()
-            return found
-
-        return after, rest
+        return filled(segment, before, lambda window, until_ns: window.partial(until_ns, self.wanted))
 
     def merge(self, earlier: Partial | None, later: Partial | None) -> Partial | None:
         """Of two parts; None where nothing of a part was wanted."""
@@ -73,9 +59,49 @@ class Explaining:
         return finish(whole, self.pids)
 
 
+def filled(
+    segment: Segment, before: Carried, look: Callable[[Stretch, int], Found]
+) -> tuple[Carried | None, Callable[[], Found]]:
+    """Takes a part in; (what the next part must know, what gives the result of this one).
+
+    Args:
+        segment: The part.
+        before: What it must know of those before it.
+        look: Given the part with a little of what comes next, and the moment up to which it is: its result.
+    """
+    reader, window = _opened(segment.path), before.window
+    last = segment.until_mark == len(reader.marks)
+    with understood(segment.path):
+        window.fill(reader.items_between(segment.after_mark, segment.until_mark))
+        end = window.last_ns if last else window.end_ns
+        after = None if last else window.carried()
+
+    def rest() -> Found:
+        with understood(segment.path):
+            if not last:
+                window.look_ahead(reader.items_between(segment.until_mark, len(reader.marks)))
+            found = look(window, end)
+        give_back()
+        return found
+
+    return after, rest
+
+
+def segments_that_fit(session: Session, memory: int) -> list[Segment]:
+    """A recording in segments that fit into so many bytes, as many at a time as there are processors."""
+    reader = reader_of(session)
+    room = (memory - BASE) // processors() - BASE
+    return segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
+
+
 def fits(session: Session, memory: int) -> bool:
     """Whether all of a recording can be explained at once in so many bytes."""
-    return reader_of(session).size_bytes * NEED + BASE <= memory
+    return fit_together((session,), memory)
+
+
+def fit_together(sessions: Sequence[Session], memory: int) -> bool:
+    """The same of several."""
+    return sum(reader_of(session).size_bytes for session in sessions) * NEED + BASE <= memory
 
 
 def in_parts(
@@ -92,9 +118,7 @@ def in_parts(
         memory: So many bytes at most, of all processes together.
         progress: Is told how far the work is.
     """
-    reader, count = reader_of(session), processors()
-    room = (memory - BASE) // count - BASE
-    segments = segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
+    reader, count, segments = reader_of(session), processors(), segments_that_fit(session, memory)
     try:
         if progress is None:
             return work.finish(reduced(work, segments, count))

@@ -7,7 +7,7 @@ length, and everything is told per second.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -141,57 +141,115 @@ def by_second(scene: Scene) -> Pieces:
     return Pieces(Unit.SECOND, edges[:-1], edges[1:], _thread(scene), seconds)
 
 
-def measure(scene: Scene, outcome: Outcome, pieces: Pieces, times: float = 1.0) -> Measures:
-    """What each piece took, divided by ``times``: how many units of work it is."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What each piece took: integers, none left out, so that several parts can be put together.
+
+    Attributes:
+        begin, until: Of each, ns.
+        waited: For how long threads of its process waited for the GPU, ns.
+        idle, calls, launches, voluntary, involuntary, causes: As of ``Measures``, not scaled.
+        count, between: As of ``Pieces``.
+    """
+
+    unit: Unit
+    begin: Ints
+    until: Ints
+    waited: Ints
+    idle: Ints
+    calls: Ints
+    launches: Ints
+    voluntary: Ints
+    involuntary: Ints
+    causes: dict[str, Ints]
+    count: float
+    between: int
+
+    def and_later(self, later: Taken) -> Taken:
+        """This, and what a later part of the recording took."""
+        zeros = [np.zeros(len(one.begin), np.int64) for one in (self, later)]
+        causes = {
+            number: np.append(self.causes.get(number, zeros[0]), later.causes.get(number, zeros[1]))
+            for number in {**self.causes, **later.causes}
+        }
+        columns = {name: np.append(getattr(self, name), getattr(later, name)) for name in _COLUMNS}
+        return Taken(
+            unit=self.unit,
+            causes=causes,
+            count=self.count + later.count,
+            between=self.between + later.between,
+            **columns,
+        )
+
+
+_COLUMNS = (
+    "begin", "until", "waited", "idle", "calls", "launches", "voluntary", "involuntary",
+)  # fmt: skip
+
+
+def take(scene: Scene, outcome: Outcome, pieces: Pieces) -> Taken:
+    """What each piece took."""
     begin, end = pieces.begin, pieces.until
-    length = end - begin
-    keep = _usual(scene, pieces)
-    left_out = int(np.count_nonzero(~keep))
-    begin, end, length = begin[keep], end[keep], length[keep]
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
-    per_second = pieces.unit is Unit.SECOND
-    scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
-
-    def scaled(values: Ints) -> Floats:
-        told: Floats = values * scale
-        return told
-
     own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
     launches = own & np.isin(scene.evidence.group(calls), [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
     switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
     forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
     gaps = union(scene.gaps.begin, scene.gaps.end)
-    return Measures(
+    return Taken(
         pieces.unit,
-        duration=length.astype(np.float64) if per_second else scaled(length),
-        idle=scaled(covered(gaps, begin, end)),
-        calls=scaled(_count(calls["begin"][own], begin, end)),
-        launches=scaled(_count(calls["begin"][launches], begin, end)),
-        voluntary=scaled(_count(slices["begin"][switched & ~forced], begin, end)),
-        involuntary=scaled(_count(slices["begin"][switched & forced], begin, end)),
+        begin,
+        end,
+        waited=covered(_waits(scene, pieces.thread), begin, end) if len(begin) else begin,
+        idle=covered(gaps, begin, end),
+        calls=_count(calls["begin"][own], begin, end),
+        launches=_count(calls["begin"][launches], begin, end),
+        voluntary=_count(slices["begin"][switched & ~forced], begin, end),
+        involuntary=_count(slices["begin"][switched & forced], begin, end),
         causes={
-            number: scaled(covered(_taken(scene, mask), begin, end))
-            for number, mask in _by_cause(outcome).items()
+            number: covered(_taken(scene, mask), begin, end) for number, mask in _by_cause(outcome).items()
         },
-        left_out=left_out,
+        count=pieces.count,
         between=pieces.between,
     )
 
 
-def _usual(scene: Scene, pieces: Pieces) -> Mask:
+def measures(taken: Taken, times: float = 1.0) -> Measures:
+    """What each piece took that is no exception, divided by ``times``: how many units of work it is."""
+    keep = _usual(taken)
+    length = (taken.until - taken.begin)[keep]
+    per_second = taken.unit is Unit.SECOND
+    scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
+
+    def scaled(values: Ints) -> Floats:
+        told: Floats = values[keep] * scale
+        return told
+
+    return Measures(
+        taken.unit,
+        duration=length.astype(np.float64) if per_second else length * scale,
+        idle=scaled(taken.idle),
+        calls=scaled(taken.calls),
+        launches=scaled(taken.launches),
+        voluntary=scaled(taken.voluntary),
+        involuntary=scaled(taken.involuntary),
+        causes={number: scaled(values) for number, values in taken.causes.items()},
+        left_out=int(np.count_nonzero(~keep)),
+        between=taken.between,
+    )
+
+
+def _usual(taken: Taken) -> Mask:
     """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
 
     Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
     Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
     """
-    length = pieces.until - pieces.begin
-    cold = _warm_up(length) if pieces.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
+    length = taken.until - taken.begin
+    cold = _warm_up(length) if taken.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
     far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
     far &= ~cold
-    if far.any():
-        begin, until = pieces.begin[far], pieces.until[far]
-        waited = covered(_waits(scene, pieces.thread), begin, until)
-        far[far] = waited < _WAITED * (until - begin)
+    far &= taken.waited < _WAITED * length
     few = LEAST_GAPS if len(length) >= _CERTAIN else 2
     usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
     return usual & ~cold
@@ -218,6 +276,34 @@ def _waits(scene: Scene, thread: int) -> tuple[Ints, Ints]:
         ((groups == Group.SYNC) | (groups == Group.COPY)) & (calls["pid"] == evidence.threads.pid[thread])
     )
     return union(calls["begin"][rows], calls["end"][rows])
+
+
+def regrouped(taken: Taken) -> Taken:
+    """Windows of several parts as about as many as one recording has, each of parts that lie side by side."""
+    length = taken.until - taken.begin
+    if len(length) <= _WINDOWS:
+        return taken
+    middle = np.cumsum(length) - length / 2
+    group = np.minimum(middle * _WINDOWS // max(int(length.sum()), 1), _WINDOWS - 1).astype(np.int64)
+    heads = np.flatnonzero(np.diff(group, prepend=-1))
+
+    def summed(values: Ints) -> Ints:
+        sums: Ints = np.add.reduceat(values, heads)
+        return sums
+
+    begin = taken.begin[heads]
+    return replace(
+        taken,
+        begin=begin,
+        until=begin + summed(length),  # what lies between two parts is none of it
+        waited=summed(taken.waited),
+        idle=summed(taken.idle),
+        calls=summed(taken.calls),
+        launches=summed(taken.launches),
+        voluntary=summed(taken.voluntary),
+        involuntary=summed(taken.involuntary),
+        causes={number: summed(values) for number, values in taken.causes.items()},
+    )
 
 
 def _thread(scene: Scene) -> int:

@@ -1,0 +1,95 @@
+"""A comparison in parts says what that of the whole says, in bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.explain import compare_parts
+from gputop.explain.compare import Diff
+from gputop.explain.compare_output import diff_to_json
+from gputop.library import comparing, stretches
+from gputop.library.answers import diff
+from gputop.library.comparing import Comparing
+from gputop.library.session import Session, reader_of
+from gputop.parts.work import Segment
+from tests import long_session
+from tests.inside import run
+
+FOLDER = Path(__file__).resolve().parents[1] / "recordings"
+PAIRS = [
+    ("dataloader", "dataloader-fixed"),
+    ("numpy-sync", "numpy-sync-fixed"),
+    ("redundant-to-device", "redundant-to-device-fixed"),
+    ("storm", "healthy"),
+    ("dataloader-workers", "dataloader-direct"),
+]
+
+
+def whole_part(path: Path) -> compare_parts.Seen:
+    """A recording as one part."""
+    with Session(path) as session:
+        work = Comparing(dict(session.header))
+        segment = Segment(session.path, -1, len(reader_of(session).marks))
+        after, rest = work.follow(segment, work.begin())
+        assert after is None
+        return work.finish(rest())
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_of_one_part_each_it_is_the_comparison_of_the_whole(pair: tuple[str, str]) -> None:
+    paths = [FOLDER / f"{name}.msgpack" for name in pair]
+    found = compare_parts.finish(*map(whole_part, paths))
+    assert diff_to_json(found) == diff_to_json(diff(*paths))
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two recordings that go on for some time."""
+    folder = tmp_path_factory.mktemp("long")
+    for name in ("dataloader", "dataloader-fixed"):
+        long_session.write(FOLDER / f"{name}.msgpack", folder / name, 12_000)
+    return folder / "dataloader", folder / "dataloader-fixed"
+
+
+def in_parts(long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Diff:
+    """The comparison in parts of about 60 kB."""
+    monkeypatch.setattr(stretches, "LEAST_PART", 60_000)
+    monkeypatch.setattr(stretches, "BASE", 0)
+    with Session(long[0]) as before, Session(long[1]) as after:
+        return comparing.in_parts(before, after, 1, None)
+
+
+def shares(found: Diff) -> dict[str, Any]:
+    """What a comparison comes to."""
+    return {row.cause: (str(row.change), row.proved) for row in found.causes}
+
+
+def test_of_many_parts_it_says_the_same(long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, found = diff(*long), in_parts(long, monkeypatch)
+    assert found.notes[0].startswith("BEFORE is too long to be looked at at once")
+    parts = int(found.notes[0].split(": ")[1].split()[0])
+    assert parts >= 4
+    assert (found.unit, found.ratio.times) == (whole.unit, whole.ratio.times)
+    assert shares(found) == shares(whole)
+    for mine, theirs in zip(found.measures, whole.measures, strict=True):
+        assert mine.name == theirs.name
+        for one, other in ((mine.before, theirs.before), (mine.after, theirs.after)):
+            assert one is not None
+            assert other is not None
+            assert abs(one.count - other.count) <= 2 * parts
+            assert one.median == pytest.approx(other.median, rel=0.05, abs=1)
+            assert one.usual == pytest.approx(other.usual, rel=0.05, abs=0.2)
+    assert found.before.report.idle.lower == whole.before.report.idle.lower
+    assert found.after.report.idle.lower == whole.after.report.idle.lower
+
+
+def test_what_does_not_fit_is_compared_in_parts(
+    long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stretches, "NEED", 10_000)
+    printed = run("diff", "--memory", "0.3", *map(str, long)).stdout
+    assert "BEFORE is too long to be looked at at once" in printed
+    assert "C12 is gone" in printed
