@@ -48,7 +48,17 @@ def step() -> OneStep:
     idle = IdleTime("C05", COPIES, True, part(0, 128))
     gpu = GpuTimes("GPU 0", 0, part(128, 224), part(224, 240), (idle,))
     host = HostTime(77, calls, (1, 159, 20, 0, 0), states)
-    return OneStep(77, 77, 5 * MS, np.arange(COLUMNS + 1) * COLUMN, 548, 10 * MS, (host,), (gpu,))
+    return OneStep(
+        77,
+        77,
+        5 * MS,
+        np.arange(COLUMNS + 1) * COLUMN,
+        548,
+        10 * MS,
+        (host,),
+        (gpu,),
+        np.zeros((0, 2), np.int64),
+    )
 
 
 def drawn(

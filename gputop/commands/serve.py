@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from types import FrameType
-from typing import Any
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_probes
@@ -17,20 +16,18 @@ from gputop.commands.session import Session, open_session
 from gputop.commands.version import program_version
 from gputop.commands.words import bounded, size
 from gputop.errors import CommandError
-from gputop.explain.live import LiveExplainer
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
-from gputop.serve.answers import send_past
 from gputop.serve.client import asked
-from gputop.serve.daemon import Daemon
-from gputop.serve.hub import Hub, listen
+from gputop.serve.hub import listen
+from gputop.serve.keeper import Limits
 from gputop.serve.notify import Notifier
+from gputop.serve.service import Service, Settings
 from gputop.serve.view import ROOT
-from gputop.serve.wire import SOCKET, packed
-from replay.history import History
+from gputop.serve.wire import SOCKET
 
 _LOG = logging.getLogger(__name__)
-_MEMORY = "/dev/shm"
+_KEPT = "/var/lib/gputop"
 _POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes meanwhile
 
 
@@ -51,6 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="its length at most (10)",
     )
+    keep = parser.add_argument_group(
+        "flight recorder", "Keeps the time around slow steps, new findings and bad ends as sessions."
+    )
+    keep.add_argument("--keep-dir", default=_KEPT, metavar="FOLDER", help=f'where ({_KEPT}); "" for nowhere')
+    keep.add_argument("--keep-size", type=size, default=2 << 30, metavar="SIZE", help="all of them (2G)")
+    for name, default, most, about in (
+        ("--before", 120, 3600, "seconds before the moment"),
+        ("--after", 30, 600, "seconds after it"),
+        ("--every", 600, 86400, "seconds between two of one process"),
+    ):
+        keep.add_argument(
+            name,
+            type=bounded(0, most, "s"),
+            default=float(default),
+            metavar="S",
+            help=f"{about} ({default})",
+        )
     parser.add_argument("--off", action="store_true", help="end the daemon that runs: no probe is left")
     parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
     add_probes(parser)
@@ -78,9 +92,8 @@ def _listen(path: str) -> socket.socket:
         return listen(path)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise CommandError(
-                f"a gputop daemon answers at {path} already; gputop serve --off ends it"
-            ) from error
+            text = f"a gputop daemon answers at {path} already; gputop serve --off ends it"
+            raise CommandError(text) from error
         raise CommandError(f"no socket can be made at {path}: {error.strerror}") from error
 
 
@@ -91,6 +104,11 @@ def _unlink(path: str) -> None:
         _LOG.info("the socket stays at %s: %s", path, error.strerror)
 
 
+def _settings(options: argparse.Namespace) -> Settings:
+    limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
+    return Settings(program_version(), options.history, options.minutes, options.keep_dir, limits)
+
+
 def _served(options: argparse.Namespace, listener: socket.socket) -> int:
     session = open_session(
         options, record_to=None, output=None, rate_hz=options.rate, keeps=True, poll_s=_POLL_S
@@ -99,66 +117,49 @@ def _served(options: argparse.Namespace, listener: socket.socket) -> int:
         session.source.abandon()
         raise CommandError(f"gputop serve counts calls, which takes eBPF: {session.reason}")
     notifier = Notifier()
-    history = History(
-        session.header,
-        limit_bytes=options.history,
-        span_ns=int(options.minutes * 60e9),
-        directory=_MEMORY if os.path.isdir(_MEMORY) else None,
-    )
-    explainer = LiveExplainer(session.header, unseen_share=0.005)
     ended: list[str] = []
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        ended.append("switched off by root" if number == signal.SIGUSR1 else "stopped")
+    def end(why: str) -> None:
+        ended.append(why)
         session.source.close()
 
-    def off(connection: socket.socket, uid: int, _message: dict[str, Any]) -> None:
-        _switch_off(session, connection, uid, ended)
+    def stop(number: int, _frame: FrameType | None) -> None:
+        end("switched off by root" if number == signal.SIGUSR1 else "stopped")
 
-    hub = Hub(
-        listener,
-        lambda uid: {"version": program_version(), **daemon.status(uid), "clients": hub.count()},
-        {"snap": lambda connection, uid, message: send_past(daemon, connection, uid, message), "off": off},
-    )
-    daemon = Daemon(session.header, history, explainer, followers=hub.followers, publish=hub.publish)
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()}
-    previous = {number: signal.signal(number, stop) for number in ending}
+    try:
+        service = Service(session.header, listener, _settings(options), end)
+    except OSError as error:
+        session.source.abandon()
+        text = (
+            f"{options.keep_dir} cannot be made for kept sessions: {error.strerror}; name another --keep-dir"
+        )
+        raise CommandError(text) from error
+    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()), stop)
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda *_: service.ask_for_the_past())
     try:
         session.release()
-        explainer.start()
-        hub.start()
-        _observe(session, daemon, notifier)
+        service.start()
+        _observe(session, service, notifier)
     finally:
         notifier.tell("STOPPING=1")
         session.source.abandon()
-        hub.close(f"the daemon has ended: {ended[0] if ended else 'it cannot go on'}")
-        explainer.close()
-        history.close()
+        service.close(f"the daemon has ended: {ended[0] if ended else 'it cannot go on'}")
         for number, handler in previous.items():
             signal.signal(number, handler)
     return 0
 
 
-def _observe(session: Session, daemon: Daemon, notifier: Notifier) -> None:
+def _observe(session: Session, service: Service, notifier: Notifier) -> None:
     ready = False
     for item in session.items():
-        if not daemon.take(item):
+        if not service.take(item):
             continue
         if not ready:
             ready = True
             notifier.tell("READY=1", f"STATUS=observing, process {os.getpid()}")
             say("observing; gputop attach shows it, snap keeps the last minutes, serve --off ends it")
         notifier.tell("WATCHDOG=1")
-
-
-def _switch_off(session: Session, connection: socket.socket, uid: int, ended: list[str]) -> None:
-    """Ends the daemon for root; everybody else is told who may."""
-    if uid != ROOT:
-        connection.sendall(packed({"k": "error", "text": "only root may switch the daemon off"}))
-        return
-    ended.append("switched off by root")
-    connection.sendall(packed({"k": "done"}))
-    session.source.close()
 
 
 COMMAND = Command(

@@ -9,6 +9,7 @@ decides when the next one is made. Between two of them the verdict is kept fresh
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -32,6 +33,7 @@ LOOK_SHARE, LONGEST_S = (
     0.02,
     0.7,
 )  # of looks; the longest time between two, so that a mark comes within a second
+UNSEEN_SHARE, UNSEEN_SPARE_S = 0.005, 2.0  # where nobody looks: every window is joined to the one before
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
@@ -42,8 +44,8 @@ MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 recor
 class Pace:
     """Says when the next whole explanation is due."""
 
-    def __init__(self, share: float = SHARE) -> None:
-        self._share = share
+    def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:
+        self._share, self._longest_s = share, longest_s
         self._began, self._wait_s = 0.0, 0.0
 
     @property
@@ -63,7 +65,10 @@ class Pace:
         made = make()
         first = made.verdict.report.span_ns < FIRST_NS
         share = self._share * (FIRST_SHARE / SHARE if first else 1)
-        self._began, self._wait_s = began, max(PERIOD_S, (time.thread_time() - cpu) / share)
+        self._began, self._wait_s = (
+            began,
+            max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s)),
+        )
         return made
 
 
@@ -98,21 +103,23 @@ class LiveExplainer:
         header: Mapping[str, Any],
         told: Callable[[Verdict], None] = lambda verdict: None,
         *,
-        unseen_share: float | None = None,
+        unseen: bool = False,
     ) -> None:
         """Start with nothing observed.
 
         Args:
             header: The source's header.
             told: Gets each whole explanation, in the thread that makes it.
-            unseen_share: Nobody looks at the verdict: it is not kept fresh, and explaining at length takes
-                this part of a core.
+            unseen: Nobody looks at the verdict: it is not kept fresh, and explanations come as seldom as they
+                may for all that happens to be in one of them.
         """
         self._window = Window(header)
         self._told = told
         self.resting = False  # while nothing is to be explained
-        self._unseen = unseen_share is not None
-        self._pace, self._looks, self._fresh = Pace(unseen_share or SHARE), Looks(), Fresh()
+        self._unseen = unseen
+        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
+        if unseen:
+            self._pace = Pace(UNSEEN_SHARE, WINDOW_NS / 1e9 - UNSEEN_SPARE_S)
         self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS

@@ -50,7 +50,8 @@ def typical_steps(scene: Scene, outcome: Outcome, *, proved: bool) -> tuple[OneS
 
 def _one(scene: Scene, outcome: Outcome, steps: Steps, *, proved: bool) -> OneStep:
     pid = int(scene.evidence.threads.pid[steps.thread])
-    begin, end = _typical(scene, steps)
+    rows = _of_the_loop(steps)
+    begin, end = _typical(scene, steps, rows)
     edges = begin + np.arange(COLUMNS + 1) * (end - begin) // COLUMNS
     gpu = scene.analysis.gpu
     used = set(np.unique(gpu.streams.device[gpu.streams.pid == pid]).tolist())
@@ -64,14 +65,19 @@ def _one(scene: Scene, outcome: Outcome, steps: Steps, *, proved: bool) -> OneSt
         steps.median_ns,
         _hosts(scene.evidence, steps.thread, pid, edges),
         tuple(_gpu(scene, outcome, device, edges, proved=proved) for device in devices),
+        np.stack([steps.begin[rows[:-1]], steps.until[rows[:-1]]], axis=1),
     )
 
 
-def _typical(scene: Scene, steps: Steps) -> tuple[int, int]:
-    """(begin, end) of the step nearest to the median, by its length and by its idle time."""
+def _of_the_loop(steps: Steps) -> Ints:
+    """The steps of the loop that takes most time, whole ones where there are any."""
     spent = np.bincount(steps.loop, weights=steps.until - steps.begin)
     main = steps.loop == int(np.argmax(spent))
-    rows = np.flatnonzero(main & steps.whole if (main & steps.whole).any() else main)
+    return np.flatnonzero(main & steps.whole if (main & steps.whole).any() else main)
+
+
+def _typical(scene: Scene, steps: Steps, rows: Ints) -> tuple[int, int]:
+    """(begin, end) of that step of some that is nearest to their median, by length and by idle time."""
     begin, until = steps.begin[rows], steps.until[rows]
     length = until - begin
     idle = covered(union(scene.gaps.begin, scene.gaps.end), begin, until)

@@ -188,6 +188,7 @@ class OneStep(Equal):
         median_ns: Their median length.
         hosts: Its threads that make calls, ``tid`` first.
         gpus: That it gives work to.
+        spans: ``[steps of the loop, 2]``: begin and end of each that is over, CLOCK_MONOTONIC, in order.
     """
 
     pid: int
@@ -198,6 +199,7 @@ class OneStep(Equal):
     median_ns: int
     hosts: tuple[HostTime, ...]
     gpus: tuple[GpuTimes, ...]
+    spans: Ints
 
     @property
     def length_ns(self) -> int:

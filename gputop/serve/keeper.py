@@ -1,0 +1,216 @@
+"""Keeps the minutes around a moment as a session file of the user's whose process it was.
+
+The folder is root's; a file is its user's, and nobody else may read it. There are bounds: how often for one
+process, how often for one user, how much in all. What they forbid is counted and logged; the oldest of who
+holds most is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gputop.engine.tally import Tally
+from gputop.serve.daemon import Daemon
+from gputop.serve.owners import NOBODY
+from gputop.serve.past import Past
+from gputop.serve.triggers import ASKED, Trigger
+from gputop.serve.view import ROOT
+from probes.source import MARKER, Sample
+from replay.format import SessionError
+from replay.writer import SessionWriter
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"\d{8}-\d{6}-[a-z-]+-\d+\.gputop\Z")
+_HOUR_S = 3600.0
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be kept.
+
+    Attributes:
+        before_s: Seconds before the moment.
+        after_s: Seconds after it.
+        every_s: At most one file of a process in so many seconds.
+        an_hour: Files of one user in an hour.
+        most_bytes: All files together.
+    """
+
+    before_s: float = 120.0
+    after_s: float = 30.0
+    every_s: float = 600.0
+    an_hour: int = 12
+    most_bytes: int = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file that was kept, or is about to be."""
+
+    uid: int
+    trigger: Trigger
+    due_ns: int
+    also: tuple[Trigger, ...] = ()
+
+
+class Keeper:
+    """Takes triggers from any thread; writes in one of its own."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        folder: str,
+        limits: Limits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Make the folder.
+
+        Args:
+            daemon: What is observed.
+            folder: Where files lie; it is made for root alone to write in.
+            limits: What may be kept.
+            clock: Seconds that only grow.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        self._daemon, self._folder, self._limits, self._clock = daemon, folder, limits, clock
+        self._lock = threading.Lock()
+        self._waiting: list[Kept] = []
+        self._newest: dict[int, float] = {}  # process -> when one of it was begun
+        self._hours: dict[int, deque[float]] = {}  # user -> when
+        self._closed = threading.Event()
+        self.left_out = 0
+        self.written = 0
+        self.failures: deque[str] = deque(maxlen=8)
+        self._thread = threading.Thread(target=self._run, name="gputop-keep", daemon=True)
+
+    def start(self) -> None:
+        """Begins to write what is due."""
+        self._thread.start()
+
+    def ask(self, trigger: Trigger) -> None:
+        """Keeps the minutes around a moment, if the limits allow it; returns at once."""
+        uid = self._daemon.owners.of(trigger.pid) if trigger.pid else ROOT
+        uid = ROOT if uid == NOBODY else uid
+        now = self._clock()
+        with self._lock:
+            for place, kept in enumerate(self._waiting):
+                if kept.trigger.pid == trigger.pid and kept.uid == uid:  # it is about to be kept
+                    self._waiting[place] = replace(kept, also=(*kept.also, trigger)[:32])
+                    return
+            if not self._allowed(trigger, uid, now):
+                self.left_out += 1
+                _LOG.info("not kept, one was lately: %s", trigger.text)
+                return
+            self._newest[trigger.pid] = now
+            self._hours.setdefault(uid, deque()).append(now)
+            after = 0 if trigger.kind == ASKED else int(self._limits.after_s * 1e9)
+            self._waiting.append(Kept(uid, trigger, trigger.time_ns + after))
+
+    def _allowed(self, trigger: Trigger, uid: int, now: float) -> bool:
+        if trigger.kind == ASKED:
+            return True
+        self._newest = {pid: at for pid, at in self._newest.items() if now - at < self._limits.every_s}
+        hour = self._hours.setdefault(uid, deque())
+        while hour and now - hour[0] >= _HOUR_S:
+            hour.popleft()
+        return trigger.pid not in self._newest and len(hour) < self._limits.an_hour
+
+    def close(self) -> None:
+        """Writes what is waited for as far as it has come, and ends."""
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            self._turn(whatever=False)
+        self._turn(whatever=True)
+
+    def _turn(self, *, whatever: bool) -> None:
+        now = self._daemon.history.end_ns
+        with self._lock:
+            due = [kept for kept in self._waiting if whatever or kept.due_ns <= now]
+            self._waiting = [kept for kept in self._waiting if kept not in due]
+        for kept in due:
+            try:
+                self._write(kept)
+            except (SessionError, OSError) as error:
+                text = f"{kept.trigger.text}: could not be kept: {error}"
+                self.failures.append(text)
+                _LOG.warning("%s", text)
+
+    def _write(self, kept: Kept) -> None:
+        trigger, limits = kept.trigger, self._limits
+        self._make_room()
+        past = Past(
+            self._daemon.history,
+            self._daemon.explainer,
+            kept.uid,
+            trigger.time_ns - int(limits.before_s * 1e9),
+            kept.due_ns,
+        )
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+        path = os.path.join(self._folder, f"{stamp}-{trigger.kind}-{trigger.pid}.gputop")
+        writer: SessionWriter | None = None
+        try:
+            for item in past.items():
+                if writer is None:
+                    writer = SessionWriter(path, past.header, overwrite=False, sums=Tally())
+                    for one in (trigger, *kept.also):
+                        writer.write(Sample(MARKER, one.time_ns, {"text": one.text}))
+                writer.write(item)
+        finally:
+            if writer is not None:
+                writer.close()
+                os.chown(path, *_owner(kept.uid), follow_symlinks=False)  # nobody else writes in this folder
+        if writer is not None:
+            self.written += 1
+            _LOG.info("kept %s: %s", path, trigger.text)
+
+    def files(self) -> list[tuple[str, int, int, int]]:
+        """(path, user, bytes, seconds since the epoch) of what is kept, the oldest first."""
+        found = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if _NAME.match(entry.name) and entry.is_file(follow_symlinks=False):
+                    facts = entry.stat(follow_symlinks=False)
+                    found.append((entry.path, facts.st_uid, facts.st_size, int(facts.st_mtime)))
+        return sorted(found, key=lambda row: row[3])
+
+    def _make_room(self) -> None:
+        """Removes the oldest of who holds most, until there is room for another of the largest."""
+        files = self.files()
+        while (
+            files
+            and sum(size for _, _, size, _ in files) + max(size for _, _, size, _ in files)
+            > self._limits.most_bytes
+        ):
+            held: dict[int, int] = {}
+            for _, uid, size, _ in files:
+                held[uid] = held.get(uid, 0) + size
+            most = max(held, key=lambda uid: held[uid])
+            oldest = next(row for row in files if row[1] == most)
+            os.unlink(oldest[0])
+            _LOG.info("removed %s: the folder holds as much as it may", oldest[0])
+            files.remove(oldest)
+
+
+def _owner(uid: int) -> tuple[int, int]:
+    """User and group of a file."""
+    try:
+        return uid, pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid, uid

@@ -1,0 +1,147 @@
+"""All parts of the daemon put together: ring, counts, explanation, triggers, kept sessions, socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputop.explain.live import LiveExplainer
+from gputop.explain.window import Verdict
+from gputop.serve.answers import send_past
+from gputop.serve.daemon import Daemon
+from gputop.serve.hub import Hub
+from gputop.serve.keeper import Keeper, Limits
+from gputop.serve.triggers import ASKED, Trigger, Triggers
+from gputop.serve.view import ROOT
+from gputop.serve.wire import packed
+from probes.source import Item
+from replay.history import History
+
+_MEMORY = "/dev/shm"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a daemon is told at its start.
+
+    Attributes:
+        version: Of gputop.
+        history_bytes: Memory for records of the past.
+        minutes: How much of the past at most.
+        keep_dir: Where sessions are kept; "" for nowhere.
+        limits: Of what is kept.
+    """
+
+    version: str
+    history_bytes: int = 200 << 20
+    minutes: float = 10.0
+    keep_dir: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+
+class Service:
+    """Takes what the source yields, in one thread; everything else is in threads of its own."""
+
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        listener: socket.socket,
+        settings: Settings,
+        switch_off: Callable[[str], None],
+    ) -> None:
+        """Put it together; nothing is started.
+
+        Args:
+            header: Of the source.
+            listener: The socket that clients come to.
+            settings: See there.
+            switch_off: Ends the source; is told why.
+
+        Raises:
+            OSError: The folder for kept sessions cannot be made.
+        """
+        self._settings, self._switch_off = settings, switch_off
+        self._asked = threading.Event()
+        self._history = History(
+            header,
+            limit_bytes=settings.history_bytes,
+            span_ns=int(settings.minutes * 60e9),
+            directory=_MEMORY if os.path.isdir(_MEMORY) else None,
+        )
+        self._explainer = LiveExplainer(header, self._take_verdict, unseen=True)
+        self._hub = Hub(listener, self._status, {"snap": self._send_past, "off": self._off})
+        self.daemon = Daemon(
+            header,
+            self._history,
+            self._explainer,
+            followers=self._hub.followers,
+            publish=self._hub.publish,
+        )
+        self.keeper = Keeper(self.daemon, settings.keep_dir, settings.limits) if settings.keep_dir else None
+        self._triggers = Triggers(self._keep)
+
+    def start(self) -> None:
+        """Starts its threads."""
+        self._explainer.start()
+        self._hub.start()
+        if self.keeper is not None:
+            self.keeper.start()
+
+    def take(self, item: Item) -> bool:
+        """Takes one item in; True when it was a mark."""
+        self._triggers.take(item)  # while it is known whose a process was
+        marked = self.daemon.take(item)
+        if marked and self._asked.is_set():
+            self._asked.clear()
+            self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
+        return marked
+
+    def ask_for_the_past(self) -> None:
+        """Keeps the last minutes, at the next mark; for a signal's handler."""
+        self._asked.set()
+
+    def close(self, why: str) -> None:
+        """Ends all of it: what is waited for is kept first, clients are told why."""
+        if self.keeper is not None:
+            self.keeper.close()
+        self._hub.close(why)
+        self._explainer.close()
+        self._history.close()
+
+    def _keep(self, trigger: Trigger) -> None:
+        if self.keeper is not None:
+            self.keeper.ask(trigger)
+
+    def _take_verdict(self, verdict: Verdict) -> None:
+        self._triggers.take_verdict(verdict)
+
+    # -- what clients ask ---------------------------------------------------------------------------
+
+    def _status(self, uid: int) -> dict[str, Any]:
+        told = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
+        told["clients"] = self._hub.count()
+        if self.keeper is not None:
+            told["kept"] = [
+                {"path": path, "bytes": size, "seconds_ago": int(time.time()) - at}
+                for path, owner, size, at in self.keeper.files()
+                if uid in (ROOT, owner)
+            ]
+            told["kept_now"], told["not_kept"] = self.keeper.written, self.keeper.left_out
+            told["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
+        return told
+
+    def _send_past(self, connection: socket.socket, uid: int, message: dict[str, Any]) -> None:
+        send_past(self.daemon, connection, uid, message)
+
+    def _off(self, connection: socket.socket, uid: int, _message: dict[str, Any]) -> None:
+        """Ends the daemon for root; everybody else is told who may."""
+        if uid != ROOT:
+            connection.sendall(packed({"k": "error", "text": "only root may switch the daemon off"}))
+            return
+        connection.sendall(packed({"k": "done"}))
+        self._switch_off("switched off by root")

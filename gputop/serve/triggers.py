@@ -1,0 +1,184 @@
+"""What makes the daemon keep the minutes around a moment: a slow step, a new finding, a bad end."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.engine.cuda_errors import NOT_READY
+from gputop.explain.answer.picture import OneStep
+from gputop.explain.answer.report import Level
+from gputop.explain.window import Verdict
+from gputop.format import format_ns
+from probes import api
+from probes.samples import process_data
+from probes.schema import Kind, Records, select
+from probes.source import MARK, Item, Sample
+
+SLOW = 2.0  # times its usual length
+UNLIKE_BEFORE = (
+    1.5  # and so much longer than the second longest before: one in ten that saves a model is usual
+)
+FEWEST_STEPS = 32  # known before one of them is called slow
+MOST_STEPS = 256  # kept of each process
+LEAST_SHARE = 0.1  # of the GPU's time that a finding costs, to be worth a file
+AGAIN_NS = 900_000_000_000  # a finding that was not told for so long is new again
+ERROR_NS = 30_000_000_000  # so long before its end an error of CUDA has to do with it
+_ASKED_FOR = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE})  # no accident
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
+
+SLOW_STEP, FINDING, ENDED, ASKED = "slow-step", "finding", "ended", "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A moment worth keeping.
+
+    Attributes:
+        kind: One of SLOW_STEP, FINDING, ENDED, ASKED.
+        pid: The process; 0: the machine.
+        time_ns: CLOCK_MONOTONIC.
+        text: What happened, for the marker in the recording.
+    """
+
+    kind: str
+    pid: int
+    time_ns: int
+    text: str
+
+
+class Pace:
+    """The steps of one process, each looked at once."""
+
+    def __init__(self) -> None:
+        """Start without steps."""
+        self._lengths: deque[int] = deque(maxlen=MOST_STEPS)
+        self._until = 0
+
+    def take(self, step: OneStep) -> Iterator[tuple[int, int, int]]:
+        """(end, length, usual length in ns) of each new step that is slow.
+
+        Explanations overlap: a step that was taken before is not taken again.
+        """
+        fresh = step.spans[step.spans[:, 0] >= self._until]
+        for begin, until in fresh.tolist():
+            length = until - begin
+            if len(self._lengths) >= FEWEST_STEPS:
+                usual = int(np.median(self._lengths))
+                second = sorted(self._lengths)[-2]
+                if length >= SLOW * usual and length > UNLIKE_BEFORE * second:
+                    yield until, length, usual
+            self._lengths.append(length)
+            self._until = until
+
+    def lengths(self, step: OneStep) -> list[int]:
+        """The lengths of the steps that ``take`` would look at."""
+        fresh = step.spans[step.spans[:, 0] >= self._until]
+        lengths: list[int] = (fresh[:, 1] - fresh[:, 0]).tolist()
+        return lengths
+
+
+class Triggers:
+    """Looks for such moments: ``take`` in the thread that observes, ``take_verdict`` in that of verdicts."""
+
+    def __init__(
+        self,
+        tell: Callable[[Trigger], None],
+        step: Callable[[int, int], None] = lambda pid, ns: None,
+        killed_for_memory: Callable[[], int] | None = None,
+    ) -> None:
+        """Start without having seen anything.
+
+        Args:
+            tell: Gets each trigger, from both threads.
+            step: Gets each step: the process, and how long it took.
+            killed_for_memory: How many processes the kernel has ended for lack of memory; asked at ends.
+        """
+        self._tell, self._step = tell, step
+        self._paces: dict[int, Pace] = {}
+        self._told: dict[tuple[int, str], int] = {}
+        self._errors: dict[int, tuple[int, str, int]] = {}  # process -> when, function, code
+        self._ended: list[tuple[int, int, int]] = []  # process, exit code, when: within this tick
+        self._killed = killed_for_memory or killed_by_kernel
+        self._killed_before = self._killed()
+
+    # -- verdicts -----------------------------------------------------------------------------------
+
+    def take_verdict(self, verdict: Verdict) -> None:
+        """Looks at the newest ten seconds."""
+        for step in verdict.steps:
+            pace = self._paces.setdefault(step.pid, Pace())
+            for ns in pace.lengths(step):
+                self._step(step.pid, ns)
+            for until, length, usual in pace.take(step):
+                text = f"a step of process {step.pid} took {format_ns(length)}, usually {format_ns(usual)}"
+                self._tell(Trigger(SLOW_STEP, step.pid, until, text))
+        for finding in verdict.report.findings:
+            large = finding.loss.lower >= LEAST_SHARE * max(verdict.report.span_ns, 1)
+            if finding.level == Level.HINT or finding.kind != "idle" or not large:
+                continue
+            key = finding.pid, finding.cause
+            if verdict.end_ns - self._told.get(key, -AGAIN_NS) >= AGAIN_NS:
+                text = f"{finding.cause} {finding.title}: process {finding.pid}"
+                self._tell(Trigger(FINDING, finding.pid, verdict.end_ns, text))
+            self._told[key] = verdict.end_ns
+        self._told = {key: at for key, at in self._told.items() if verdict.end_ns - at < AGAIN_NS}
+
+    # -- items --------------------------------------------------------------------------------------
+
+    def take(self, item: Item) -> None:
+        """Looks for errors, and for ends that nobody asked for."""
+        if not isinstance(item, Sample):
+            self._note_errors(item)
+        elif item.kind == MARK:
+            ended, self._ended = self._ended, []
+            for pid, code, at_ns in ended:
+                text = self._bad_end(code, at_ns, self._errors.pop(pid, None))
+                if text:
+                    self._tell(Trigger(ENDED, pid, at_ns, f"process {pid} {text}"))
+        elif (data := process_data(item)) is not None and data.get("exited_ns") is not None:
+            self._paces.pop(data["pid"], None)
+            if data.get("called"):  # its last calls are told after its end, within the tick
+                self._ended.append((data["pid"], int(data.get("exit_code", 0)), item.time_ns))
+            else:
+                self._errors.pop(data["pid"], None)
+
+    def _note_errors(self, records: Records) -> None:
+        failed = (records["kind"] == np.uint8(Kind.CALL)) & (records["ret"] != 0)
+        failed &= records["ret"] != NOT_READY
+        if failed.any():
+            for row in select(records, failed):
+                op = min(int(row["op"]), len(api.BY_OP) - 1)
+                self._errors[int(row["pid"])] = int(row["t_end"]), api.BY_OP[op].name, int(row["ret"])
+
+    def _bad_end(self, code: int, now_ns: int, error: tuple[int, str, int] | None) -> str:
+        """What was bad about an end; "" for one in order."""
+        number, status = code & 0x7F, code >> 8 & 0xFF
+        if number and number not in _ASKED_FOR:
+            name = str(number)
+            with suppress(ValueError):
+                name = signal.Signals(number).name
+            if number == signal.SIGKILL:
+                before, self._killed_before = self._killed_before, self._killed()
+                if self._killed_before > before:
+                    return "was ended by the kernel for lack of memory"
+            return f"was ended by {name}"
+        if not number and status and error is not None and now_ns - error[0] <= ERROR_NS:
+            _, function, result = error
+            what = f"{function} had failed (error {result}{', no memory' if result == _NO_MEMORY else ''})"
+            return f"ended with status {status} after {what}"
+        return ""
+
+
+def killed_by_kernel() -> int:
+    """How many processes the kernel has ended for lack of memory since its start; 0 where it does not say."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,215 @@
+"""The flight recorder with real probes: one slow step, a bad end, an error of CUDA; and what is no reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputop.library import answers
+from probes.source import MARKER, Sample
+from replay.reader import SessionReader
+from tests.ebpf.recording import wait_until
+from tests.rootless_support import NOBODY, as_nobody, environment
+from tests.serving import Daemon, marks_go_on, serving
+
+pytestmark = pytest.mark.ebpf
+PLANTED_S = 0.4  # less than ten steps: longer ones are no steps any more
+# 56 ms of waiting for the GPU in each step; one step computes in Python before its end
+STEPS = f"""
+import os, sys, time
+from cuda import Cuda
+def held_up():
+    end = time.monotonic() + {PLANTED_S}
+    while time.monotonic() < end:
+        pass
+c = Cuda(); s = c.stream()
+print("ready", os.getpid(), flush=True)
+slow, count = int(sys.argv[1]), int(sys.argv[2])
+for step in range(count):
+    for _ in range(8):
+        c.launch(7_000_000, s)
+    c.StreamSynchronize(s)
+    if step == slow:
+        print("slow", time.monotonic_ns(), flush=True)
+        held_up()
+"""
+FAILS = """
+import ctypes, os, sys, time
+from cuda import Cuda
+c = Cuda(); c.malloc(1 << 20)
+print("ready", os.getpid(), flush=True)
+time.sleep(3)
+out = ctypes.c_void_p()
+code = c.Malloc(ctypes.byref(out), ctypes.c_size_t(1 << 50))
+assert code != 0
+sys.exit(3)
+"""
+WAITS = """
+import os, sys, time
+from cuda import Cuda
+c = Cuda(); c.malloc(1 << 20)
+print("ready", os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def _program(home: Path, text: str, *words: str, nobody: bool = False) -> subprocess.Popen[str]:
+    script = home / f"program{len(list(home.glob('program*')))}.py"
+    script.write_text(text)
+    script.chmod(0o644)
+    return subprocess.Popen(
+        [*(as_nobody() if nobody else ()), sys.executable, str(script), *words],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _said(process: subprocess.Popen[str], word: str) -> int:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(word):
+            return int(line.split()[1])
+    raise AssertionError(f"the program ended before it said {word}")
+
+
+def _kept(home: Path, kind: str) -> list[Path]:
+    return sorted((home / "kept").glob(f"*-{kind}-*.gputop"))
+
+
+def _open(home: Path) -> Path:
+    for folder in (home, home.parent, home.parent.parent):
+        folder.chmod(0o755)
+    (home / "state").touch()
+    (home / "state").chmod(0o666)
+    return home
+
+
+def _flags(home: Path, *more: str) -> tuple[str, ...]:
+    return ("--keep-dir", str(home / "kept"), "--before", "20", "--after", "2", *more)
+
+
+def _markers(path: Path) -> list[str]:
+    reader = SessionReader(path)
+    found = [str(sample.data["text"]) for sample in reader.samples(MARKER) if isinstance(sample, Sample)]
+    assert not reader.problems
+    reader.close()
+    return found
+
+
+@pytest.mark.timed
+def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(tmp_path: Path) -> None:
+    home = _open(tmp_path)
+    with serving(home, *_flags(home), "--lines", "all") as daemon:
+        process = _program(home, STEPS, "120", "100000", nobody=True)
+        try:
+            pid = _said(process, "ready")
+            slow_ns = _said(process, "slow")
+            wait_until(lambda: _kept(home, "slow-step"), "the session", 60)
+            (path,) = _kept(home, "slow-step")
+            wait_until(lambda: daemon.status()["kept_now"] >= 1, "its end")
+        finally:
+            process.kill()
+            process.wait()
+        assert path.name.endswith(f"-{pid}.gputop")
+        facts = path.stat()
+        assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (NOBODY, 0o600)
+        (text,) = (text for text in _markers(path) if "a step of" in text)
+        told_ms = float(re.search(r"took ([\d.]+)(ms|s)", text)[1])  # type: ignore[index]
+        told_ms *= 1000 if re.search(r"took [\d.]+s", text) else 1
+        assert PLANTED_S * 1e3 * 0.95 < told_ms < PLANTED_S * 1e3 * 1.6
+        report = answers.explain(str(path))
+        start = report.start_ns
+        near = [event for event in report.events if abs(start + event.time_ns - slow_ns) < 0.3e9]
+        assert near, report.events
+        (event,) = near
+        assert event.pid == pid
+        assert event.ns == pytest.approx(PLANTED_S * 1e9, rel=0.2)
+        assert event.line is not None
+        assert event.line.function == "held_up"
+    assert len(_kept(home, "slow-step")) == 1
+
+
+def test_an_end_by_a_signal_and_one_after_an_error_of_cuda_are_kept_and_others_are_not(
+    tmp_path: Path,
+) -> None:
+    home = _open(tmp_path)
+    with serving(home, *_flags(home)) as daemon:
+        killed, ended, failed = (
+            _program(home, WAITS),
+            _program(home, WAITS),
+            _program(home, FAILS),
+        )
+        numbers = [_said(process, "ready") for process in (killed, ended, failed)]
+        marks_go_on(daemon, 2)
+        os.kill(numbers[0], signal.SIGABRT)
+        os.kill(numbers[1], signal.SIGTERM)  # somebody has asked for it
+        for process in (killed, ended, failed):
+            process.wait(30)
+        wait_until(lambda: len(_kept(home, "ended")) >= 2, "both sessions", 40)
+        wait_until(lambda: daemon.status()["kept_now"] >= 2, "their ends")
+    files = _kept(home, "ended")
+    assert {int(path.stem.rpartition("-")[2]) for path in files} == {numbers[0], numbers[2]}
+    (text,) = (text for path in files for text in _markers(path) if str(numbers[0]) in text)
+    assert "SIGABRT" in text
+    (text,) = (text for path in files for text in _markers(path) if str(numbers[2]) in text)
+    assert "status 3 after cudaMalloc had failed (error 2, no memory)" in text
+
+
+def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one(tmp_path: Path) -> None:
+    home = _open(tmp_path)
+    with serving(home, *_flags(home)) as daemon:
+        process = _program(home, STEPS, "-1", "100000")
+        try:
+            _said(process, "ready")
+            marks_go_on(daemon, 14)
+            assert not _kept(home, "slow-step")
+            daemon.process.send_signal(signal.SIGUSR2)
+            wait_until(lambda: _kept(home, "asked"), "the session", 20)
+        finally:
+            process.kill()
+            process.wait()
+    (path,) = _kept(home, "asked")
+    assert path.stat().st_uid == 0
+    assert answers.stats(str(path)).processes
+
+
+def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
+    home = _open(tmp_path)
+    with serving(home, *_flags(home)) as daemon:
+        mine, roots = _program(home, WAITS, nobody=True), _program(home, WAITS)
+        numbers = [_said(process, "ready") for process in (mine, roots)]
+        marks_go_on(daemon, 2)
+        for process in (mine, roots):
+            process.send_signal(signal.SIGABRT)
+            process.wait(30)
+        wait_until(lambda: daemon.status()["kept_now"] >= 2, "both", 40)
+        assert len(daemon.status()["kept"]) == 2
+        seen = _listed_by_nobody(daemon)
+        assert [int(Path(row).stem.rpartition("-")[2]) for row in seen] == numbers[:1]
+        plain = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "cat")
+        for path in _kept(home, "ended"):
+            done = subprocess.run([*plain, str(path)], capture_output=True, check=False)
+            assert (done.returncode == 0) == (str(path) in seen)
+
+
+def _listed_by_nobody(daemon: Daemon) -> list[str]:
+    code = (
+        "import sys; from gputop.serve.client import asked; "
+        "[print(row['path']) for row in asked(sys.argv[1], 'status')['data']['kept']]"
+    )
+    done = subprocess.run(
+        [*as_nobody(), sys.executable, "-c", code, daemon.socket],
+        env=environment(daemon.home),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()

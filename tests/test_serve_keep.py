@@ -1,0 +1,190 @@
+"""When the daemon keeps a session, and how many: triggers on made-up steps and ends, and limits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputop.explain.answer.report import Level
+from gputop.explain.live import LiveExplainer
+from gputop.explain.onestep import OneStep
+from gputop.explain.window import Verdict
+from gputop.serve.daemon import Daemon
+from gputop.serve.keeper import Keeper, Limits
+from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
+from probes.source import MARK, PROCESS, Sample
+from replay.history import History
+from tests import fake_reports as reports
+from tests import items as made
+from tests.items import HEADER, MS, SECOND, START
+
+USUAL = 20 * MS
+
+
+def _verdict(lengths: list[int], first_ns: int, **more: Any) -> Verdict:
+    """A verdict over steps of these lengths."""
+    ends = first_ns + np.cumsum(lengths)
+    spans = np.stack([ends - lengths, ends], axis=1)
+    report = replace(reports.report(), findings=more.get("findings", ()))
+    steps = (OneStep(77, 77, 0, np.zeros(1, np.int64), len(spans), USUAL, (), (), spans),)
+    return Verdict(report, int(ends[-1]), START, reports.lanes(), steps=steps)
+
+
+def _told(*verdicts: Verdict) -> list[Trigger]:
+    found: list[Trigger] = []
+    triggers = Triggers(found.append, killed_for_memory=lambda: 0)
+    for verdict in verdicts:
+        triggers.take_verdict(verdict)
+    return [trigger for trigger in found if trigger.kind == SLOW_STEP]
+
+
+def test_a_step_that_takes_twice_its_usual_time_is_told_once_however_often_it_is_seen() -> None:
+    lengths = [USUAL] * 40 + [USUAL * 3] + [USUAL] * 5
+    verdict = _verdict(lengths, START)
+    later = _verdict([*lengths[20:], *[USUAL] * 20], START + 20 * USUAL)
+    (trigger,) = _told(verdict, later)
+    assert trigger.time_ns == START + 43 * USUAL
+    assert "60.0ms, usually 20.0ms" in trigger.text
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [USUAL] * 200,
+        [USUAL, USUAL * 19 // 10] * 100,
+        [*[USUAL] * 9, USUAL * 5] * 20,  # every tenth saves a model
+        [USUAL * 10, *[USUAL] * 60],  # the first one loads everything
+        [USUAL] * 8 + [USUAL * 4] + [USUAL] * 8,  # too little is known yet
+    ],
+)  # fmt: skip
+def test_what_a_program_does_as_usual_is_not_told(lengths: list[int]) -> None:
+    assert _told(_verdict(lengths, START)) == []
+
+
+def test_a_finding_is_told_when_it_appears_and_not_while_it_stays() -> None:
+    found: list[Trigger] = []
+    triggers = Triggers(found.append, killed_for_memory=lambda: 0)
+    finding = reports.finding()
+    large = replace(
+        finding, level=Level.PROVED, kind="idle", loss=replace(finding.loss, lower=10**12, upper=10**12)
+    )
+    small = replace(large, loss=replace(finding.loss, lower=1, upper=2), cause="C99")
+    hint = replace(large, level=Level.HINT, cause="C98")
+    for second in range(0, 100, 10):
+        triggers.take_verdict(_verdict([USUAL], START + second * SECOND, findings=(large, small, hint)))
+    assert [(trigger.kind, trigger.pid) for trigger in found] == [(FINDING, finding.pid)]
+
+
+def _ended(code: int, *errors: tuple[int, str, int], killed: list[int] | None = None) -> list[str]:
+    """What is told of an end with this code, after calls that returned an error ns before."""
+    found: list[Trigger] = []
+    counts = iter(killed or [0, 0])
+    triggers = Triggers(found.append, killed_for_memory=lambda: next(counts))
+    end = START + 100 * SECOND
+    facts = {"pid": 10, "exited_ns": end, "exit_code": code, "called": True}
+    triggers.take(Sample(PROCESS, end, facts))
+    for before, function, result in errors:  # they come after the end, within the tick
+        triggers.take(made.call(end - before, 5, function, ret=result))
+    triggers.take(Sample(MARK, end, {}))
+    assert all(trigger.kind == ENDED for trigger in found)
+    return [trigger.text for trigger in found]
+
+
+def test_ends_that_nobody_asked_for_are_told_with_their_reason() -> None:
+    assert _ended(11) == ["process 10 was ended by SIGSEGV"]
+    assert _ended(9, killed=[4, 5]) == ["process 10 was ended by the kernel for lack of memory"]
+    assert _ended(9, killed=[4, 4]) == ["process 10 was ended by SIGKILL"]
+    (text,) = _ended(1 << 8, (SECOND, "cudaMalloc", 2))
+    assert text == "process 10 ended with status 1 after cudaMalloc had failed (error 2, no memory)"
+
+
+def test_ends_in_order_are_not_told() -> None:
+    assert _ended(0) == []
+    assert _ended(15) == []
+    assert _ended(2) == []
+    assert _ended(0, (SECOND, "cudaMalloc", 2)) == []  # it has coped with it
+    assert _ended(1 << 8) == []
+    assert _ended(1 << 8, (SECOND, "cudaEventQuery", 600)) == []  # no error: not ready
+    assert _ended(1 << 8, (90 * SECOND, "cudaMalloc", 2)) == []
+
+
+class _Kept:
+    """A keeper over a daemon that observes nothing, on a clock of the test's."""
+
+    def __init__(self, folder: Path, **limits: Any) -> None:
+        self.now = 0.0
+        history = History(HEADER)
+        self.daemon = Daemon(HEADER, history, LiveExplainer(HEADER))
+        self.keeper = Keeper(self.daemon, str(folder), Limits(**limits), clock=lambda: self.now)
+        self.second = 0
+        self.tick()
+
+    def tick(self) -> None:
+        self.second += 1
+        at = START + self.second * SECOND
+        self.daemon.take(made.call(at - MS, MS))
+        self.daemon.take(Sample(MARK, at, {"number": self.second, "lost": {}}))
+
+    def ask(self, pid: int, kind: str = SLOW_STEP) -> None:
+        self.keeper.ask(Trigger(kind, pid, START + self.second * SECOND, f"of {pid}"))
+
+    def write(self) -> None:
+        for _ in range(40):
+            self.tick()
+        self.keeper._turn(whatever=False)
+
+
+def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tmp_path: Path) -> None:
+    kept = _Kept(tmp_path, every_s=600, an_hour=3)
+    for _ in range(5):
+        kept.ask(1)
+    kept.write()
+    kept.ask(1)
+    kept.write()
+    assert (len(kept.keeper.files()), kept.keeper.left_out) == (1, 1)
+    for pid in (2, 3, 4, 5):
+        kept.ask(pid)
+    kept.write()
+    assert (len(kept.keeper.files()), kept.keeper.left_out) == (3, 3)
+    kept.now = 4000
+    kept.ask(6)
+    kept.write()
+    assert len(kept.keeper.files()) == 4
+    kept.ask(0, ASKED)
+    kept.ask(0, ASKED)
+    kept.write()
+    assert len(kept.keeper.files()) == 5
+
+
+def test_the_oldest_of_who_holds_most_goes_when_the_folder_is_full(tmp_path: Path) -> None:
+    sizes = {"20260101-000000-ended-1": 40, "20260101-000001-ended-2": 60, "20260101-000002-ended-3": 60}
+    for age, (name, size) in enumerate(sizes.items()):
+        (tmp_path / f"{name}.gputop").write_bytes(b"x" * size)
+        os.utime(tmp_path / f"{name}.gputop", (age, age))
+    if os.geteuid() == 0:
+        for name in list(sizes)[1:]:
+            os.chown(tmp_path / f"{name}.gputop", 1000, 1000)
+    (tmp_path / "somebody's notes").write_bytes(b"x" * 4000)
+    kept = _Kept(tmp_path, most_bytes=200)
+    kept.keeper._make_room()
+    left = {path.name for path in tmp_path.iterdir()}
+    gone = "20260101-000001-ended-2" if os.geteuid() == 0 else "20260101-000000-ended-1"
+    assert left == {"somebody's notes", *(f"{name}.gputop" for name in sizes if name != gone)}
+
+
+def test_what_cannot_be_written_is_told_and_the_next_one_is_tried(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    kept = _Kept(folder)
+    folder.rmdir()
+    kept.ask(1)
+    kept.write()
+    assert "could not be kept" in kept.keeper.failures[0]
+    folder.mkdir()
+    kept.ask(2)
+    kept.write()
+    assert len(kept.keeper.files()) == 1
