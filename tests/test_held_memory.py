@@ -17,11 +17,14 @@ from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.held import Held
 from gputop.explain.findings.leaks import LEAST_NS, growth_of
+from gputop.playback.feed import Explained
 from probes.schema import ExitFlag, Kind
 from probes.source import FRAMES, GPUS, Item, Sample
+from tests import fake_frames as fake
 from tests import items
 from tests.items import HEADER, MS, START
 from tests.json_page import assert_valid
+from tests.screen_support import Shown
 
 MIB, GIB = 1 << 20, 1 << 30
 A, B, C = 1 << 20, 2 << 20, 3 << 20  # stacks
@@ -294,6 +297,24 @@ def test_attempts_right_after_each_other_are_one_with_what_was_given_back_betwee
     ]
     (found,) = memory(*rows).shortages
     assert (found.attempts, found.gave_back, found.met) == (2, 3 * GIB, True)
+
+
+def test_the_tab_of_memory_is_there_for_a_process_that_took_some_and_tells_troubles_first() -> None:
+    frame = fake.frame(processes=2)
+    pid = frame.processes[0].pid
+    rows = [took(1, 0x1000, 3 * GIB, pid=pid), took(500, 0, GIB, C, ret=2, pid=pid), freed(900, 0)]
+    with Shown(frame, selected_pid=pid) as shown:
+        assert "Memory" not in shown.text()
+        shown.explain(Explained(report_of(*rows), frame.time_ns, START))
+        shown.view.processes.select(pid)
+        shown.show(replace(frame, number=frame.number + 1))
+        lines = shown.text().splitlines()
+        (y,) = [place for place, row in enumerate(lines) if "Flame  Memory  Errors" in row]
+        shown.click(lines[y].index("Memory"), y)
+        text = shown.text()
+        assert "out of memory at 0.500 s" in text
+        assert text.index("out of memory") < text.index("holds 3.0G of the GPU")
+        assert "train.py:10 in step()" in text
 
 
 def test_json_and_text_of_the_explanation_tell_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.documents.memory import MemoryJson
 from gputop.engine.lines import Line, line_json
-from gputop.explain.answer.memory import HeldLine, Leak, MemoryReport, OutOfMemory
+from gputop.explain.answer.memory import Leak, MemoryReport, OutOfMemory
 from gputop.format import format_bytes, format_ns
 
 KINDS = {
@@ -133,12 +133,6 @@ def leak_line(leak: Leak) -> str:
         f"{format_bytes(leak.rate)} a second{step}{full}"
         f"{'; its allocator takes segments there, which tensors stay is not seen' if leak.by_torch else ''}"
     )
-
-
-def held_line(line: HeldLine) -> str:
-    """``1.5G in 12  GPU  train.py:42 in step()``, without what was given back."""
-    place = line.line.text() if line.line is not None else "line not known"
-    return f"{format_bytes(line.held):>6} in {line.pieces:<6} {KINDS.get(line.use, line.use):<12} {place}"
 
 
 def _at(line: Line | None) -> str:
