@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import get_args
 
-from probes.meaning import Argument, Role, Trait, usual_role
+from probes.meaning import Argument, Memory, Role, Trait, usual_role
 
 RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
 
@@ -39,6 +39,7 @@ class Api:
         aux: A register whose value is kept; ``esi``: its lower half, for flags; ``*rdi``: the address that a
             successful call leaves there. The text of a row names it after what it is: ``event=rdi``.
         argument: What that is: an event, an address of host memory, a device's number, …
+        memory: What it does with memory of the device or of the host; ``stream`` of a map is the address.
         role: Its part in the proof of an empty GPU; that of its group where the row says nothing else.
         traits: What else is to be known of it: the words of the row without ``=``.
         majors: Library major versions for which this row holds; empty: all.
@@ -53,6 +54,7 @@ class Api:
     stream: str = ""
     aux: str = ""
     argument: Argument = ""
+    memory: Memory = ""
     role: Role = Role.OTHER
     traits: Trait = Trait.NONE
     majors: tuple[int, ...] = ()
@@ -78,6 +80,9 @@ def _rows(layer: str, group: str, text: str) -> list[Api]:
         argument: Argument = next((known for known in get_args(Argument) if known in fields), "")
         majors = tuple(int(major) for major in fields.pop("majors", "").split(",") if major)
         role = Role[fields.pop("role").upper()] if "role" in fields else usual_role(group)
+        memory: Memory = next((one for one in get_args(Memory) if one == fields.get("memory", "")), "")
+        if fields.pop("memory", "") != memory:
+            raise ValueError(f"{name}: nothing is known of such a use of memory")
         aux = fields.pop(argument, "")
         rows.append(
             Api(
@@ -86,6 +91,7 @@ def _rows(layer: str, group: str, text: str) -> list[Api]:
                 group,
                 aux=aux,
                 argument=argument,
+                memory=memory,
                 role=role,
                 traits=traits,
                 majors=majors,
@@ -149,22 +155,22 @@ _RUNTIME: dict[str, str] = {
     """,
     # what is ordered in a stream is taken for work, which only shortens proofs
     "alloc": """
-        cudaMalloc bytes=rsi minimal
-        cudaMallocManaged bytes=rsi
-        cudaMallocPitch bytes=rdx*rcx
-        cudaMallocAsync bytes=rsi stream=rdx role=enqueue minimal
-        cudaMallocFromPoolAsync bytes=rsi stream=rcx role=enqueue
+        cudaMalloc bytes=rsi address=*rdi memory=device minimal
+        cudaMallocManaged bytes=rsi address=*rdi memory=managed
+        cudaMallocPitch bytes=rdx*rcx address=*rdi memory=device
+        cudaMallocAsync bytes=rsi stream=rdx address=*rdi role=enqueue memory=pool minimal
+        cudaMallocFromPoolAsync bytes=rsi stream=rcx address=*rdi role=enqueue memory=pool
     """,
     "free": """
-        cudaFree address=rdi waits minimal
-        cudaFreeAsync stream=rsi address=rdi role=enqueue minimal
+        cudaFree address=rdi memory=free waits minimal
+        cudaFreeAsync stream=rsi address=rdi role=enqueue memory=free minimal
     """,
     "host": """
-        cudaMallocHost bytes=rsi host=*rdi role=host_range
-        cudaHostAlloc bytes=rsi host=*rdi role=host_range
-        cudaHostRegister bytes=rsi host=rdi role=host_range
-        cudaFreeHost host=rdi role=host_free
-        cudaHostUnregister host=rdi role=host_free
+        cudaMallocHost bytes=rsi host=*rdi role=host_range memory=pinned
+        cudaHostAlloc bytes=rsi host=*rdi role=host_range memory=pinned
+        cudaHostRegister bytes=rsi host=rdi role=host_range memory=registered
+        cudaFreeHost host=rdi role=host_free memory=free
+        cudaHostUnregister host=rdi role=host_free memory=unregister
     """,
     "stream": """
         cudaStreamCreate stream=*rdi role=create_stream
@@ -188,7 +194,8 @@ _RUNTIME: dict[str, str] = {
     "device": """
         cudaSetDevice device=rdi role=set_device minimal
         cudaSetDeviceFlags flags=rdi
-        cudaDeviceReset
+        cudaDeviceReset memory=reset
+        cudaMemGetInfo size=*rdi memory=room
     """,
 }
 
@@ -249,27 +256,27 @@ _DRIVER: dict[str, str] = {
         cuStreamBatchMemOp stream=rdi role=enqueue holds
     """,
     "alloc": """
-        cuMemAlloc bytes=rsi minimal
-        cuMemAllocManaged bytes=rsi
-        cuMemAllocPitch bytes=rdx*rcx
-        cuMemAllocAsync bytes=rsi stream=rdx role=enqueue minimal
-        cuMemAllocFromPoolAsync bytes=rsi stream=rcx role=enqueue
-        cuMemCreate bytes=rsi
-        cuMemMap bytes=rsi
-        cuMemUnmap bytes=rsi
+        cuMemAlloc bytes=rsi address=*rdi memory=device minimal
+        cuMemAllocManaged bytes=rsi address=*rdi memory=managed
+        cuMemAllocPitch bytes=rdx*rcx address=*rdi memory=device
+        cuMemAllocAsync bytes=rsi stream=rdx address=*rdi role=enqueue memory=pool minimal
+        cuMemAllocFromPoolAsync bytes=rsi stream=rcx address=*rdi role=enqueue memory=pool
+        cuMemCreate bytes=rsi handle=*rdi memory=physical
+        cuMemMap bytes=rsi stream=rdi handle=rcx memory=map
+        cuMemUnmap bytes=rsi address=rdi memory=unmap
         cuMemSetAccess bytes=rsi
-        cuMemRelease
+        cuMemRelease handle=rdi memory=release
     """,
     "free": """
-        cuMemFree address=rdi waits minimal
-        cuMemFreeAsync stream=rsi address=rdi role=enqueue minimal
+        cuMemFree address=rdi memory=free waits minimal
+        cuMemFreeAsync stream=rsi address=rdi role=enqueue memory=free minimal
     """,
     "host": """
-        cuMemAllocHost bytes=rsi host=*rdi role=host_range
-        cuMemHostAlloc bytes=rsi host=*rdi role=host_range
-        cuMemHostRegister bytes=rsi host=rdi role=host_range
-        cuMemFreeHost host=rdi role=host_free
-        cuMemHostUnregister host=rdi role=host_free
+        cuMemAllocHost bytes=rsi host=*rdi role=host_range memory=pinned
+        cuMemHostAlloc bytes=rsi host=*rdi role=host_range memory=pinned
+        cuMemHostRegister bytes=rsi host=rdi role=host_range memory=registered
+        cuMemFreeHost host=rdi role=host_free memory=free
+        cuMemHostUnregister host=rdi role=host_free memory=unregister
     """,
     "stream": """
         cuStreamCreate stream=*rdi flags=esi role=create_stream
@@ -293,6 +300,7 @@ _DRIVER: dict[str, str] = {
     """,
     "device": """
         cuDevicePrimaryCtxRetain device=rsi minimal
+        cuMemGetInfo size=*rdi memory=room
         cuCtxCreate device=rdx
         cuCtxCreate variant=_v3 device=r8
         cuCtxCreate variant=_v4 device=rcx

@@ -155,6 +155,7 @@ class LiveSource:
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
             "tells": dict(self._programs.tells),
+            "addresses": True,
             "lines": self._plan.lines,
             "libraries": [
                 {

@@ -24,7 +24,28 @@ Argument = Literal[
     "communicator",
     "context",
     "address",  # on a device
+    "handle",  # of physical memory
+    "size",  # of free memory
     "image",  # of code
+]
+
+
+# what a call does with memory, if it succeeds
+Memory = Literal[
+    "",  # nothing
+    "device",  # takes some of the GPU's
+    "managed",  # takes some that moves between GPU and host
+    "pool",  # takes some from a pool, in the order of a stream
+    "physical",  # takes some of the GPU's that has no address yet
+    "pinned",  # takes page-locked memory of the host
+    "registered",  # page-locks memory that the program has
+    "free",  # gives back what lies at an address
+    "unregister",
+    "map",  # gives physical memory an address
+    "unmap",
+    "release",  # gives a handle of physical memory back, which goes when nothing is mapped to it either
+    "reset",  # gives back all that the process has of a GPU
+    "room",  # asks how much is free
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
+from gputop.documents.memory import MemoryJson
 from gputop.documents.parts import (
     Class,
     FailureJson,
@@ -136,6 +137,7 @@ class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
     failures: list[FailureJson]
+    memory: MemoryJson
 
 
 class ExplainDocument(_DocumentClass, _Rare):

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gputop.engine.failed_calls import Failure
 from gputop.explain.answer.account import whole
 from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import (
@@ -93,7 +92,7 @@ class Partial:
 
     Attributes:
         begin_ns, end_ns: Of them, CLOCK_MONOTONIC.
-        failures: Since the start of the recording: those of the last part are all.
+        last: The report of the last part: what it says of failures and memory holds for all.
         longest: The report of the part with the longest span: for what cannot be added up.
         accounts: By GPU.
         seen: By GPU: how long the parts are in which a process used it, ns; what is left is start-up or end.
@@ -120,7 +119,7 @@ class Partial:
     cpu_waits: Mapping[int, int]
     coverage: bool
     notes: tuple[str, ...]
-    failures: tuple[Failure, ...]
+    last: Report
 
 
 _SUMS = ("span_ns", "outside_ns", "small_ns", "unexplained_ns", "unknown_ns", "lost_events")
@@ -177,7 +176,7 @@ def part_of(report: Report, begin_ns: int) -> Partial:
         dict(report.cpu_waits),
         report.coverage,
         tuple(note for note in report.notes if note not in own),
-        report.failures,
+        report,
     )
 
 
@@ -214,7 +213,7 @@ def merge(earlier: Partial, later: Partial) -> Partial:
         _counted(earlier.cpu_waits, later.cpu_waits),
         earlier.coverage and later.coverage,
         tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
-        later.failures or earlier.failures,
+        later.last,
     )
 
 
@@ -272,7 +271,8 @@ def finish(partial: Partial, pids: frozenset[int] | None = None) -> Report:
             *partial.notes,
             *about_figures(accounts, partial.sums["lost_events"], partial.sums["unknown_ns"]),
         ),
-        failures=tuple(one for one in partial.failures if pids is None or one.pid in pids),
+        failures=tuple(one for one in partial.last.failures if pids is None or one.pid in pids),
+        memory=partial.last.memory and partial.last.memory.of(pids),
     )
 
 

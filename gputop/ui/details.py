@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
-from gputop.ui.failed import Failed
 from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Plain, Tabbed
 from gputop.ui.panes import Chart
+from gputop.ui.reported import Failed, Memory
 from gputop.ui.tables import Calls, Lines, Threads
 
 
@@ -50,6 +50,7 @@ class Details(Vertical):
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
             FlamePane(view),
+            Memory(view),
             Failed(view),
         )
         self._arranged: list[Tabbed] | None = None

@@ -16,6 +16,7 @@ from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
 from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_text, what_if_text
+from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns
 
@@ -85,6 +86,8 @@ def report_to_json(report: Report) -> ExplainDocument:
     }
     if report.failures:
         made["failures"] = [failure_json(one) for one in report.failures]
+    if report.memory is not None:
+        made["memory"] = memory_json(report.memory)
     return made
 
 
@@ -179,6 +182,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
         for event in report.events:
             lines += _wrapped(event.text(), width, "  ")
     lines += _failures(report, width)
+    lines += _memory(report, width)
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"
 
@@ -212,6 +216,17 @@ def _failures(report: Report, width: int) -> list[str]:
         lines += _wrapped(f"{first}, process {failure.pid}", width, "  ")
         for text in more:
             lines += _wrapped(text.strip(), width, "  " + text[: len(text) - len(text.lstrip())])
+    return lines
+
+
+def _memory(report: Report, width: int) -> list[str]:
+    if report.memory is None:
+        return []
+    texts = [text for one in report.memory.shortages for text in shortage_lines(one)]
+    texts += map(leak_line, report.memory.leaks)
+    lines = ["", "Memory:"] if texts else []
+    for text in texts:
+        lines += _wrapped(text.strip(), width, "  " + text[: len(text) - len(text.lstrip())])
     return lines
 
 

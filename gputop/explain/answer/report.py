@@ -8,6 +8,7 @@ from typing import Literal
 
 from gputop.engine.failed_calls import Failure
 from gputop.engine.lines import Line
+from gputop.explain.answer.memory import MemoryReport
 from gputop.format import format_ns
 
 
@@ -226,6 +227,7 @@ class Report:
         coverage: False when NVML contradicts the proofs: then some work is invisible.
         notes: What cannot be known here.
         failures: Calls that failed, since the start of the recording.
+        memory: Who holds memory at the end; None where the recording does not tell.
     """
 
     start_ns: int
@@ -249,6 +251,7 @@ class Report:
     lost_events: int
     notes: tuple[str, ...]
     failures: tuple[Failure, ...] = ()
+    memory: MemoryReport | None = None
 
     @property
     def lost_share(self) -> float:

@@ -76,6 +76,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         files=tuple(gatherer.descriptors.names),
         header=gatherer.header,
         failed=gatherer.failed,
+        held=gatherer.held,
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.engine.facts import Facts
-from gputop.engine.lines import in_backward
-from gputop.explain.evidence.evidence import Column, Columns, Threads
+from gputop.engine.lines import Line, in_backward
+from gputop.explain.evidence.evidence import Column, Columns, Evidence, Threads
 from gputop.explain.evidence.ranges import Ints
 from probes.code.source_files import is_library
 
+MOSTLY = 0.8  # of the waits in ``backward()``: at one line
 NAMES = "pt_autograd"  # how PyTorch calls the threads of its engine, with a number behind
 
 
@@ -44,6 +45,21 @@ def with_lines(calls: Columns, slices: Columns, threads: Threads, facts: Facts) 
         return calls
     columns = {name: calls[name] for name in calls.names()}
     return Columns({**columns, "stack": stacks})
+
+
+def backward_line(evidence: Evidence, pid: int) -> Line | None:
+    """The line of a process that waits in ``backward()``; None where none or several do."""
+    slices, facts = evidence.slices, evidence.facts
+    mine = slices["stack"][slices["pid"] == np.uint32(pid)]
+    counts: dict[Line | None, int] = {}
+    for stack, count in zip(
+        *(column.tolist() for column in np.unique(mine, return_counts=True)), strict=True
+    ):
+        if in_backward(facts.stacks.frames(stack)):
+            line = facts.stacks.line(stack)
+            counts[line] = counts.get(line, 0) + count
+    most = max(counts, key=lambda line: counts[line], default=None)
+    return most if most is not None and counts[most] >= MOSTLY * sum(counts.values()) else None
 
 
 def _waits(slices: Columns, threads: Ints, facts: Facts) -> Ints:

@@ -17,6 +17,7 @@ from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
 from gputop.explain.evidence.activity import Activities
 from gputop.explain.evidence.apiclass import ApiTable
+from gputop.explain.evidence.held import Held
 from gputop.explain.evidence.ranges import Ints
 from probes.source import Sample
 
@@ -145,6 +146,7 @@ class Evidence:
         activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
         complete: Processes all of whose CUDA calls were seen, by their process number.
+        held: The memory that processes hold at the end, and how it came to that.
         failed: The calls that failed since the start of the session, however much of it is looked at.
     """
 
@@ -169,6 +171,7 @@ class Evidence:
     files: tuple[str, ...] = ("",)
     header: Mapping[str, Any] = field(default_factory=dict)
     failed: FailedCalls = field(default_factory=FailedCalls)
+    held: Held = field(default_factory=Held)
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:

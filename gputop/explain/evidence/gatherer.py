@@ -18,6 +18,7 @@ from gputop.explain.evidence.apiclass import ApiTable, Role
 from gputop.explain.evidence.before import records_before
 from gputop.explain.evidence.descriptors import UNKNOWN, Descriptors
 from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Table
+from gputop.explain.evidence.held import Held
 from gputop.explain.evidence.lives import lives_of
 from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
@@ -102,6 +103,7 @@ class Gatherer:
         self.gpus: list[Sample] = []
         self.activities = ActivityGatherer()
         self.failed = FailedCalls()
+        self.held = Held()
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
@@ -135,6 +137,7 @@ class Gatherer:
             self.activities.take(activities)
         elif (apis := told(item, APIS)) is not None:
             self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
+            self.held.name(list(self.apis.names))
         self.facts.take(item)
         return False
 
@@ -160,6 +163,7 @@ class Gatherer:
 
     def _mark(self, mark: Sample) -> None:
         self.end_ns = mark.time_ns
+        self.held.mark(mark.time_ns, self.gpus[-1] if self.gpus else None)
         self.counted_lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
@@ -180,6 +184,7 @@ class Gatherer:
         if not len(records):
             return
         self.losses.add(records)
+        self.held.add(records)
         self._take(records)
 
     def _take(self, records: Records) -> None:
