@@ -12,7 +12,7 @@ import pytest
 
 from gputop.explain.answer.report import Level
 from gputop.explain.live import LiveExplainer
-from gputop.explain.onestep import OneStep
+from gputop.explain.answer.picture import OneStep
 from gputop.explain.window import Verdict
 from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits
