@@ -220,4 +220,11 @@ def test_what_happened_once_is_no_class() -> None:
     machine.utilization(SECOND // 6)
     report = explain(machine.finished().evidence())
     assert [event.ns // 1_000_000_000 for event in report.events] == [2]
-    assert diagnosed(report).title == "the GPU is busy"
+    found = diagnosed(report)
+    assert found.title == "the GPU is busy"
+    # two of five seconds it was idle: what is said of the rest must say so
+    assert found.evidence[0].startswith("in the loop a kernel ran for about ")
+
+
+def test_a_gpu_that_is_busy_from_the_first_moment_on_is_so_all_the_time() -> None:
+    assert busy().evidence[0].startswith("a kernel ran for about ")

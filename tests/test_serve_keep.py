@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputop.explain.answer.picture import OneStep
 from gputop.explain.answer.report import Level
 from gputop.explain.live import LiveExplainer
-from gputop.explain.answer.picture import OneStep
 from gputop.explain.window import Verdict
 from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits

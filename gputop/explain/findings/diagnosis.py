@@ -65,6 +65,9 @@ CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() f
 # rows of the catalogue that are no fault: nobody asks for work
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
+WORTH_TELLING = (
+    0.05  # of the span: start-up and what happened once, from which on they are said to be left out
+)
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
@@ -90,7 +93,8 @@ def diagnose(
         return of_losses
     if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
         return None
-    return _of_busy(scene, 1 - idle)
+    apart = (once + outside) / sum(one.span_ns for one in accounts)
+    return _of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
 
 
 def by_losses(
@@ -167,10 +171,10 @@ class _Activity:
     memory: float | None
 
 
-def _of_busy(scene: Scene, busy: float) -> Diagnosis:
-    """Compute or memory: by what is at its ceiling."""
+def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
+    """Compute or memory: by what is at its ceiling. ``when`` says of which time, if it is not all of it."""
     seen = _activity(scene)
-    share = f"a kernel ran for about {format_percent(100 * busy)} % of the time"
+    share = f"{when}a kernel ran for about {format_percent(100 * busy)} % of the time"
     if seen.dram is None or seen.sm is None:
         if seen.memory is None:
             return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
