@@ -29,6 +29,10 @@ if [ "$*" = --quick ]; then
 	run --quick --numprocesses=2 -q --durations=0 --durations-min=5
 	exit
 fi
+if [ "${1:-} ${2:-}" = "-m long" ]; then # and those with random examples, ten times as many of them
+	shift 2
+	set -- -m "long or hypothesis" --hypothesis-profile=many "$@"
+fi
 if [ $# -gt 0 ]; then
 	run --durations=15 "$@"
 	exit

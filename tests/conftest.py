@@ -25,9 +25,14 @@ from probes import api
 from probes.ebpf import minimal
 from tests import quick, rootless_support, sharing
 
-# the same examples each time, however slow the machine is; others: pytest --hypothesis-profile=random
+# the same examples each time, however slow the machine is, and more of them with -m long (scripts/test.sh);
+# others: pytest --hypothesis-profile=random
+_SLOW = [HealthCheck.too_slow]
 settings.register_profile(
-    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "many", deadline=None, derandomize=True, max_examples=400, suppress_health_check=_SLOW
 )
 settings.register_profile("random", deadline=None)
 settings.load_profile("same")

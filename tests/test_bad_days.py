@@ -18,7 +18,12 @@ def close(*numbers: int) -> None:
         os.close(number)
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
+def two(*closed: int) -> object:
+    """Of the pairs one in ``make test``."""
+    return pytest.param(closed, marks=() if closed == (1, 2) else pytest.mark.long)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), two(0, 1), two(1, 2), two(0, 2), (0, 1, 2)])
 def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], tmp_path: Path) -> None:
     stats = run_after("stats", str(RECORDING), before=partial(close, *closed))
     if 1 in closed:
@@ -32,7 +37,7 @@ def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], t
         assert stats.stdout
         assert not stats.stderr
     kept = tmp_path / "kept.gputop"
-    words = ("record", "--lines", "off", "-o", str(kept), "--duration", "0.5")
+    words = ("record", "--lines", "off", "-o", str(kept), "--duration", "0.2")
     run_after(*words, before=partial(close, *closed))
     reader = SessionReader(kept)
     assert len(reader.marks), "nothing that was said stands in the recording"

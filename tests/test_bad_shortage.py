@@ -19,7 +19,7 @@ from tests.cli_support import GPUTOP, RECORDING, complete, run, run_after
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system that takes a frame or two."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(tmp_path)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
     yield tmp_path
     subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
@@ -96,7 +96,7 @@ def test_a_full_disk_costs_the_recording_of_one_frame_and_neither_frame_nor_comm
     small_disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file, ended = small_disk / "x", tmp_path_factory.mktemp("command") / "ended"
-    script = f"i=0; while [ $i -lt 6000 ]; do /bin/true; i=$((i+1)); done; touch {ended}"
+    script = f"i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; touch {ended}"
     command = ["sh", "-c", script]
     words = ["--once", "--duration", "30", "--lines", "off", "--record", str(file), "--", *command]
     process = subprocess.Popen([*GPUTOP, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

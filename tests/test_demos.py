@@ -40,7 +40,7 @@ def run_demo(name: str, tmp_path: Path) -> tuple[int, Counter[str]]:
     log = tmp_path / "log.json"
     own = {"SIMGPU_LOG": str(log), "SIMGPU_STATE": str(tmp_path / "state")}
     done = subprocess.run(
-        [sys.executable, "-m", "gputop.demo", name, "0.5"],
+        [sys.executable, "-m", "gputop.demo", name, "0.2"],
         env=build.environment(os.environ) | own,
         capture_output=True,
         text=True,
@@ -107,7 +107,7 @@ def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
 @pytest.mark.ebpf
 @pytest.mark.timed
 def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
-    report = recorded("numpy-sync", 2, tmp_path)
+    report = recorded("numpy-sync", 1, tmp_path)
     # a busy machine may take the CPU from the loop as well
     assert "C02" in {finding.cause for finding in report.findings[:2]}
     assert report.steps is not None
@@ -118,7 +118,7 @@ def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
 def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_samples(tmp_path: Path) -> None:
     text = Path(loaders.__file__).read_text().splitlines()
     asks = next(number for number, line in enumerate(text, 1) if "next(batches)" in line)
-    report = recorded("dataloader-workers", 4, tmp_path)
+    report = recorded("dataloader-workers", 2.5, tmp_path)
     told = [one for one in (*report.findings, *report.events) if one.cause in ("C08", "C09")]
     for one in told:
         assert one.chain[2].line == Line(loaders.__file__, asks, "_train")

@@ -26,6 +26,7 @@ from tests.random_recording import recording, ticked
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 STREAM, STEP_MS = 0x5000, 10
+SECONDS = 8  # of a program that calls all the time
 
 
 def busy_then_idle(change_s: float, seconds: float, idle_ms: int = 8) -> list[Records]:
@@ -87,7 +88,7 @@ def proved_within(mine: list[Gap], whole: list[Gap]) -> bool:
 def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_less(seed: int) -> None:
     window, compared, same, found = Window(items.HEADER), 0, 0, 0
     for number, item in enumerate(recording(seed)):
-        if not window.feed(item) or window.end_ns < START + 4 * SECOND or number % 3:
+        if not window.feed(item) or window.end_ns < START + 4 * SECOND or number % 5:
             continue
         stretch = (window.end_ns - SECOND, window.end_ns)
         mine = gaps_of(analyse(window.newest(stretch[0]), stretch))
@@ -105,8 +106,9 @@ def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_les
 def test_looks_add_up_to_what_a_whole_explanation_says_then(name: str) -> None:
     reader = SessionReader(RECORDINGS / f"{name}.msgpack")
     compared = 0
-    for seconds, verdict, window, _fresh in looked(list(reader.items()), 1.2, dict(reader.header)):
-        if seconds < 2.0:
+    found = looked(list(reader.items()), 1.2, dict(reader.header))
+    for number, (seconds, verdict, window, _fresh) in enumerate(found):
+        if seconds < 2.0 or number % 2:
             continue
         mine, whole = verdict.report, window.verdict().report
         assert mine.span_ns == pytest.approx(whole.span_ns, rel=0.05)
@@ -216,7 +218,7 @@ def test_at_twenty_thousand_calls_a_second_a_verdict_comes_every_second() -> Non
     with observed("healthy") as source:
         explainer = LiveExplainer(source.header, whole.append)
         explainer.start()
-        until = time.monotonic() + 20
+        until = time.monotonic() + SECONDS
         for item in source.items():
             explainer.feed(item)
             if not isinstance(item, Sample):
@@ -229,7 +231,7 @@ def test_at_twenty_thousand_calls_a_second_a_verdict_comes_every_second() -> Non
         explainer.close()
         source.close()
     assert explainer.failure == ""
-    assert calls > 20 * 10_000, "runtime and driver calls of a busy loop"
+    assert calls > SECONDS * 10_000, "runtime and driver calls of a busy loop"
     apart = np.diff([about for about, _at in moments]) / 1e9
     assert np.median(apart) <= 1.0
     assert np.mean(apart <= 1.3) > 0.8, "also where the machine is busy"

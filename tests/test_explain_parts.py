@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,9 +24,15 @@ from gputop.library.session import Session
 from gputop.parts.work import segments_by_size
 from replay.reader import SessionReader
 from tests import long_session
+from tests.each_recording import FILES as EACH
 
 FOLDER = Path(__file__).parent.parent / "recordings"
-RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.msgpack"))
+
+
+@cache
+def whole(name: str) -> Report:
+    """What is told of a recording at once."""
+    return explain(FOLDER / f"{name}.msgpack")
 
 
 def partials(path: Path, cuts: list[int]) -> list[Partial]:
@@ -71,17 +78,13 @@ def sums(report: Report) -> dict[str, object]:
     }
 
 
-@pytest.fixture(scope="module")
-def wholes() -> dict[str, Report]:
-    return {name: explain(FOLDER / f"{name}.msgpack") for name in RECORDINGS}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_what_is_proved_in_parts_is_what_the_whole_proves(name: str, wholes: dict[str, Report]) -> None:
+@pytest.mark.parametrize("file", EACH)
+def test_what_is_proved_in_parts_is_what_the_whole_proves(file: Path) -> None:
+    whole = sums(explain(file))
     for cuts in ([7], [4, 9], [2, 5, 8, 11]):
-        report = joined(partials(FOLDER / f"{name}.msgpack", cuts))
-        assert sums(report) == sums(wholes[name]), cuts
+        report = joined(partials(file, cuts))
+        assert sums(report) == whole, cuts
         for gpu in report.gpus:
             one = gpu.account
             assert one.proved_ns + one.estimated_ns + one.busy_ns + one.unknown_ns == one.span_ns
@@ -90,10 +93,10 @@ def test_what_is_proved_in_parts_is_what_the_whole_proves(name: str, wholes: dic
 @pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(st.data())
-def test_it_does_not_matter_where_a_recording_is_cut(wholes: dict[str, Report], data: st.DataObject) -> None:
+def test_it_does_not_matter_where_a_recording_is_cut(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["dataloader", "dataloader-workers", "numpy-sync"]))
     cuts = data.draw(st.lists(st.integers(0, 13), min_size=1, max_size=4, unique=True))
-    assert sums(joined(partials(FOLDER / f"{name}.msgpack", cuts))) == sums(wholes[name])
+    assert sums(joined(partials(FOLDER / f"{name}.msgpack", cuts))) == sums(whole(name))
 
 
 @pytest.mark.slow
@@ -176,8 +179,8 @@ print(1024 * (own + processors() * one), report.notes[0])
 
 @pytest.mark.slow
 def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path) -> None:
-    path, memory = tmp_path / "long", 400 << 20
-    long_session.write(FOLDER / "redundant-to-device.msgpack", path, 1_500_000)
+    path, memory = tmp_path / "long", 300 << 20
+    long_session.write(FOLDER / "redundant-to-device.msgpack", path, 1_000_000)
     assert not stretches.fits(Session(path), memory)
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, str(path), str(memory)], capture_output=True, text=True, check=True

@@ -25,7 +25,7 @@ RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 
 # some have many events
-SEEDS = [*(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2)), 1, 3, 4, 5]
+SEEDS = [pytest.param(0, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.slow), 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

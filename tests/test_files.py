@@ -22,6 +22,7 @@ from replay.reader import SessionReader
 from replay.segments import Limits, SegmentWriter
 from replay.writer import SessionWriter
 from tests import items, session_data
+from tests.each_recording import FILES as EACH
 from tests.json_page import assert_documented
 from tests.typed import typed
 
@@ -219,7 +220,7 @@ def losses(path: Path, stretch: tuple[int, int], *, proved: bool = False) -> dic
     return {"idle": report.idle.lower} | found
 
 
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", EACH)
 @pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.4, 1.5), (0.0, 1.0)])
 def test_a_part_proves_what_the_whole_proves_of_it(
     file: Path, low: float, high: float, tmp_path: Path

@@ -17,6 +17,7 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.markdown import harmless, report_to_markdown
 from gputop.format import escape_text
 from tests import fake_reports, hostile_names
+from tests.each_recording import FILES as EACH
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[1] / "recordings").glob("*.msgpack"))
 HOSTILE = (
@@ -87,7 +88,7 @@ def test_a_report_made_of_hostile_names_holds_the_headings_and_lists_of_any_othe
         assert shape(name) == plain, name
 
 
-@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("recording", EACH)
 def test_it_says_the_verdict_every_finding_its_fix_and_how_sure(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

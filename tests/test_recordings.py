@@ -19,6 +19,7 @@ from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
 from scripts import shown
+from tests import inside
 from tests.json_page import assert_documented
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
@@ -46,8 +47,10 @@ def test_every_demo_is_recorded_and_small() -> None:
     assert all(file.stat().st_size <= LARGEST for file in FILES)
 
 
-def test_what_the_pages_show_is_what_gputop_says() -> None:
+def test_what_the_pages_show_is_what_gputop_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """``make shown`` writes it again."""
+    monkeypatch.chdir(FOLDER.parent)
+    monkeypatch.setattr(shown, "output_of", lambda words: inside.run(*words).stdout)
     page = shown.TABLE.read_text(encoding="utf-8")
     assert shown.with_table(page) == page
     page = shown.README.read_text(encoding="utf-8")

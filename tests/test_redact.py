@@ -20,10 +20,10 @@ from probes.source import CLIENT, FILES, FRAMES, NOTE, PROBLEM, Sample
 from replay.writer import SessionWriter
 from tests import items
 from tests.cli_support import run
+from tests.each_recording import FILES as EACH
 from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
 
 HOST, USER = "zebra-node17", "quentin"
 SCRIPT, LIBRARY = (
@@ -158,7 +158,7 @@ def test_a_name_has_one_pseudonym_wherever_it_stands(tmp_path: Path) -> None:
     assert function == f"{native.rpartition('/')[2]}+0x1139"
 
 
-@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("recording", EACH)
 def test_a_recording_explains_as_before(recording: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.msgpack"
     assert typed("redact", str(recording), str(copy)) == 0

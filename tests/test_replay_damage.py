@@ -65,14 +65,14 @@ def in_order(part: list[Item], whole: list[Item]) -> bool:
     return True
 
 
-@pytest.mark.slow
-def test_a_file_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_a_file_cut_anywhere_keeps_what_is_whole(apart: int, tmp_path: Path) -> None:
     tiny = write(tmp_path / "tiny", session(realistic(10), ticks=2)).read_bytes()
     whole = survivors(tmp_path / "whole", tiny)
     assert whole is not None
     expected = [flat([item]) for item in whole[0]]
     counts = []
-    for end in range(len(tiny)):
+    for end in (*range(0, len(tiny), apart), len(tiny) - 1):
         result = survivors(tmp_path / "cut", tiny[:end])
         if result is None:
             assert end < HEADER_BYTES, "only a file without its header is refused"
@@ -97,7 +97,6 @@ def test_the_problem_names_the_cause(tmp_path: Path, small: bytes) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_flipped_bits_lose_only_their_chunk(
     tmp_path_factory: pytest.TempPathFactory, small: bytes, data: st.DataObject

@@ -12,11 +12,10 @@ import gputop
 from gputop.playback.player import ReplayFeed, frame_at
 from probes.proc import procfs
 from replay.reader import SessionReader
+from tests.each_recording import FILES as EACH
 
-RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.msgpack"))
 
-
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", EACH)
 def test_who_plays_to_the_end_reads_there_what_the_command_says(file: Path) -> None:
     with gputop.open_session(file) as session:
         wanted = gputop.explain(session)
@@ -34,7 +33,7 @@ def test_who_plays_to_the_end_reads_there_what_the_command_says(file: Path) -> N
         reader.close()
 
 
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", EACH)
 def test_the_last_frame_shows_rates_and_own_cpu_as_the_frames_before_it(file: Path) -> None:
     reader = SessionReader(file)
     last = len(reader.marks) - 1

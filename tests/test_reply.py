@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.ask.reply import BEGIN, END, MOST_BYTES, Own, marked, page, whole, with_units
@@ -25,7 +25,6 @@ VALUE: Any = st.recursive(
 FIXED = st.dictionaries(st.sampled_from(["session", "verdict", "notes", "gpus"]), VALUE, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(FIXED, st.lists(VALUE, max_size=12))
 def test_each_page_is_within_the_bound_and_all_of_them_hold_every_row(fixed: Any, rows: list[Any]) -> None:
     seen, cursor = 0, None
@@ -41,7 +40,6 @@ def test_each_page_is_within_the_bound_and_all_of_them_hold_every_row(fixed: Any
     assert seen == len(rows)
 
 
-@settings(max_examples=60, deadline=None)
 @given(FIXED)
 def test_a_reply_without_pages_is_within_the_bound_too(fixed: Any) -> None:
     text = whole(fixed)

@@ -15,10 +15,10 @@ from probes.source import FRAMES, Sample
 from replay.writer import SessionWriter
 from tests import hostile_names, items
 from tests.browser import opened
+from tests.each_recording import FILES as EACH
 from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
 STORM = ROOT / "recordings" / "storm.msgpack"
 LARGEST = 2_000_000
 
@@ -46,7 +46,7 @@ def wanted(document: Any) -> set[str]:
     return keys | {"outside_ns", "small_ns", "unexplained_ns", "unknown_ns", "lost.events"}
 
 
-@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("recording", EACH)
 def test_a_page_is_small_and_names_no_other_place(recording: Path, tmp_path: Path) -> None:
     page = page_of(recording, tmp_path).read_text(encoding="utf-8")
     assert len(page.encode()) < LARGEST

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 import gputop
 from gputop.commands import cli
 from scripts import schemas
+from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +54,7 @@ def test_no_object_of_a_schema_takes_a_key_that_it_does_not_name(name: str) -> N
     assert all(one["additionalProperties"] is False for one in named)
 
 
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", EACH)
 def test_what_is_printed_of_a_recording_is_valid(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words, schema in (
         (("stats", "--json"), "gputop.stats/1"),

@@ -53,7 +53,9 @@ KEYS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 8))]
+)
 async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,15 +93,16 @@ async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
             assert not ascii_only or not [line for line in lines if not line.isascii()]
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_panes_neither_overlap_nor_leave_the_screen(size: tuple[int, int]) -> None:
-    async with running(fake.frame(processes=9), size) as (app, feed, pilot):
+async def test_panes_neither_overlap_nor_leave_the_screen() -> None:
+    async with running(fake.frame(processes=9), SIZES[0]) as (app, feed, pilot):
         feed.why = replace(why.explained(why.finding()), lanes=why.lanes())
         app.poll()
         for key in ("down", "space", "l", "t", "z"):
             await pilot.press(key)
-            await pilot.pause()
-            assert_apart(app)
+            for size in SIZES[::2]:
+                await pilot.resize_terminal(*size)
+                await pilot.pause()
+                assert_apart(app)
 
 
 def assert_apart(app: GputopApp) -> None:
@@ -124,15 +127,23 @@ ROOTLESS = (
 def banner(width: int, height: int, *problems: str) -> str:
     """The lines of the banner, joined."""
     screen = Shown(fake.frame(3, problems=problems), size=(width, height))
+    return told(screen)
+
+
+def told(screen: Shown) -> str:
+    """The same of a screen."""
     pane = screen.app.screen.query_one(Banner)
     assert pane.region.height == len(pane._shown), "all of them are in sight"
     return " ".join(" ".join(map(plain, pane._shown)).split())
 
 
-@pytest.mark.parametrize("size", [(80, 24), (80, 20), (120, 40), (200, 50)])
-def test_the_banner_holds_what_is_missing_and_the_command_for_the_rest(size: tuple[int, int]) -> None:
-    assert banner(*size, ROOTLESS) == f"▲ {ROOTLESS}", "all of it is there: no key is needed for more"
-    assert banner(*size, ROOTLESS, "another") == f"▲ {ROOTLESS} [!] all 2"
+def test_the_banner_holds_what_is_missing_and_the_command_for_the_rest() -> None:
+    one, two = (Shown(fake.frame(3, problems=(ROOTLESS, *more))) for more in ((), ("another",)))
+    for size in ((80, 24), (80, 20), (120, 40), (200, 50)):
+        one.text(*size)
+        two.text(*size)
+        assert told(one) == f"▲ {ROOTLESS}", f"all of it is there at {size}: no key is needed for more"
+        assert told(two) == f"▲ {ROOTLESS} [!] all 2", size
 
 
 def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:

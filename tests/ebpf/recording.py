@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def traced(symbols: Counter[str], names: Collection[str] = NAMES) -> Counter[str
         if name in names:
             counts[name] += count
     return counts
+
+
+def told(log: Path) -> list[dict[str, Any]]:
+    """What programs wrote about themselves into a file."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 @dataclass(frozen=True)
@@ -163,8 +170,7 @@ class Workshop:
 
     def said(self) -> list[dict[str, Any]]:
         """What the program wrote about itself, a line for each process or thread."""
-        lines = self.self_log.read_text().splitlines() if self.self_log.exists() else []
-        return [json.loads(line) for line in lines if line.strip()]
+        return told(self.self_log)
 
     def start(
         self,
@@ -212,6 +218,17 @@ class Workshop:
     ) -> Recorded:
         """Records a program from its birth to its end."""
         return self.finish(self.start(["--", *command], flags, env), status, seconds)
+
+    def record_all(
+        self, programs: Mapping[str, Sequence[str]], flags: Sequence[str] = ("--simgpu",), **env: str
+    ) -> dict[str, Recorded]:
+        """Records programs one behind the other, by a single gputop; each with what that one said itself."""
+        said = {name: self.directory / f"self-{number}.jsonl" for number, name in enumerate(programs)}
+        lines = [
+            shlex.join(["env", f"SELF_LOG={said[name]}", *command]) for name, command in programs.items()
+        ]
+        run = self.record("sh", "-ec", "\n".join(lines), flags=flags, env=env)
+        return {name: replace(run, said=told(file)) for name, file in said.items()}
 
     def python(self, program: str, *arguments: str, **env: str) -> Recorded:
         """Records one of the Python programs."""

@@ -22,7 +22,7 @@ from tests.ebpf.recording import Workshop, compile_program, wait_until
 
 pytestmark = pytest.mark.ebpf
 
-TIMES, MANY_TIMES = 5, 20
+TIMES, MANY_TIMES = 3, 20
 THREADS, CALLS = 500, 40
 GONE_S = 90  # other tests' probes may be detached first, in turns
 LINES = 15  # of 20 ms each: how long a cost is measured

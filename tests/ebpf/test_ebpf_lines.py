@@ -18,39 +18,64 @@ from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
-from tests.ebpf.recording import PROGRAMS, Workshop, wait_until
+from tests.ebpf.interpreters import interpreter
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
 from tests.ebpf.told_lines import Line, assert_all_right, counted, known, python, reads_its_input, seen
 
 pytestmark = pytest.mark.ebpf
 
 MINORS = (10, 11, 12, 13)
 OLDEST_AND_NEWEST = (pytest.param(MINORS[0], marks=pytest.mark.long), MINORS[-1])
-PROGRAM = str(PROGRAMS / "python_lines.py")
+PROGRAM, HOT = str(PROGRAMS / "python_lines.py"), str(PROGRAMS / "hot_line.py")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Programs under each Python, in a virtual environment, in a namespace; all in one recording."""
+    folder = tmp_path_factory.mktemp("lines")
+    found = {minor: interpreter(minor) for minor in MINORS}
+    programs = {str(minor): [path, PROGRAM, "10", "child"] for minor, path in found.items() if path}
+    if newest := interpreter(MINORS[-1]):
+        programs["hot"] = [newest, HOT, "1"]
+    if newer := interpreter(12):
+        subprocess.run([newer, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+        programs["environment"] = [str(folder / "env/bin/python"), PROGRAM, "3"]
+        if shutil.which("unshare"):
+            programs["namespace"] = ["unshare", "-pf", "--mount-proc", newer, PROGRAM, "3"]
+    if old := too_old():
+        programs["too old"] = [old, PROGRAM, "1"]
+    return Workshop(folder, lines="costly").record_all(programs)
+
+
+def too_old() -> str:
+    """An interpreter that gputop does not know; "" without one."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    return str(next(iter(sorted(versions.glob("3.9.*/bin/python3"))), ""))
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_a_started_program_and_its_children(minor: int, tmp_path: Path) -> None:
-    run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "10", "child")
-    assert_all_right(run, 3)
+def test_a_started_program_and_its_children(minor: int, runs: dict[str, Recorded]) -> None:
+    python(minor)
+    assert_all_right(runs[str(minor)], 3)
 
 
-def test_a_virtual_environment(tmp_path: Path) -> None:
-    subprocess.run([python(12), "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    assert_all_right(
-        Workshop(tmp_path, lines="costly").record(str(tmp_path / "env/bin/python"), PROGRAM, "3"), 1
-    )
+def test_a_virtual_environment(runs: dict[str, Recorded]) -> None:
+    python(12)
+    assert_all_right(runs["environment"], 1)
 
 
-@pytest.mark.parametrize("minor", [12])
-def test_a_pid_namespace(minor: int, tmp_path: Path) -> None:
-    if shutil.which("unshare") is None:
-        skip_or_fail("no unshare")
-    run = Workshop(tmp_path, lines="costly").record(
-        "unshare", "-pf", "--mount-proc", python(minor), PROGRAM, "3"
-    )
+def test_a_pid_namespace(runs: dict[str, Recorded]) -> None:
+    if "namespace" not in runs:
+        skip_or_fail("no unshare, or no Python 3.12")
+    run = runs["namespace"]
     (line,) = run.said
-    (process,) = [process for process in run.stats["processes"] if process["lines"]]
-    assert process["pid"] != line["pid"] == 1
+    assert line["pid"] == 1
+    others = {told["pid"] for other in runs.values() for told in other.said}
+    (process,) = [
+        process
+        for process in run.stats["processes"]
+        if PROGRAM in process["command"] and process["lines"] and process["pid"] not in others
+    ]
     assert seen(process) == counted(line["lines"])
     assert process["unknown_lines"] == 0
 
@@ -93,12 +118,10 @@ def test_lines_can_be_left_out(tmp_path: Path) -> None:
     assert not run.records(Kind.OFFCPU)["stack"].any()
 
 
-def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    old = next(iter(sorted(versions.glob("3.9.*/bin/python3"))), None)
-    if old is None:
+def test_an_unknown_interpreter_says_so(runs: dict[str, Recorded]) -> None:
+    if "too old" not in runs:
         skip_or_fail("no Python 3.9 on this machine")
-    run = Workshop(tmp_path, lines="costly").record(str(old), PROGRAM, "1")
+    run = runs["too old"]
     process = run.process(run.said[0]["pid"])
     assert process["lines"] == []
     assert process["unknown_lines"] == sum(row[3] for row in run.said[0]["lines"])
@@ -106,15 +129,18 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minor", OLDEST_AND_NEWEST)
-def test_between_two_calls_the_thread_is_met_where_it_computes(minor: int, tmp_path: Path) -> None:
-    source = PROGRAMS / "hot_line.py"
-    (hot,) = [row for row, text in enumerate(source.read_text().splitlines(), 1) if text.endswith("# hot")]
-    run = Workshop(tmp_path, lines="costly").record(python(minor), str(source), "1")
-    lines = met(run.path)
-    found = Counter(lines[0] for lines in lines if lines[0][0] == str(source))
+def test_between_two_calls_the_thread_is_met_where_it_computes(
+    minor: int, runs: dict[str, Recorded], tmp_path: Path
+) -> None:
+    program = [python(minor), HOT, "1"]
+    text = Path(HOT).read_text().splitlines()
+    (hot,) = [row for row, line in enumerate(text, 1) if line.endswith("# hot")]
+    newest = minor == MINORS[-1]
+    run = runs["hot"] if newest else Workshop(tmp_path, lines="costly").record(*program)
+    found = Counter(lines[0] for lines in met(run.path) if lines[0][0] == HOT)
     assert found.total() >= 20, "49 times a second of CPU time"
     assert {name for _, _, name in found} <= {"compute", "<module>"}
-    assert found[str(source), hot, "compute"] >= 0.8 * found.total()
+    assert found[HOT, hot, "compute"] >= 0.8 * found.total()
 
 
 def met(path: Path) -> list[list[Line]]:

@@ -31,10 +31,25 @@ def truth(run: Recorded) -> Counter[Line]:
     return sum((counted(line["lines"]) for line in run.said), Counter())
 
 
+ODD = ("traced", "destructors", "signals", "threads", "names", "long")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Both in one recording."""
+    folder = tmp_path_factory.mktemp("odd")
+    keys = compile_program("late_keys.c", folder, "-shared", "-fPIC", output="keys.so")
+    programs = {
+        "odd": [python(13), PROGRAM, *ODD],
+        "late key": ["env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors"],
+    }
+    return Workshop(folder, lines="costly").record_all(programs)
+
+
 @pytest.mark.parametrize("minor", [pytest.param(10, marks=pytest.mark.long), 13])
-def test_odd_ways_into_a_line(minor: int, tmp_path: Path) -> None:
-    arguments = ("traced", "destructors", "signals", "threads", "names", "long")
-    assert_all_right(Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, *arguments), 1)
+def test_odd_ways_into_a_line(minor: int, runs: dict[str, Recorded], tmp_path: Path) -> None:
+    own = Workshop(tmp_path, lines="costly")
+    assert_all_right(runs["odd"] if minor == 13 else own.record(python(minor), PROGRAM, *ODD), 1)
 
 
 def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: Path) -> None:
@@ -57,10 +72,8 @@ def test_other_interpreters_of_the_process(minor: int, tmp_path: Path) -> None:
     assert seen(process).total() >= 4, "those after another one's end are known"
 
 
-def test_an_interpreter_that_took_a_late_key(tmp_path: Path) -> None:
-    keys = compile_program("late_keys.c", tmp_path, "-shared", "-fPIC", output="keys.so")
-    program = ("env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors")
-    assert_all_right(Workshop(tmp_path, lines="costly").record(*program), 1)
+def test_an_interpreter_that_took_a_late_key(runs: dict[str, Recorded]) -> None:
+    assert_all_right(runs["late key"], 1)
 
 
 def embedder(minor: int, directory: Path) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,73 @@ def functions(process: dict[str, Any]) -> Counter[str]:
     return found
 
 
-def test_each_function_has_its_calls_and_the_callers_that_glibc_sees(tmp_path: Path) -> None:
-    program = compile_program("native_lines.c", tmp_path, KEPT, "-rdynamic")
-    run = Workshop(tmp_path, lines="costly").record(str(program), "200", "1000")
+@dataclass(frozen=True)
+class Built:
+    """What is compiled in a folder."""
+
+    folder: Path
+
+    @property
+    def plain(self) -> Path:
+        """With frame pointers and symbols."""
+        return self.folder / "plain"
+
+    @property
+    def stripped(self) -> Path:
+        """Without both; ``debug`` beside it has the symbols."""
+        return self.folder / "stripped"
+
+    @property
+    def libraries(self) -> list[str]:
+        """Two that take each other's place."""
+        return [str(self.folder / f"lib{name}.so") for name in ("alpha", "beta")]
+
+    @property
+    def programs(self) -> list[str]:
+        """Two of which one becomes the other."""
+        return [str(self.folder / name) for name in ("third", "fourth")]
+
+    @property
+    def mixed(self) -> Path:
+        """A library for a program of Python's."""
+        return self.folder / "libmixed.so"
+
+    def compile(self) -> None:
+        """All of it."""
+        compile_program("native_lines.c", self.folder, KEPT, "-rdynamic", output="plain")
+        debug = compile_program("native_lines.c", self.folder, OMITTED, "-g", output="debug")
+        subprocess.run(["strip", "-o", self.stripped, debug], check=True)
+        for name in ("alpha", "beta"):
+            _swap(self.folder, f"lib{name}.so", f"-DWORKER={name}", "-shared", "-fPIC")
+        for name in ("third", "fourth"):
+            _swap(self.folder, name, f"-DPROGRAM={name}", "-no-pie", "-rdynamic")
+        _swap(self.folder, self.mixed.name, "-DWORKER=worker", "-DLINKED", "-shared", "-fPIC")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The programs."""
+    made = Built(tmp_path_factory.mktemp("native"))
+    made.compile()
+    return made
+
+
+@pytest.fixture(scope="module")
+def runs(built: Built) -> dict[str, Recorded]:
+    """All of them in one recording."""
+    programs = {
+        "plain": [str(built.plain), "200", "1000"],
+        "stripped": [str(built.stripped), "200"],
+        "swapped": [built.programs[0], "10", built.programs[1], *built.libraries, *built.libraries],
+        "mixed": [sys.executable, str(PROGRAMS / "mixed.py"), str(built.mixed), "20"],
+    }
+    return Workshop(built.folder, lines="costly").record_all(programs)
+
+
+def test_each_function_has_its_calls_and_the_callers_that_glibc_sees(
+    built: Built, runs: dict[str, Recorded]
+) -> None:
+    program, run = built.plain, runs["plain"]
     (said,) = run.said
     process = run.process(said["pid"])
     assert functions(process) == said["made"]
@@ -55,7 +120,8 @@ def test_each_function_has_its_calls_and_the_callers_that_glibc_sees(tmp_path: P
         tuple(frame[2] for frame in frames[:1]) for frames in looks(run) if frames[0][0] == str(program)
     )
     assert met["compute",] >= 0.8 * met.total() > 0, "between two calls a timer meets what computes"
-    made = set(run.records(Kind.CALL)["stack"].tolist())  # a timer may meet code of the loader
+    calls = run.records(Kind.CALL)
+    made = set(calls["stack"][calls["pid"] == said["pid"]].tolist())  # a timer may meet code of the loader
     told = [frames for number, frames in stacks(run).items() if number in made]
     assert all({frame[0] for frame in frames} >= {str(program)} for frames in told)
     for name, theirs in said["stacks"].items():
@@ -68,11 +134,9 @@ def test_each_function_has_its_calls_and_the_callers_that_glibc_sees(tmp_path: P
 
 
 def test_without_frame_pointers_and_symbols_the_caller_is_exact_and_nothing_behind_it_is_claimed(
-    tmp_path: Path,
+    built: Built, runs: dict[str, Recorded]
 ) -> None:
-    program, stripped = compile_program("native_lines.c", tmp_path, OMITTED, "-g"), tmp_path / "stripped"
-    subprocess.run(["strip", "-o", stripped, program], check=True)
-    run = Workshop(tmp_path, lines="costly").record(str(stripped), "200")
+    run, program = runs["stripped"], built.folder / "debug"
     (said,) = run.said
     found: Counter[str] = Counter()
     for row in run.process(said["pid"])["lines"]:
@@ -98,16 +162,9 @@ def looks(run: Recorded) -> list[list[Frame]]:
     return [known[stack] for sample in samples for stack in sample.data["stack"] if stack in known]
 
 
-def test_other_code_at_the_same_addresses_has_its_own_name(tmp_path: Path) -> None:
+def test_other_code_at_the_same_addresses_has_its_own_name(built: Built, runs: dict[str, Recorded]) -> None:
     """Libraries that are unloaded, an exec, and a child that has ended before anybody could look at it."""
-    libraries = [
-        _swap(tmp_path, f"lib{name}.so", f"-DWORKER={name}", "-shared", "-fPIC") for name in ("alpha", "beta")
-    ]
-    programs = [
-        _swap(tmp_path, name, f"-DPROGRAM={name}", "-no-pie", "-rdynamic") for name in ("third", "fourth")
-    ]
-    arguments = [*libraries, libraries[0], libraries[1]]
-    run = Workshop(tmp_path, lines="costly").record(programs[0], "10", programs[1], *arguments)
+    run, libraries, programs = runs["swapped"], built.libraries, built.programs
     before, after = run.said
     assert before["pid"] == after["pid"]
     assert len(set(before["places"] + after["places"])) <= 2, "the test is of addresses that are used again"
@@ -120,20 +177,16 @@ def test_other_code_at_the_same_addresses_has_its_own_name(tmp_path: Path) -> No
     assert functions(run.process(after["child"])) == {"fourth": 20}
 
 
-def _swap(folder: Path, name: str, *flags: str) -> str:
+def _swap(folder: Path, name: str, *flags: str) -> None:
     source = str(PROGRAMS / "native_swap.cc")
     command = ["c++", "-U_GNU_SOURCE", "-O2", KEPT, *flags, "-o", str(folder / name), source, "-ldl"]
     subprocess.run(command, check=True)
-    return str(folder / name)
 
 
-def test_a_c_library_under_python_is_shown_with_the_line_of_python(tmp_path: Path) -> None:
-    library = tmp_path / "libmixed.so"
-    flags = ("-DWORKER=worker", "-DLINKED", "-shared", "-fPIC")
-    _swap(tmp_path, library.name, *flags)
-    run = Workshop(tmp_path, lines="costly").record(
-        sys.executable, str(PROGRAMS / "mixed.py"), str(library), "20"
-    )
+def test_a_c_library_under_python_is_shown_with_the_line_of_python(
+    built: Built, runs: dict[str, Recorded]
+) -> None:
+    run, library = runs["mixed"], built.mixed
     (said,) = run.said
     process = run.process(said["pid"])
     source = PROGRAMS / "mixed.py"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from probes import schema
 from probes.schema import CallFlag
 from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 
 ROUNDS = 200
+CASES = ("nesting", "longjmp", "deeper", "exit", "tail")
+Runs = dict[str, Recorded]
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +31,29 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def run_case(built: Path, directory: Path, case: str) -> Recorded:
-    environment = {"LD_LIBRARY_PATH": str(built)}
-    run = Workshop(directory).record(str(built / "odd_ends"), case, str(ROUNDS), flags=(), env=environment)
-    assert run.lost == 0
-    assert len(run.said) == 1
-    return run
+@pytest.fixture(scope="module", params=["multi", "perf"])
+def runs(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Each case, all of a way of attaching in one recording."""
+    folder, library = tmp_path_factory.mktemp(request.param), built
+    if request.param == "perf":  # its probes are gone only minutes later
+        library = folder / "own"
+        shutil.copytree(built, library)
+    cases = {case: [str(library / "odd_ends"), case, str(ROUNDS)] for case in CASES}
+    env = {"LD_LIBRARY_PATH": str(library)}
+    made = Workshop(folder, request.param).record_all(cases, (), **env)
+    assert all(run.lost == 0 and len(run.said) == 1 for run in made.values())
+    return made
+
+
+def of_program(run: Recorded) -> tuple[list[str], schema.Records]:
+    """The names of the functions, and the calls of the case's own program."""
+    names, records = run.calls()
+    return names, records[records["pid"] == run.said[0]["pid"]]
 
 
 def abandoned(run: Recorded) -> dict[str, int]:
     """API -> calls that never returned."""
-    names, records = run.calls()
+    names, records = of_program(run)
     marked = records[records["flags"] & CallFlag.ABANDONED != 0]
     return {
         name: int((marked["op"] == op).sum()) for op, name in enumerate(names) if (marked["op"] == op).any()
@@ -54,27 +70,21 @@ def assert_ordinary_calls(run: Recorded) -> None:
     assert run.nesting(pid, "cudaFree") == {False: line["frees"]}
 
 
-@pytest.mark.usefixtures("traced_names")
-def test_a_driver_call_is_nested_inside_its_runtime_call_and_outermost_by_itself(
-    built: Path, tmp_path: Path
-) -> None:
-    run = run_case(built, tmp_path, "nesting")
+def test_a_driver_call_is_nested_inside_its_runtime_call_and_outermost_by_itself(runs: Runs) -> None:
+    run = runs["nesting"]
     assert_ordinary_calls(run)
     (line,) = run.said
     assert line["direct"] == 2 * ROUNDS
     outermost = [call for call in run.process(line["pid"])["calls"] if not call["nested"]]
     assert sum(call["count"] for call in outermost) == line["mallocs"] + line["frees"] + line["direct"]
-    _, records = run.calls()
+    _, records = of_program(run)
     assert set(records["depth"][records["flags"] & CallFlag.NESTED != 0]) == {1}
     assert abandoned(run) == {}
 
 
-@pytest.mark.usefixtures("traced_names")
 @pytest.mark.parametrize("case", ["longjmp", "deeper"])
-def test_a_call_left_by_longjmp_is_counted_once_and_no_later_call_is_lost(
-    built: Path, tmp_path: Path, case: str
-) -> None:
-    run = run_case(built, tmp_path, case)
+def test_a_call_left_by_longjmp_is_counted_once_and_no_later_call_is_lost(runs: Runs, case: str) -> None:
+    run = runs[case]
     (line,) = run.said
     expected = {"cudaMalloc": line["mallocs"], "cuMemAlloc": line["mallocs"], "cudaFree": line["frees"]}
     assert run.counts(line["pid"]) == expected
@@ -82,24 +92,22 @@ def test_a_call_left_by_longjmp_is_counted_once_and_no_later_call_is_lost(
 
 
 def test_a_later_call_is_not_nested_in_one_left_by_longjmp_although_it_lies_deeper_in_the_stack(
-    built: Path, tmp_path: Path
+    runs: Runs,
 ) -> None:
-    run = run_case(built, tmp_path, "deeper")
-    assert_ordinary_calls(run)
+    assert_ordinary_calls(runs["deeper"])
 
 
-def test_a_call_in_which_its_thread_exits_is_counted_once(built: Path, tmp_path: Path) -> None:
-    run = run_case(built, tmp_path, "exit")
+def test_a_call_in_which_its_thread_exits_is_counted_once(runs: Runs) -> None:
+    run = runs["exit"]
     assert_ordinary_calls(run)
     assert abandoned(run) == {"cudaMalloc": ROUNDS, "cuMemAlloc": ROUNDS}
 
 
-@pytest.mark.usefixtures("traced_names")
-def test_a_jump_from_one_probed_function_to_another_counts_both(built: Path, tmp_path: Path) -> None:
-    run = run_case(built, tmp_path, "tail")
+def test_a_jump_from_one_probed_function_to_another_counts_both(runs: Runs) -> None:
+    run = runs["tail"]
     (line,) = run.said
     assert run.nesting(line["pid"], "cudaStreamQuery") == {False: ROUNDS}
     assert run.nesting(line["pid"], "cudaEventQuery") == {True: ROUNDS}
     assert abandoned(run) == {}
-    _, records = run.calls()
+    _, records = of_program(run)
     assert set(records["ret"]) == {600}, "both return what the second one says"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(compile_program("switches.c", tmp_path_factory.mktemp("bin")))
 
 
-def record(program: str, mode: str, directory: Path, attach: str) -> Recorded:
-    """One recording; the program's threads say at their ends what the kernel counted."""
-    threads, _usual = CASES[mode]
-    recorded = Workshop(directory, attach).record(program, mode, str(threads))
-    assert recorded.lost == 0
-    assert len(recorded.said) == threads
-    assert switches_of(recorded) > 0, "the scheduler did not do what the case is about"
+def record(program: str, modes: Iterable[str], directory: Path, attach: str) -> dict[str, Recorded]:
+    """One recording of some modes; the program's threads say at their ends what the kernel counted."""
+    commands = {mode: [program, mode, str(CASES[mode][0])] for mode in modes}
+    recorded = Workshop(directory, attach).record_all(commands)
+    for mode, run in recorded.items():
+        assert run.lost == 0
+        assert len(run.said) == CASES[mode][0]
+        assert switches_of(run) > 0, "the scheduler did not do what the case is about"
     return recorded
 
 
@@ -121,27 +123,53 @@ class Case:
         ]
 
 
+Cases = Callable[[str, str], Case | None]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, program: str) -> Cases:
+    """(mode, way of attaching) -> of several recordings an undisturbed one; None where all were disturbed."""
+    found: dict[tuple[str, str], Case] = {}
+    asked: set[tuple[str, str]] = set()
+
+    def attempt(modes: Iterable[str], attach: str) -> set[str]:
+        """Records them together; returns those that are to be recorded again."""
+        directory, again = tmp_path_factory.mktemp(attach), set()
+        with bpftrace(SWITCHES_SCRIPT, directory / "bpftrace.txt"):
+            runs = record(program, modes, directory, attach)
+        for mode, run in runs.items():
+            made = Case(run, hidden_switches(directory / "bpftrace.txt"), missed_wakeups(run))
+            if 2 * len(made.whole()) < len(run.said):
+                again.add(mode)
+                continue
+            found[mode, attach] = made
+            enough = switches_of(run) >= CASES[mode][1]  # else others had the processors
+            if not enough or made.runnable_apart() or made.cpu_apart():
+                again.add(mode)
+        return again
+
+    def case(mode: str, attach: str) -> Case | None:
+        if (mode, attach) not in asked:
+            left = {*CASES} if attach == "multi" else {mode}
+            asked.update((one, attach) for one in left)
+            for _ in range(ATTEMPTS):
+                left = attempt(sorted(left), attach) if left else left
+        return found.get((mode, attach))
+
+    return case
+
+
 @pytest.fixture(
     scope="module",
     params=[*CASES, pytest.param("sleep as on 5.15", marks=pytest.mark.long), "talk as on 5.15"],
 )
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: str) -> Case:
-    """A recording of a mode in which most threads had no hidden switch; of several, an undisturbed one.
+def case(request: pytest.FixtureRequest, recorded: Cases) -> Case:
+    """A recording of a mode in which most threads had no hidden switch.
 
     Before Linux 5.18 the state of who leaves comes from the task, not from the tracepoint.
     """
     mode, _, old = request.param.partition(" as on ")
-    found: Case | None = None
-    for _ in range(ATTEMPTS):
-        directory = tmp_path_factory.mktemp(mode)
-        with bpftrace(SWITCHES_SCRIPT, directory / "bpftrace.txt"):
-            run = record(program, mode, directory, "perf" if old else "multi")
-        made = Case(run, hidden_switches(directory / "bpftrace.txt"), missed_wakeups(run))
-        if 2 * len(made.whole()) >= len(run.said):
-            found = made
-            enough = switches_of(run) >= CASES[mode][1]  # else others had the processors
-            if enough and not made.runnable_apart() and not made.cpu_apart():
-                break
+    found = recorded(mode, "perf" if old else "multi")
     if found is None:
         pytest.fail(f"in {ATTEMPTS} recordings most threads had switches that no BPF program could see")
     return found

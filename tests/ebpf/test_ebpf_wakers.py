@@ -23,12 +23,20 @@ def attach(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def record(mode: str, attach: str, factory: pytest.TempPathFactory) -> tuple[Recorded, dict[str, int]]:
-    """A recording, and the threads by who they are."""
-    folder = factory.mktemp(mode)
-    run = Workshop(folder, attach).record(str(compile_program("wakers.c", folder)), mode)
-    assert run.lost == 0
-    return run, {line["who"]: line["tid"] for line in run.said}
+@pytest.fixture(scope="module")
+def runs(attach: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """The program in each of its modes, all in one recording."""
+    folder = tmp_path_factory.mktemp("wakers")
+    program = str(compile_program("wakers.c", folder))
+    modes = {mode: [program, mode] for mode in ("timer", "pipe", "loopback")}
+    made = Workshop(folder, attach).record_all(modes)
+    assert made["timer"].lost == 0
+    return made
+
+
+def threads_of(run: Recorded) -> dict[str, int]:
+    """The threads by who they are."""
+    return {line["who"]: line["tid"] for line in run.said}
 
 
 def woken(run: Recorded, tid: int) -> Records:
@@ -40,11 +48,9 @@ def woken(run: Recorded, tid: int) -> Records:
     return found
 
 
-def test_a_timer_is_an_interrupt_also_when_it_hits_a_busy_thread(
-    attach: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    run, threads = record("timer", attach, tmp_path_factory)
-    rows = woken(run, threads["sleeper"])
+def test_a_timer_is_an_interrupt_also_when_it_hits_a_busy_thread(runs: dict[str, Recorded]) -> None:
+    run = runs["timer"]
+    rows = woken(run, threads_of(run)["sleeper"])
     print(len(rows), "wakeups")
     assert len(rows) > 0.9 * ROUNDS
     assert (rows["flags"] & OffFlag.WAKER_IRQ != 0).all()
@@ -52,8 +58,8 @@ def test_a_timer_is_an_interrupt_also_when_it_hits_a_busy_thread(
     assert not rows["waker_pid"].any()
 
 
-def test_who_writes_into_a_pipe_is_the_waker(attach: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run, threads = record("pipe", attach, tmp_path_factory)
+def test_who_writes_into_a_pipe_is_the_waker(runs: dict[str, Recorded]) -> None:
+    run, threads = runs["pipe"], threads_of(runs["pipe"])
     for one, other in (("first", "second"), ("second", "first")):
         rows = woken(run, threads[one])
         assert len(rows) > FEWEST
@@ -61,10 +67,8 @@ def test_who_writes_into_a_pipe_is_the_waker(attach: str, tmp_path_factory: pyte
         assert not (rows["flags"] & (OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ)).any()
 
 
-def test_who_sends_through_the_loopback_is_the_waker_through_a_softirq(
-    attach: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    run, threads = record("loopback", attach, tmp_path_factory)
+def test_who_sends_through_the_loopback_is_the_waker_through_a_softirq(runs: dict[str, Recorded]) -> None:
+    run, threads = runs["loopback"], threads_of(runs["loopback"])
     rows = woken(run, threads["first"])
     assert len(rows) > FEWEST
     by_sender = (rows["waker_tid"] == threads["second"]) & (rows["flags"] & OffFlag.WAKER_SOFTIRQ != 0)

@@ -33,7 +33,7 @@ ERRORS = {
 #: What is run; {watched} is the command, {file} a recording that is made or that is there.
 COMMANDS = {
     "once": ("--once", "--simgpu", "--", "{watched}"),
-    "record": ("record", "-o", "{file}", "--simgpu", "--", "{watched}"),
+    "record": ("record", "--lines", "off", "-o", "{file}", "--simgpu", "--", "{watched}"),
     "replay": ("replay", "{file}", "--once"),
     "explain": ("explain", "{file}"),
     "stats": ("stats", "{file}"),

@@ -1,0 +1,18 @@
+"""The recordings of the repository as parameters: one of each kind in ``make test``, all with ``-m long``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob("*.msgpack"))
+#: Loader processes, nothing wrong, reads of each step, and a machine that others use.
+KINDS = frozenset({"dataloader-workers", "healthy", "numpy-sync", "storm"})
+
+
+def _of(file: Path) -> object:
+    return pytest.param(file, id=file.stem, marks=() if file.stem in KINDS else pytest.mark.long)
+
+
+FILES = [_of(file) for file in RECORDINGS]
