@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import Analysis, analyse
+from gputop.explain.chains.analysis import analyse
 from gputop.explain.evidence.evidence import Evidence
 from tests.gpu_truth import World
 from tests.items import SECOND, START
-from tests.programs import LAUNCH, SYNC, US, started
-
-DEEDS = {
-    "syncs": ("launch", "launch", "sync", "device_sync", "query"),
-    "events": (
-        "launch",
-        "launch",
-        "record",
-        "event_sync",
-        "event_query",
-        "wait",
-        "sync",
-        "query",
-        "new_event",
-    ),
-    "legacy": ("launch", "launch", "sync", "read", "send", "query", "device_sync", "host_copy"),
-    "capture": ("launch", "launch", "capture", "record", "wait", "event_sync", "sync", "read"),
-}
-# odd handles above 2 are of non-blocking streams
-HANDLES = ((0,), (0, 0x100, 0x101), (0, 2, 0x100))
-
-
-def world(seed: int, deeds: str, *, handles: int = 0, threads: int = 2, processes: int = 1) -> World:
-    """A random program that has run."""
-    made = World(seed, DEEDS[deeds], HANDLES[handles % len(HANDLES)])
-    made.run(processes, threads, 40)
-    return made
-
-
-def microseconds(times: Any) -> list[int]:
-    """As the model counts."""
-    return ((np.asarray(times) - START) // US).tolist()
-
-
-def false_gaps(made: World, analysis: Analysis) -> list[tuple[int, int]]:
-    """Gaps called proved in which the GPU had work."""
-    gaps = analysis.gpu.gaps
-    rows = zip(microseconds(gaps.begin), microseconds(gaps.end), gaps.proved.tolist(), strict=True)
-    return [(low, high) for low, high, sure in rows if sure and made.gpu.works(low, high)]
-
-
-QUICK = 12  # of the seeds, in make check
-
-
-def seeds(count: int) -> list[object]:
-    """So many; the later ones only in make test."""
-    return [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(QUICK, count))]
+from tests.programs import DEVICE_SYNC, LAUNCH, SYNC, US, started
+from tests.random_worlds import DEEDS, false_gaps, microseconds, seeds, world
 
 
 @pytest.mark.parametrize("deeds", DEEDS)
@@ -146,11 +99,13 @@ def test_every_instant_of_a_gap_is_on_one_leaf(deeds: str, seed: int) -> None:
         assert [int(low[0]), *high[:-1].tolist(), int(high[-1])] == [begin, *low[1:].tolist(), end]
 
 
-def test_a_lost_record_a_second_leaves_nine_tenths_of_the_gaps() -> None:
+@pytest.mark.parametrize("wait", [SYNC, DEVICE_SYNC])
+def test_a_lost_record_a_second_leaves_nine_tenths_of_the_gaps(wait: str) -> None:
+    """Proved where the program waits for the whole GPU: what was lost may be on a stream that nobody saw."""
     program, step = started(), 13_000
     for begin in range(0, 10_000_000, step):
         program.call(LAUNCH, begin, begin + 8)
-        program.call(SYNC, begin + 10, begin + 10_000)
+        program.call(wait, begin + 10, begin + 10_000)
     every = program.batch()
     whole = program.analysis().gpu.gaps
     random = np.random.default_rng(7)
@@ -159,4 +114,6 @@ def test_a_lost_record_a_second_leaves_nine_tenths_of_the_gaps() -> None:
     left = program.analysis(dropped).gpu.gaps
     assert np.isin(left.begin, whole.begin).all()
     assert 0.9 * len(whole) < len(left) < len(whole)
-    assert left.proved.all()
+    behind = left.begin > START + 2 * SECOND
+    assert left.proved[left.begin < START + SECOND].all()
+    assert left.proved[behind].all() if wait == DEVICE_SYNC else not left.proved[behind].any()

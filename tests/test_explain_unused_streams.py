@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.items import START
-from tests.programs import FREE, LAUNCH, SYNC, US, Program, started, with_streams
+from tests.programs import DEVICE_SYNC, FREE, LAUNCH, SYNC, US, Program, started, with_streams
 
 LOST_US, LATER_US = 15_500, 70_000
 OTHER = 500  # another process
@@ -51,6 +51,7 @@ def test_a_stream_that_was_made_after_the_loss_had_no_work_then() -> None:
     made = program()
     lost = without(made, 5001)  # a cudaMalloc of the first round
     made.records = [record for record in made.records if not _is_on_free(record)]
+    made.call(DEVICE_SYNC, 36_000, 36_010)
     made.call("cudaStreamCreateWithFlags", 40_500, 40_510, stream=FREE + 64, aux=1)
     made.call(LAUNCH, LATER_US, LATER_US + 10, stream=FREE + 64)
     assert any(sure for at, sure in proved(made, lost).items() if at > LOST_US)
@@ -66,7 +67,7 @@ def test_the_default_stream_of_a_process_was_there_from_its_birth(born_us: int, 
     made.starts(OTHER, at=born_us)
     for begin in range(1000, 60_000, 10_000):
         made.call(LAUNCH, begin, begin + 10)
-        made.call(SYNC, begin + 20, begin + 3000, stream=0)
+        made.call(DEVICE_SYNC, begin + 20, begin + 3000)
         made.call("cudaMalloc", begin + 4000, begin + 4001)
     made.call(LAUNCH, LATER_US, LATER_US + 10, pid=OTHER)
     found = proved(made, without(made, 15_001))
@@ -78,6 +79,6 @@ def test_what_is_proved_again_behind_the_loss_is_as_sure_as_before() -> None:
     made = started()
     for begin in range(0, 50_000, 10_000):
         made.call(LAUNCH, begin, begin + 10)
-        made.call(SYNC, begin + 20, begin + 5000)
+        made.call(DEVICE_SYNC, begin + 20, begin + 5000)
         made.call("cudaMalloc", begin + 7000, begin + 7001)
     assert proved(made, without(made, 17_001)) == {5000: True, 25_000: True, 35_000: True}

@@ -20,6 +20,7 @@ from gputop.explain.proofs.pending import Delays, Pending
 from gputop.explain.proofs.pinned import HostRanges
 from gputop.explain.proofs.proofs import Proofs, proofs
 from gputop.explain.proofs.streams import Streams
+from gputop.explain.proofs.unseen import Unseen
 
 FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
 LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
@@ -114,6 +115,7 @@ class GpuTime:
         self.devices = Devices(evidence)
         self.ranges = HostRanges(evidence)
         self.streams = Streams(evidence, self.devices)
+        self._unseen = Unseen(evidence, self.devices, self.streams)
         self.delays = Delays(evidence)
         self.voided_ns = 0
         self.spans: list[DeviceTime] = []
@@ -227,6 +229,7 @@ class GpuTime:
         # who never waits for all of its work proves no end, and yet that the GPU had work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)
+        fresh &= self._unseen.excluded(device, at)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
         at, drained_by, until, refilled_by = (

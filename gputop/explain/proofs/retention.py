@@ -103,10 +103,15 @@ class _Carry:
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
         kernel = group_ids(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
-        waits = self._streams.rows(Role.PROVE_DEVICE)
-        waits = waits[~np.isin(calls["pid"][waits], complete)]
-        where = group_ids(calls["pid"][waits], self._devices.of_calls[waits])
-        self.keep[waits[_first(where, calls["end"][waits])]] = True
+        where = group_ids(calls["pid"], self._devices.of_calls)
+        self.keep[_last(where, calls["end"])] = True  # who may have given a GPU work, and told nobody
+        every = self._streams.rows(Role.PROVE_DEVICE)
+        lost_until = max(self._evidence.lost[1].tolist(), default=FOREVER)
+        for waits in (
+            every[~np.isin(calls["pid"][every], complete)],
+            every[calls["begin"][every] >= lost_until],
+        ):
+            self.keep[waits[_first(where[waits], calls["end"][waits])]] = True
 
     def _records(self) -> None:
         """The last records of each event, of two: whether the last overlaps another makes it uncertain."""
