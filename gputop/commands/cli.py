@@ -49,6 +49,7 @@ TABLE: dict[str, Row] = {
     "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
     "stream": Row("stream --jsonl", "one frame a line as JSON, until stopped", "gputop.commands.stream"),
     "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", "gputop.commands.report"),
+    "web": Row("web [FILE]", "the screen in a browser, to look at only", "gputop.commands.web"),
     "export": Row(
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),

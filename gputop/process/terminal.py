@@ -12,15 +12,22 @@ from typing import TextIO
 
 from gputop.errors import CommandError
 
+WEB_DRIVER = "textual.drivers.web_driver:WebDriver"
+
 
 def has_terminal() -> bool:
     """Whether standard input and output are a terminal."""
     return bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def in_browser() -> bool:
+    """Whether the screen is drawn for browsers: ``gputop web`` started this process."""
+    return os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
+
+
 def require_terminal() -> None:
-    """Raises CommandError unless standard input and output are a terminal."""
-    if not has_terminal():
+    """Raises CommandError unless standard input and output are a terminal, or somebody's browser."""
+    if not has_terminal() and not in_browser():
         raise CommandError("the screen needs a terminal; use --once or --json, or gputop record")
 
 

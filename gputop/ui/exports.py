@@ -6,6 +6,7 @@ import os
 import time
 
 from gputop.process.child import behind_sudo
+from gputop.process.terminal import in_browser
 from replay.ownership import Output, create
 
 MOST_NAMES = 1_000
@@ -28,6 +29,8 @@ def save(name: str, text: str) -> str:
     Raises:
         ExportError: It cannot be written; nothing is left behind.
     """
+    if in_browser():
+        raise ExportError("nothing is written for a browser: open the screen in a terminal")
     user = behind_sudo()
     owner = (user.uid, user.gid) if user else None
     stem, ending = os.path.splitext(name)

@@ -14,6 +14,7 @@ from functools import partial
 from gputop.format import escape_text
 from gputop.playback.feed import Feed
 from gputop.process.say import say, say_where
+from gputop.process.terminal import in_browser
 from gputop.ui.model.config import Preferences
 
 _LOG = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def run_app(
     Returns:
         The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
     """
-    if not (_is_terminal(0) and _is_terminal(1)):
+    if not (_is_terminal(0) and _is_terminal(1)) and not in_browser():
         sys.stderr.write(NO_TERMINAL + "\n")
         return 1
     # Not before the check: a program that cannot have a screen needs no 80 ms of imports.

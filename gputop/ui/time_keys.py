@@ -11,6 +11,7 @@ from gputop.format import escape_text, format_bytes, format_duration
 from gputop.playback.feed import Recorder
 from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
+from gputop.process.terminal import in_browser
 from gputop.ui.dialogs import Question
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.pane import PaneScreen
@@ -52,12 +53,12 @@ class TimeScreen(PaneScreen):
     _visited: Landmark | None = None  # the landmark that was gone to, until time moves otherwise
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A replay records nothing."""
-        return self.app.view.mode == "live" if action == "record" else True
+        """A replay records nothing, nor does a browser."""
+        return self.app.view.mode == "live" and not in_browser() if action == "record" else True
 
     def key_upper_r(self) -> None:
         """Say why nothing is recorded."""
-        if self.app.view.mode != "live":
+        if self.app.view.mode != "live" or in_browser():
             self.action_record()
 
     def _moved(self) -> None:
@@ -167,6 +168,9 @@ class TimeScreen(PaneScreen):
 
     def action_record(self) -> None:
         """End the recording, or ask what to record and where."""
+        if in_browser():
+            self.app.say("nothing is recorded for a browser: gputop record")
+            return
         recorder = self.app.feed.recorder
         if recorder is None:
             self.app.say("this is a recording already: it is only read")

@@ -76,8 +76,8 @@ _SLOW_MEMORY = {"SIMGPU_MALLOC_NS": "400000", "SIMGPU_FREE_NS": "300000"}
 # what whoever wrote of it found, and did about it
 _READS_BACK = {"what": "device-to-host read", "fix": r"on the GPU.*\.cpu\(\)"}
 _GATHERS = {
-    "what": "input prepared on the main thread|DataLoader is CPU-bound",
-    "fix": "whole batches|index the tensor",
+    "what": "input prepared on the main thread|DataLoader is (?:CPU-bound|starved of CPU)",
+    "fix": "whole batches|index the tensor|num_workers=",
 }
 _PAGEABLE = {"what": "pageable host-to-device copies", "fix": "pinned memory"}
 _MOVES = {"what": "tensors made on the CPU", "fix": "create .* on the GPU"}

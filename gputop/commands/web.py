@@ -1,0 +1,98 @@
+"""``gputop web``: the screen in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.words import bounded, pids
+from gputop.errors import CommandError
+from gputop.extras import install_command
+from gputop.library.reading import open_file
+from gputop.process.isolation import isolated
+from gputop.process.say import say
+
+HOST, PORT = "127.0.0.1", 8000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without it: live")
+    parser.add_argument(
+        "--pid", type=pids, metavar="PID[,PID]", help="live: these processes and their descendants"
+    )
+    parser.add_argument(
+        "--host",
+        default=HOST,
+        metavar="ADDRESS",
+        help=f"the address to listen at ({HOST}); what goes to another machine is not encrypted",
+    )
+    parser.add_argument(
+        "--port", type=bounded(0, 65535, "(a port)"), default=PORT, metavar="N",
+        help=f"the port ({PORT}); 0: any that is free",
+    )  # fmt: skip
+
+
+def check(options: argparse.Namespace) -> None:
+    """A browser steers no process of root's."""
+    if os.geteuid() == 0:
+        raise CommandError(
+            "a browser is given no process of root's: run gputop web as yourself. What only root sees is "
+            "recorded first: sudo gputop record -o session.msgpack, then: gputop web session.msgpack"
+        )
+    if options.file is not None and options.pid:
+        raise CommandError("--pid is for the live screen: leave it or FILE out")
+    if options.host in ("0.0.0.0", "::", ""):
+        raise CommandError(
+            f"--host {options.host}: name one address of this machine, by which browsers call it"
+        )
+
+
+def web(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    try:
+        from gputop.web.guard import Guard
+        from gputop.web.server import WebServer
+    except ImportError as error:
+        raise CommandError(f"textual-serve is not installed: {install_command('web')}") from error
+    if options.file is not None:
+        open_file(options.file).close()  # what is wrong with it is said here, and not to a browser
+    try:
+        listening = socket.create_server(
+            (options.host, int(options.port)),
+            family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
+        )
+    except OSError as error:
+        raise CommandError(
+            f"{options.host}:{int(options.port)} cannot be listened at ({error.strerror or error}): "
+            "another --port, or 0 for any that is free"
+        ) from error
+    with listening:
+        guard = Guard(options.host, listening.getsockname()[1])
+        title = f"gputop {os.path.basename(options.file)}" if options.file else "gputop"
+        server = WebServer(_words(options), guard, title, shared=options.file is None)
+        say(f"open {guard.address}")
+        say("whoever has this address sees the screen, until an interrupt; nothing can be changed from there")
+        server.serve_on(listening)
+    return 0
+
+
+def _words(options: argparse.Namespace) -> list[str]:
+    """The command whose screen is shown."""
+    if options.file is not None:
+        return isolated("gputop", "replay", options.file, name=sys.argv[0])
+    chosen = ["--pid", ",".join(map(str, options.pid))] if options.pid else []
+    return isolated("gputop", "--readonly", *chosen, name=sys.argv[0])
+
+
+COMMAND = Command(
+    description="Show the screen in a browser: a recording, or this machine as far as you may see it. "
+    "Whoever has the address that it prints may look; nothing can be changed from there.",
+    add_arguments=add_arguments,
+    run=web,
+    check=check,
+)
