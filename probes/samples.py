@@ -58,6 +58,15 @@ class ProcessData(ClientData, total=False):
     cuda_devices: list[int]
     cuda_devices_missed: bool
     cuda_devices_hidden: bool
+    pod: str
+    namespace: str
+    pod_container: str
+    job_kind: str
+    job_id: str
+    job_step: str
+    rank: int
+    local_rank: int
+    world_size: int
 
 
 class NamesData(TypedDict, total=False):
