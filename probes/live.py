@@ -221,6 +221,11 @@ class LiveSource:
         """Watched processes that have not exited."""
         return self._roster.alive()
 
+    @property
+    def probed(self) -> int:
+        """How many functions are traced, of all libraries."""
+        return sum(entry.symbols for entry in self._attachments.attached)
+
     def items(self) -> Iterator[Item]:
         """Records and samples until ``close``; the last item is a mark.
 

@@ -172,6 +172,11 @@ class ProcfsSource:
         """Asks ``items`` to end after a last mark."""
         self._stop.set()
 
+    @property
+    def probed(self) -> int:
+        """None: there are no probes."""
+        return 0
+
     def ready(self) -> None:
         """Nothing is loaded in the background."""
 

@@ -63,6 +63,15 @@ class ProcessData(ClientData, total=False):
     cuda_devices_hidden: bool
     part: int  # of a merged recording, from 0 on
     host: int  # the same of its host; 0 where it is not there
+    pod: str
+    namespace: str
+    pod_container: str
+    job_kind: str
+    job_id: str
+    job_step: str
+    rank: int
+    local_rank: int
+    world_size: int
 
 
 class NamesData(TypedDict, total=False):

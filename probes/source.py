@@ -78,6 +78,11 @@ class Observer(Source, Protocol):
         """Watched processes that have not exited."""
         ...
 
+    @property
+    def probed(self) -> int:
+        """How many functions are traced, of all libraries."""
+        ...
+
     def ready(self) -> None:
         """Waits for what is still being loaded after the source has started."""
         ...

@@ -27,7 +27,9 @@ _HARMLESS: Final = frozenset({"type", "kind", "state", "gpu", "uuid", "layer", "
 # Keys whose text becomes the new name; all other text of a process that is not watched is emptied.
 _NAME_KEYS: Final = frozenset({"name", "comm", "process", "process_name", "thread", "label"})
 _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
-_NOBODYS: Final = frozenset({"command", "cmdline", "user"})  # text that is kept of no process
+_NOBODYS: Final = frozenset(
+    {"command", "cmdline", "user", "pod", "namespace", "pod_container", "job_id", "job_step"}
+)  # text that is kept of no process
 # Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})

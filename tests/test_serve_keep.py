@@ -164,17 +164,17 @@ def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tm
 def test_the_oldest_of_who_holds_most_goes_when_the_folder_is_full(tmp_path: Path) -> None:
     sizes = {"20260101-000000-ended-1": 40, "20260101-000001-ended-2": 60, "20260101-000002-ended-3": 60}
     for age, (name, size) in enumerate(sizes.items()):
-        (tmp_path / f"{name}.gputop").write_bytes(b"x" * size)
-        os.utime(tmp_path / f"{name}.gputop", (age, age))
+        (tmp_path / f"{name}.msgpack").write_bytes(b"x" * size)
+        os.utime(tmp_path / f"{name}.msgpack", (age, age))
     if os.geteuid() == 0:
         for name in list(sizes)[1:]:
-            os.chown(tmp_path / f"{name}.gputop", 1000, 1000)
+            os.chown(tmp_path / f"{name}.msgpack", 1000, 1000)
     (tmp_path / "somebody's notes").write_bytes(b"x" * 4000)
     kept = _Kept(tmp_path, most_bytes=200)
     kept.keeper._make_room()
     left = {path.name for path in tmp_path.iterdir()}
     gone = "20260101-000001-ended-2" if os.geteuid() == 0 else "20260101-000000-ended-1"
-    assert left == {"somebody's notes", *(f"{name}.gputop" for name in sizes if name != gone)}
+    assert left == {"somebody's notes", *(f"{name}.msgpack" for name in sizes if name != gone)}
 
 
 def test_what_cannot_be_written_is_told_and_the_next_one_is_tried(tmp_path: Path) -> None:

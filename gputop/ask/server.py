@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from gputop.ask import figures, verdicts
 from gputop.ask.catalogue import Catalogue
 from gputop.ask.investigation import INSTRUCTIONS, investigate
+from gputop.ask.live import MOST_S, Live
 from gputop.ask.meanings import described
-from gputop.ask.reply import BEGIN, END, MOST_BYTES, marked, untagged
+from gputop.ask.reply import BEGIN, END, MOST_BYTES, Own, marked, untagged
 from gputop.errors import CommandError, GputopError, OutsideSessionError
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.causes.registry import every
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 
-def server_of(catalogue: Catalogue, version: str) -> "MCPServer[Any]":
-    """A server over these recordings.
+def server_of(catalogue: Catalogue, version: str, live: Live | None = None) -> "MCPServer[Any]":
+    """A server over these recordings, and with ``live`` over the present.
 
     Raises:
         GputopError: The SDK is not installed.
@@ -122,7 +123,18 @@ def server_of(catalogue: Catalogue, version: str) -> "MCPServer[Any]":
     def get_gpu_status(
         session: session_id = None, at_s: Annotated[float | None, Field(description="seconds")] = None
     ) -> str:
+        if live is not None and session is None:
+            return verdicts.gpu_page({"at": Own("now")}, live.gpus())
         return verdicts.get_gpu_status(catalogue, session, at_s)
+
+    if live is not None:
+
+        @tool(
+            "Observes the CUDA programs of this machine that are this user's for some seconds (at most "
+            f"{MOST_S:g}): a new session, and its verdict. get_gpu_status without a session tells of now."
+        )
+        def observe(seconds: float = 10, pids: of_pids = None) -> str:
+            return live.observed(catalogue, seconds, pids)
 
     @tool(
         "One SELECT in DuckDB's SQL over a recording; gputop://schema tells the tables (sessions, processes, "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from gputop.ask.catalogue import Catalogue, Recording
 from gputop.ask.reply import Own, offset_of, page, whole, with_units
+from gputop.engine.frame import GpuRow
 from gputop.errors import USAGE, CommandError, GputopError
 from gputop.explain.answer.output import range_json
 from gputop.explain.answer.report import Report
@@ -167,8 +169,14 @@ def get_gpu_status(catalogue: Catalogue, session: str | None = None, at_s: float
     """What NVML told of each GPU at a moment, with the reason for each figure that it did not tell."""
     recording = catalogue.get(session)
     frame = recording.frame(at_s)
+    at = (frame.time_ns - frame.start_ns) / 1e9
+    return gpu_page({"session": recording.id, "at_s": round(at, 3)}, frame.gpus)
+
+
+def gpu_page(head: dict[str, Any], gpus: Sequence[GpuRow]) -> str:
+    """The GPUs of one moment."""
     rows = []
-    for gpu in frame.gpus:
+    for gpu in gpus:
         names = (one.name for one in dataclasses.fields(gpu))
         hidden = ("unavailable", "utilization_history", "mig", "processes", "age_ns")
         figures = {name: getattr(gpu, name) for name in names if name not in hidden}
@@ -184,5 +192,4 @@ def get_gpu_status(catalogue: Catalogue, session: str | None = None, at_s: float
                 ],
             }
         )
-    at = (frame.time_ns - frame.start_ns) / 1e9
-    return page({"session": recording.id, "at_s": round(at, 3)}, "gpus", rows)
+    return page(head, "gpus", rows)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gputop.ask.bounds import bound_memory
 from gputop.ask.catalogue import Catalogue
+from gputop.ask.live import Live
 from gputop.ask.server import server_of
-from gputop.commands.command import Command, always
+from gputop.commands.command import Command
 from gputop.commands.flags import add_file
 from gputop.commands.version import program_version
 from gputop.commands.words import bounded
+from gputop.errors import CommandError
 from gputop.process.say import say
+from gputop.serve.client import asked
+from gputop.serve.wire import SOCKET
 
 HOST = "127.0.0.1"
 
@@ -20,8 +28,12 @@ HOST = "127.0.0.1"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(
-        parser, "files", nargs="+", metavar="FILE|FOLDER", help="what may be asked; nothing else is opened"
+        parser, "files", nargs="*", metavar="FILE|FOLDER", help="what may be asked; nothing else is opened"
     )
+    parser.add_argument(
+        "--live", action="store_true", help="ask the present, too, through gputop serve; not as root"
+    )
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
     parser.add_argument(
         "--http",
         type=bounded(1, 65535, "(a port)"),
@@ -32,7 +44,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def mcp(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    server = server_of(Catalogue(options.files), program_version())
+    with _present(options) as live:
+        return _answer(options, live)
+
+
+@contextmanager
+def _present(options: argparse.Namespace) -> Iterator[Live | None]:
+    """The present, where it may be asked; its recordings go with this process.
+
+    Raises:
+        CommandError: Root asks, or no daemon answers.
+    """
+    if not options.live:
+        yield None
+        return
+    if os.geteuid() == 0:
+        raise CommandError("an assistant is not given root's view: start gputop mcp --live as a user")
+    asked(options.socket, "status")
+    with tempfile.TemporaryDirectory(prefix="gputop-live-") as folder:
+        yield Live(options.socket, folder)
+
+
+def _answer(options: argparse.Namespace, live: Live | None) -> int:
+    named = [*options.files, *([live.folder] if live is not None else [])]
+    server = server_of(Catalogue(named), program_version(), live)
     logging.getLogger("mcp").setLevel(logging.WARNING)
     if options.own_process:
         bound_memory()
@@ -47,8 +82,8 @@ def mcp(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     description="Let an assistant ask recordings, by the Model Context Protocol: on standard input and "
-    "output, or on a port of this machine. All tools only read.",
+    "output, or on a port of this machine. All tools only read; with --live one of them observes.",
     add_arguments=add_arguments,
     run=mcp,
-    only_reads=always,
+    only_reads=lambda options: not options.live,  # else a folder is to be removed
 )

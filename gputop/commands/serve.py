@@ -8,14 +8,17 @@ import logging
 import os
 import signal
 import socket
+from importlib.util import find_spec
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_probes
 from gputop.commands.session import Session, open_session
 from gputop.commands.version import program_version
 from gputop.commands.words import bounded, size
-from gputop.errors import CommandError
+from gputop.errors import USAGE, CommandError
+from gputop.extras import install_command
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
 from gputop.serve.client import asked
@@ -26,7 +29,11 @@ from gputop.serve.service import Service, Settings
 from gputop.serve.view import ROOT
 from gputop.serve.wire import SOCKET
 
+if TYPE_CHECKING:
+    from gputop.serve.http import Address
+
 _LOG = logging.getLogger(__name__)
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEPT = "/var/lib/gputop"
 _POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes meanwhile
 
@@ -65,10 +72,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="S",
             help=f"{about} ({default})",
         )
+    metrics = parser.add_argument_group("metrics", "Counts for Prometheus, at /metrics; /healthz beside.")
+    metrics.add_argument(
+        "--metrics",
+        type=_place,
+        metavar="[HOST:]PORT",
+        help="where they are told; HOST is this machine alone",
+    )
+    metrics.add_argument("--token-file", metavar="FILE", help="who asks has to say what this file holds")
+    metrics.add_argument("--certificate", metavar="FILE", help="certificate and key (PEM), for TLS")
+    metrics.add_argument(
+        "--max-series",
+        type=bounded(100, 1e6, "rows"),
+        default=5000.0,
+        metavar="N",
+        help="functions of processes with series of their own (5000); the rest is pid=other",
+    )
     parser.add_argument("--off", action="store_true", help="end the daemon that runs: no probe is left")
     parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
     add_probes(parser)
     parser.set_defaults(rate=1.0)
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, nor HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Metrics for other machines are for who has a token, or come by TLS."""
+    if options.metrics is None:
+        return
+    host = options.metrics[0]
+    if host not in LOOPBACK and not options.token_file and not options.certificate:
+        raise CommandError(
+            f"metrics at {host} would be told to everybody who reaches it: --token-file or --certificate",
+            USAGE,
+        )
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -79,9 +121,10 @@ def serve(options: argparse.Namespace) -> int:
     if os.geteuid() != ROOT:
         raise CommandError("gputop serve observes everybody's programs, which takes root: sudo gputop serve")
     options.pid, options.command = None, []
+    settings = _settings(options)
     listener = _listen(options.socket)
     try:
-        return _served(options, listener)
+        return _served(options, settings, listener)
     finally:
         listener.close()
         _unlink(options.socket)
@@ -106,10 +149,39 @@ def _unlink(path: str) -> None:
 
 def _settings(options: argparse.Namespace) -> Settings:
     limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
-    return Settings(program_version(), options.history, options.minutes, options.keep_dir, limits)
+    return Settings(
+        program_version(),
+        options.history,
+        options.minutes,
+        options.keep_dir,
+        limits,
+        _address(options),
+        int(options.max_series),
+    )
 
 
-def _served(options: argparse.Namespace, listener: socket.socket) -> int:
+def _address(options: argparse.Namespace) -> Address | None:
+    """Where metrics are told; raises CommandError where that cannot be."""
+    if options.metrics is None:
+        return None
+    if find_spec("prometheus_client") is None:
+        raise CommandError(f"--metrics needs a package that is not here: {install_command('serve')}")
+    from gputop.serve.http import Address
+
+    token = ""
+    if options.token_file:
+        try:
+            with open(options.token_file, encoding="utf-8") as file:
+                token = file.read(4096).strip()
+        except OSError as error:
+            raise CommandError(f"the token cannot be read: {options.token_file}: {error.strerror}") from error
+        if not token:
+            raise CommandError(f"the token file {options.token_file} is empty: anybody could say that")
+    host, port = options.metrics
+    return Address(host, port, token, options.certificate or "")
+
+
+def _served(options: argparse.Namespace, settings: Settings, listener: socket.socket) -> int:
     session = open_session(
         options, record_to=None, output=None, rate_hz=options.rate, keeps=True, poll_s=_POLL_S
     )
@@ -127,13 +199,16 @@ def _served(options: argparse.Namespace, listener: socket.socket) -> int:
         end("switched off by root" if number == signal.SIGUSR1 else "stopped")
 
     try:
-        service = Service(session.header, listener, _settings(options), end)
+        service = Service(session.header, listener, settings, end, lambda: session.source.probed)
     except OSError as error:
         session.source.abandon()
-        text = (
-            f"{options.keep_dir} cannot be made for kept sessions: {error.strerror}; name another --keep-dir"
+        what = (
+            f"metrics at {settings.metrics.host}:{settings.metrics.port}" if settings.metrics else "nothing"
         )
-        raise CommandError(text) from error
+        raise CommandError(
+            f"{what if error.filename is None else error.filename} cannot be had: {error.strerror or error}; "
+            "see --keep-dir, --metrics and --certificate"
+        ) from error
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()), stop)
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda *_: service.ask_for_the_past())
@@ -167,4 +242,5 @@ COMMAND = Command(
     "(gputop attach, gputop snap) need no rights; each user sees their own processes.",
     add_arguments=add_arguments,
     run=serve,
+    check=check,
 )

@@ -57,7 +57,25 @@ class StormJson(TypedDict):
     occupants: list[ShareJson]
 
 
-class ProcessJson(TypedDict):
+class BelongsJson(TypedDict, total=False):
+    """Whose a process is beyond its user; each key is there where it is known."""
+
+    pod: str
+    namespace: str
+    pod_container: str
+    job_kind: str
+    job_id: str
+    job_step: str
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+class _MayBelong(TypedDict, total=False):
+    belongs: BelongsJson
+
+
+class ProcessJson(_MayBelong):
     """A watched process within the window."""
 
     pid: int

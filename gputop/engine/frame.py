@@ -138,6 +138,7 @@ class ProcessRow:
     stacks: tuple[StackRow, ...] = ()  # of all these calls and waits to the ns, most time first
     samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
     sampled: int = 0  # how many there are in all, of unknown lines as well
+    belongs: tuple[tuple[str, str | int], ...] = ()  # pod, job, rank, …: what is known of belonging.KEYS
 
 
 @dataclass(frozen=True, slots=True)

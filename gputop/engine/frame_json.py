@@ -63,7 +63,7 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
 
 def _process(row: ProcessRow) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
-    made = _fields(row, *apart, "stacks", "samples", "sampled")  # these are for pages of the screen
+    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled")  # the last for pages of the screen
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [
@@ -75,6 +75,8 @@ def _process(row: ProcessRow) -> dict[str, Any]:
     made["unknown_lines"] = row.unknown_lines
     made["waits"] = [dict(wait.line.to_json()) | _fields(wait, "line") for wait in row.waits]
     made["unknown_waits"] = row.unknown_waits
+    if row.belongs:
+        made["belongs"] = dict(row.belongs)
     return made
 
 

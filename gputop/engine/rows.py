@@ -17,6 +17,7 @@ from gputop.engine.gpu_of import Attribution, Device
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.others import with_sums
 from gputop.engine.switches import OpenThreads, ThreadTick
+from probes.proc.belonging import KEYS
 from probes.samples import ProcessData
 
 if TYPE_CHECKING:
@@ -234,6 +235,9 @@ def _process_row(
         gpus_unknown=use.unknown,
         namespace_pid=int(inner) if inner is not None else None,
         container=str(row.get("container", "")),
+        belongs=tuple(
+            (key, value) for key, value in row.items() if key in KEYS and isinstance(value, str | int)
+        ),
     )
 
 

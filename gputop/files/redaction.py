@@ -63,7 +63,7 @@ class Redactor:
         """The pseudonym of a name; from now on it is looked for in texts, too.
 
         Args:
-            kind: ``host``, ``user``, ``command``, ``container``.
+            kind: ``host``, ``user``, ``command``, ``container``, ``pod``.
             original: The name.
         """
         return self._numbered(self.pseudonyms, kind, original) if original else ""
@@ -191,7 +191,7 @@ class Redactor:
 
     def _of_process(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         self.text(str(data.get("command", "")))  # its paths
-        for key in ("user", "command", "container"):
+        for key in ("user", "command", "container", "pod"):
             if isinstance(data.get(key), str):
                 yield key, self.learn(key, data[key])
 

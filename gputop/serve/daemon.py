@@ -58,6 +58,7 @@ class Daemon:
         *,
         followers: Callable[[], set[int]] = set,
         publish: Publish = lambda uid, messages, first: None,
+        most_rows: int = 5_000,
     ) -> None:
         """Start at the session's start.
 
@@ -67,10 +68,11 @@ class Daemon:
             explainer: Started; says what is found.
             followers: The users who are shown what is observed.
             publish: Hands them a tick.
+            most_rows: Of ``Totals``.
         """
         self.header = dict(header)
         self.history, self.explainer = history, explainer
-        self.totals = Totals(int(header.get("start_ns", 0)))
+        self.totals = Totals(int(header.get("start_ns", 0)), most_rows)
         self.owners = Owners()
         self.mark: Sample | None = None
         self._followers, self._publish = followers, publish

@@ -28,7 +28,7 @@ from replay.format import SessionError
 from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)
-_NAME = re.compile(r"\d{8}-\d{6}-[a-z-]+-\d+\.gputop\Z")
+_NAME = re.compile(r"\d{8}-\d{6}-[a-z-]+-\d+\.msgpack\Z")
 _HOUR_S = 3600.0
 _LOOK_S = 0.5
 
@@ -163,7 +163,7 @@ class Keeper:
             kept.due_ns,
         )
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
-        path = os.path.join(self._folder, f"{stamp}-{trigger.kind}-{trigger.pid}.gputop")
+        path = os.path.join(self._folder, f"{stamp}-{trigger.kind}-{trigger.pid}.msgpack")
         writer: SessionWriter | None = None
         try:
             for item in past.items():

@@ -8,21 +8,28 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
 from gputop.serve.answers import send_past
 from gputop.serve.daemon import Daemon
 from gputop.serve.hub import Hub
+from gputop.serve.idle import Idle
 from gputop.serve.keeper import Keeper, Limits
+from gputop.serve.people import People
 from gputop.serve.triggers import ASKED, Trigger, Triggers
 from gputop.serve.view import ROOT
 from gputop.serve.wire import packed
 from probes.source import Item
 from replay.history import History
 
+if TYPE_CHECKING:  # prometheus-client is asked for by who wants metrics only
+    from gputop.serve.http import Address, MetricsServer
+    from gputop.serve.metrics import Now
+
 _MEMORY = "/dev/shm"
+HEALTHY_NS = 5_000_000_000  # the newest mark is no older
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class Settings:
         minutes: How much of the past at most.
         keep_dir: Where sessions are kept; "" for nowhere.
         limits: Of what is kept.
+        metrics: Where metrics are told; None for nowhere.
+        most_rows: Functions and classes of processes that have series of their own.
     """
 
     version: str
@@ -42,6 +51,8 @@ class Settings:
     minutes: float = 10.0
     keep_dir: str = ""
     limits: Limits = field(default_factory=Limits)
+    metrics: Address | None = None
+    most_rows: int = 5_000
 
 
 class Service:
@@ -53,6 +64,7 @@ class Service:
         listener: socket.socket,
         settings: Settings,
         switch_off: Callable[[str], None],
+        probed: Callable[[], int] = lambda: 0,
     ) -> None:
         """Put it together; nothing is started.
 
@@ -61,11 +73,13 @@ class Service:
             listener: The socket that clients come to.
             settings: See there.
             switch_off: Ends the source; is told why.
+            probed: How many functions are traced.
 
         Raises:
-            OSError: The folder for kept sessions cannot be made.
+            OSError: The folder for kept sessions cannot be made, or metrics not be told there.
         """
-        self._settings, self._switch_off = settings, switch_off
+        self._settings, self._switch_off, self._probed = settings, switch_off, probed
+        self._people = People()
         self._asked = threading.Event()
         self._history = History(
             header,
@@ -81,9 +95,12 @@ class Service:
             self._explainer,
             followers=self._hub.followers,
             publish=self._hub.publish,
+            most_rows=settings.most_rows,
         )
+        self._idle = Idle()
         self.keeper = Keeper(self.daemon, settings.keep_dir, settings.limits) if settings.keep_dir else None
-        self._triggers = Triggers(self._keep)
+        self._triggers = Triggers(self._keep, self._idle.take_step)
+        self._metrics = self._metrics_server(settings.metrics) if settings.metrics is not None else None
 
     def start(self) -> None:
         """Starts its threads."""
@@ -91,11 +108,18 @@ class Service:
         self._hub.start()
         if self.keeper is not None:
             self.keeper.start()
+        if self._metrics is not None:
+            self._metrics.start()
 
     def take(self, item: Item) -> bool:
         """Takes one item in; True when it was a mark."""
         self._triggers.take(item)  # while it is known whose a process was
+        self._people.take(item)
         marked = self.daemon.take(item)
+        if marked:
+            told = set(self.daemon.totals.processes)
+            self._people.forget(told)
+            self._idle.forget(told)
         if marked and self._asked.is_set():
             self._asked.clear()
             self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
@@ -107,6 +131,8 @@ class Service:
 
     def close(self, why: str) -> None:
         """Ends all of it: what is waited for is kept first, clients are told why."""
+        if self._metrics is not None:
+            self._metrics.stop()
         if self.keeper is not None:
             self.keeper.close()
         self._hub.close(why)
@@ -118,7 +144,46 @@ class Service:
             self.keeper.ask(trigger)
 
     def _take_verdict(self, verdict: Verdict) -> None:
+        self._idle.take(verdict)
         self._triggers.take_verdict(verdict)
+
+    # -- metrics ------------------------------------------------------------------------------------
+
+    def _metrics_server(self, address: Address) -> MetricsServer:
+        from prometheus_client import CollectorRegistry
+
+        from gputop.serve.http import MetricsServer
+        from gputop.serve.metrics import GputopCollector
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(GputopCollector(self.daemon.totals, self._idle, self._now))
+        return MetricsServer(address, registry, self._healthy)
+
+    def _healthy(self) -> bool:
+        mark = self.daemon.mark
+        return mark is not None and time.monotonic_ns() - mark.time_ns < HEALTHY_NS
+
+    def _now(self) -> Now:
+        from gputop.serve.metrics import Now
+
+        mark = self.daemon.mark.data if self.daemon.mark is not None else {}
+        header, keeper = self.daemon.header, self.keeper
+        return Now(
+            lost=dict(mark.get("lost", {})),
+            own_cpu_s=time.process_time(),
+            own_bytes=int(mark.get("own_rss_bytes", 0)),
+            probes=self._probed(),
+            kept=keeper.written if keeper is not None else 0,
+            not_kept=keeper.left_out if keeper is not None else 0,
+            clients=self._hub.count(),
+            uuids=self._people.uuids,
+            processes=self._people.known,
+            build={
+                "version": self._settings.version,
+                "kernel": str(header.get("machine", {}).get("kernel", "")),
+                "driver": str(header.get("driver", "")),
+            },
+        )
 
     # -- what clients ask ---------------------------------------------------------------------------
 

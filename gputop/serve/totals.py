@@ -63,12 +63,14 @@ class Process:
 class Totals:
     """Takes items in, in one thread; ``held`` lets others look at them."""
 
-    def __init__(self, start_ns: int = 0) -> None:
+    def __init__(self, start_ns: int = 0, most_rows: int = 5_000) -> None:
         """Start with nothing.
 
         Args:
             start_ns: Of the session.
+            most_rows: Functions and classes of processes; what comes beyond is counted for the process OTHER.
         """
+        self._most_rows, self.rows = most_rows, 0
         self.held = threading.RLock()
         self.processes: dict[int, Process] = {}
         self._tick = SwitchTick(start_ns)
@@ -92,8 +94,18 @@ class Totals:
     def _of(self, pid: int) -> Process:
         found = self.processes.get(pid)
         if found is None:
-            found = self.processes[pid] = Process()
+            # sums of those that have no row of their own only grow: a process stays where it was put
+            found = self.processes.setdefault(OTHER if self.rows >= self._most_rows else pid, Process())
+            self.rows += 1
         return found
+
+    def _calls_of(self, pid: int, op: int) -> Calls:
+        rows = self._of(pid).calls
+        if op not in rows:
+            if self.rows >= self._most_rows:
+                rows = self.processes.setdefault(OTHER, Process()).calls
+            self.rows += op not in rows
+        return rows.setdefault(op, Calls())
 
     def _records(self, records: Records) -> None:
         self._tick.add(records)
@@ -110,7 +122,7 @@ class Totals:
         failed = (calls["ret"] != 0) & (calls["ret"] != NOT_READY)
         keys = calls["pid"].astype(np.int64) << 16 | ops
         for key, count, errors, sum_ns in _summed(keys, failed, lengths):
-            row = self._of(key >> 16).calls.setdefault(key & 0xFFFF, Calls())
+            row = self._calls_of(key >> 16, key & 0xFFFF)
             row.count, row.errors, row.sum_ns = row.count + count, row.errors + errors, row.sum_ns + sum_ns
             self._calls_now[key >> 16] = self._calls_now.get(key >> 16, 0) + count
         exponents = histogram.bucket_of(calls["duration"]) // histogram.STEPS
@@ -136,6 +148,7 @@ class Totals:
         counts = np.bincount(where * size + exponents, minlength=len(keys) * size).reshape(-1, size)
         for key, row, ns in zip(keys.tolist(), counts, _sums(where, lengths, len(keys)), strict=True):
             found, name = self._of(key >> 8).lengths, _CLASS_NAMES[key & 0xFF]
+            self.rows += name not in found
             before, sum_ns = found.get(name, (np.zeros(size, np.int64), 0))
             found[name] = before + row, sum_ns + ns
 
@@ -155,12 +168,13 @@ class Totals:
     def _forget(self, now_ns: int) -> None:
         living = set(self._open.pid)
         for pid, row in list(self.processes.items()):
-            if pid in living:
+            if pid in living or pid == OTHER:
                 row.ended_ns = None
             elif row.ended_ns is None:
                 row.ended_ns = now_ns
             elif row.ended_ns < now_ns - GRACE_NS:
                 del self.processes[pid]
+                self.rows -= 1 + len(row.calls) + len(row.lengths)
 
 
 def _told(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int]) -> Sample:

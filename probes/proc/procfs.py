@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from probes.proc.belonging import VARIABLES, belonging
 from probes.proc.containers import container_of
 from probes.proc.secrets import masked
 
@@ -23,7 +24,7 @@ _NS = 1_000_000_000
 _COMMAND_LIMIT = 4096
 _FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
 _ENVIRONMENT_LIMIT = 1 << 20
-# the only variables that are ever looked at: they say which GPUs a process can use
+# beside those of ``belonging`` the only variables that are ever looked at: which GPUs a process can use
 _VARIABLES = {
     b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices",
     b"CUDA_DEVICE_ORDER": "cuda_device_order",
@@ -50,7 +51,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     CLOCK_BOOTTIME); it tells processes apart, it is no timestamp. ``namespace_pid`` is the number that
     the process itself sees when it lives in another pid namespace; ``container`` is "" outside of one. The
     CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
-    environment may not be read.
+    environment may not be read. Keys of ``belonging.KEYS`` are there as far as they are known.
     """
     folder = Path(f"/proc/{pid}")
     try:
@@ -70,8 +71,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
         "uid": uid,
         "start_ns": int(fields[19]) * _NS // _TICKS_PER_S,
         "namespace_pid": namespace_pid(pid),
-        "container": _container(pid),
-        **_cuda_variables(pid),
+        **_surroundings(pid),
     }
 
 
@@ -123,20 +123,19 @@ def namespace_pid(pid: int) -> int | None:
     return int(numbers[-1]) if len(numbers) > 1 else None
 
 
-def _container(pid: int) -> str:
-    try:
-        return container_of(_read(f"/proc/{pid}/cgroup"))
-    except OSError:
-        return ""
-
-
-def _cuda_variables(pid: int) -> dict[str, str | None]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            content = b"\0" + file.read(_ENVIRONMENT_LIMIT)
-    except OSError:
-        return {}
-    return {key: _variable(content, name) for name, key in _VARIABLES.items()}
+def _surroundings(pid: int) -> dict[str, Any]:
+    """Container, CUDA's variables, and whose it is beyond its user."""
+    cgroups, content = b"", None
+    with contextlib.suppress(OSError):
+        cgroups = _read(f"/proc/{pid}/cgroup")
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        content = b"\0" + file.read(_ENVIRONMENT_LIMIT)
+    facts: dict[str, Any] = {"container": container_of(cgroups)}
+    if content is None:
+        return facts | belonging(cgroups, {})
+    facts |= {key: _variable(content, name) for name, key in _VARIABLES.items()}
+    told = {name.decode(): value for name in VARIABLES if (value := _variable(content, name)) is not None}
+    return facts | belonging(cgroups, told)
 
 
 def _variable(content: bytes, name: bytes) -> str | None:

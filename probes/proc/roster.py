@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.proc import procfs
+from probes.proc.belonging import KEYS
 from probes.proc.devices import DeviceCalls
 from probes.proc.late_attach import Latecomers
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
@@ -21,7 +22,8 @@ _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 _MOST_NAMES = 32_768
 # what a process has of its parent until it becomes another program
 _INHERITED = (
-    "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order"
+    "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order",
+    *KEYS,
 )  # fmt: skip
 
 

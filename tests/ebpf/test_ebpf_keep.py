@@ -81,7 +81,7 @@ def _said(process: subprocess.Popen[str], word: str) -> int:
 
 
 def _kept(home: Path, kind: str) -> list[Path]:
-    return sorted((home / "kept").glob(f"*-{kind}-*.gputop"))
+    return sorted((home / "kept").glob(f"*-{kind}-*.msgpack"))
 
 
 def _open(home: Path) -> Path:
@@ -118,7 +118,7 @@ def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(t
         finally:
             process.kill()
             process.wait()
-        assert path.name.endswith(f"-{pid}.gputop")
+        assert path.name.endswith(f"-{pid}.msgpack")
         facts = path.stat()
         assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (NOBODY, 0o600)
         (text,) = (text for text in _markers(path) if "a step of" in text)

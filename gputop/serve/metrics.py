@@ -1,0 +1,222 @@
+"""What /metrics tells, as prometheus-client's metric families; names and units by Prometheus' rules.
+
+Who a process is stands on ``gputop_process_info`` alone, to be joined: ``* on(pid) group_left(pod)
+gputop_process_info``. GPUs have the labels of NVIDIA's dcgm-exporter, ``gpu`` and ``UUID``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from gputop.engine.histogram import EXPONENTS
+from gputop.serve.idle import STEP_BOUNDS, Idle
+from gputop.serve.totals import OTHER, Process, Totals
+from probes import api
+from probes.proc.belonging import KEYS
+from probes.samples import ProcessData
+
+BOUNDS = tuple(range(10, 35, 2))  # powers of two, ns: from 1 µs to 17 s; histograms' buckets end there
+_SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What is told beside the counts.
+
+    Attributes:
+        lost: Events by kind.
+        own_cpu_s: CPU time of the daemon.
+        own_bytes: Its memory.
+        probes: Functions that are traced, of all libraries.
+        kept: Sessions that were kept since the start.
+        not_kept: Those that the limits forbade.
+        clients: Of the socket.
+        uuids: Of GPUs by index.
+        processes: Facts of those that are watched.
+        build: Labels of ``gputop_build_info``.
+    """
+
+    lost: dict[str, int]
+    own_cpu_s: float
+    own_bytes: int
+    probes: int
+    kept: int
+    not_kept: int
+    clients: int
+    uuids: dict[int, str]
+    processes: dict[int, ProcessData]
+    build: dict[str, str]
+
+
+class GputopCollector(Collector):
+    """Makes the families anew for each scrape, from counts that others keep."""
+
+    def __init__(self, totals: Totals, idle: Idle, now: Callable[[], Now]) -> None:
+        """Remember where counts are."""
+        self._totals, self._idle, self._now = totals, idle, now
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: the registry need not count once to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        now = self._now()
+        with self._totals.held:
+            yield from list(_of_calls(self._totals.processes))
+            yield from list(_of_threads(self._totals.processes))
+        with self._idle.held:
+            yield from list(_of_gpus(self._idle, now.uuids))
+            yield _of_steps(self._idle)
+        yield from _of_gputop(now)
+        yield _of_processes(now)
+
+
+def _name(pid: int) -> str:
+    return "other" if pid == OTHER else str(pid)
+
+
+def _bound(ns: int) -> str:
+    """The upper end of a bucket, in seconds."""
+    return repr(ns / _SECOND)
+
+
+def _of_calls(processes: dict[int, Process]) -> Iterator[Metric]:
+    calls = CounterMetricFamily("gputop_cuda_calls", "Outermost calls.", labels=("pid", "api", "layer"))
+    spent = CounterMetricFamily(
+        "gputop_cuda_call_seconds", "Time in them.", labels=("pid", "api", "layer"), unit="seconds"
+    )
+    errors = CounterMetricFamily(
+        "gputop_cuda_call_errors", "Those that returned an error.", labels=("pid", "api", "layer")
+    )
+    copied = CounterMetricFamily(
+        "gputop_cuda_copy_bytes",
+        "Bytes that copies were asked for.",
+        labels=("pid", "direction"),
+        unit="bytes",
+    )
+    allocated = CounterMetricFamily(
+        "gputop_cuda_alloc_bytes", "Bytes that were allocated.", labels=("pid",), unit="bytes"
+    )
+    lengths = HistogramMetricFamily(
+        "gputop_cuda_call_duration_seconds", "How long calls took.", labels=("pid", "class"), unit="seconds"
+    )
+    for pid, row in sorted(processes.items()):
+        name = _name(pid)
+        for op, call in sorted(row.calls.items()):
+            labels = (name, api.BY_OP[op].name, api.BY_OP[op].layer)
+            calls.add_metric(labels, call.count)
+            spent.add_metric(labels, call.sum_ns / _SECOND)
+            errors.add_metric(labels, call.errors)
+        for kind, (counts, sum_ns) in sorted(row.lengths.items()):
+            below = np.cumsum(counts)
+            buckets = [(_bound(1 << power), float(below[power - 1])) for power in BOUNDS]
+            buckets.append(("+Inf", float(below[EXPONENTS - 1])))
+            lengths.add_metric((name, kind), buckets=buckets, sum_value=sum_ns / _SECOND)
+        for way, size in sorted(row.copied.items()):
+            copied.add_metric((name, way), size)
+        if row.allocated:
+            allocated.add_metric((name,), row.allocated)
+    yield from (calls, spent, errors, lengths, copied, allocated)
+
+
+def _of_threads(processes: dict[int, Process]) -> Iterator[Metric]:
+    switches = CounterMetricFamily("gputop_context_switches", "Of its threads.", labels=("pid", "type"))
+    queued = CounterMetricFamily(
+        "gputop_runqueue_seconds", "Its threads waited for a CPU.", labels=("pid",), unit="seconds"
+    )
+    off = CounterMetricFamily(
+        "gputop_offcpu_seconds", "Its threads were blocked.", labels=("pid",), unit="seconds"
+    )
+    for pid, row in sorted(processes.items()):
+        name, threads = _name(pid), row.threads
+        switches.add_metric((name, "voluntary"), threads.voluntary)
+        switches.add_metric((name, "involuntary"), threads.involuntary)
+        queued.add_metric((name,), threads.runnable / _SECOND)
+        off.add_metric((name,), threads.blocked / _SECOND)
+    yield from (switches, queued, off)
+
+
+def _of_gpus(idle: Idle, uuids: dict[int, str]) -> Iterator[Metric]:
+    labels = ("gpu", "UUID")
+    seen = CounterMetricFamily(
+        "gputop_gpu_observed_seconds", "Time that was explained.", labels=labels, unit="seconds"
+    )
+    least = CounterMetricFamily("gputop_gpu_idle_seconds", "Provably idle.", labels=labels, unit="seconds")
+    most = CounterMetricFamily(
+        "gputop_gpu_idle_upper_seconds", "Idle at most.", labels=labels, unit="seconds"
+    )
+    for label, row in sorted(idle.gpus.items()):
+        index = label.removeprefix("GPU ")
+        values = (index, uuids.get(int(index), "") if index.isdecimal() else "")
+        seen.add_metric(values, row.observed / _SECOND)
+        least.add_metric(values, row.idle / _SECOND)
+        most.add_metric(values, row.idle_upper / _SECOND)
+    causes = CounterMetricFamily(
+        "gputop_idle_cause_seconds",
+        "Time in which a GPU was idle because of this, at least.",
+        labels=("pid", "cause", "level"),
+        unit="seconds",
+    )
+    for (pid, cause, level), ns in sorted(idle.causes.items()):
+        causes.add_metric((str(pid), cause, level), ns / _SECOND)
+    yield from (seen, least, most, causes)
+
+
+def _of_steps(idle: Idle) -> Metric:
+    steps = HistogramMetricFamily(
+        "gputop_step_seconds", "How long steps took.", labels=("pid",), unit="seconds"
+    )
+    for pid, row in sorted(idle.steps.items()):
+        below = np.cumsum(row.counts).tolist()
+        bounds = [*(_bound(bound) for bound in STEP_BOUNDS), "+Inf"]
+        steps.add_metric(
+            (str(pid),),
+            buckets=list(zip(bounds, map(float, below), strict=True)),
+            sum_value=row.sum_ns / _SECOND,
+        )
+    return steps
+
+
+def _of_gputop(now: Now) -> Iterator[Metric]:
+    lost = CounterMetricFamily("gputop_lost_events", "Events that could not be delivered.", labels=("kind",))
+    for kind, count in sorted(now.lost.items()):
+        lost.add_metric((kind,), count)
+    yield lost
+    own = CounterMetricFamily("gputop_own_cpu_seconds", "CPU time of gputop itself.", unit="seconds")
+    own.add_metric((), now.own_cpu_s)
+    yield own
+    kept = CounterMetricFamily("gputop_sessions", "Moments worth keeping.", labels=("kept",))
+    kept.add_metric(("yes",), now.kept)
+    kept.add_metric(("no",), now.not_kept)
+    yield kept
+    for name, about, value in (
+        ("gputop_own_memory_bytes", "Memory of gputop itself.", now.own_bytes),
+        ("gputop_probes_active", "Functions that are traced, of all libraries.", now.probes),
+        ("gputop_clients", "Clients of the daemon's socket.", now.clients),
+    ):
+        yield GaugeMetricFamily(name, about, value=value)
+    build = InfoMetricFamily("gputop_build", "Which gputop this is, on what.")
+    build.add_metric((), now.build)
+    yield build
+
+
+def _of_processes(now: Now) -> Metric:
+    told = ("name", "user", "container", *KEYS)
+    info = InfoMetricFamily("gputop_process", "Who a process is.", labels=("pid",))
+    for pid, facts in sorted(now.processes.items()):
+        data: dict[str, Any] = dict(facts)
+        info.add_metric((str(pid),), {key: str(data[key]) for key in told if data.get(key) not in (None, "")})
+    return info

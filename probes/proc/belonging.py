@@ -1,0 +1,121 @@
+"""Whose a process is beyond its user: pod, container, job, rank; from control groups, variables, log folders.
+
+No API server is asked. The variables of a job come first: paths of control groups differ from version to
+version (Slurm names them by other numbers than jobs' from 26.05 on). A kubelet names its log files after
+pods and containers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+# the only variables that are looked at
+VARIABLES = (
+    b"SLURM_JOB_ID", b"SLURM_STEP_ID", b"SLURM_PROCID", b"SLURM_LOCALID", b"SLURM_NTASKS",
+    b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"TORCHELASTIC_RUN_ID",
+    b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"OMPI_COMM_WORLD_SIZE", b"PMI_RANK", b"PMI_SIZE",
+    b"JOB_COMPLETION_INDEX", b"RAY_JOB_ID",
+)  # fmt: skip
+KEYS = (
+    "pod", "namespace", "pod_container", "job_kind", "job_id", "job_step", "rank", "local_rank", "world_size",
+)  # fmt: skip
+# key -> variables that say it, the surest first
+_RANKS = {
+    "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"),
+    "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
+    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
+}
+_JOBS = (("SLURM_JOB_ID", "slurm"), ("RAY_JOB_ID", "ray"), ("TORCHELASTIC_RUN_ID", "torchelastic"))
+_JOB = re.compile(rb"slurm[^\n]*/job_(\d{1,12})(?:/step_([\w.]{1,32}))?")
+_POD = re.compile(rb"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
+_CONTAINER = re.compile(rb"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+# /var/log/containers: POD_NAMESPACE_CONTAINER-ID.log; /var/log/pods: NAMESPACE_POD_UID
+_LOG = re.compile(r"([a-z0-9.-]{1,253})_([a-z0-9-]{1,63})_([a-z0-9-]{1,63})-([0-9a-f]{64})\.log\Z")
+_FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{36})\Z")
+_WORD = re.compile(r"[\w.:-]{1,64}\Z")
+_KNOWN_S = 5.0  # so long a listing is believed
+_MOST = 10_000  # files of a folder that are looked at
+
+
+class Pods:
+    """The kubelet's log folders, listed when a pod is asked for that is not known."""
+
+    def __init__(self, root: str = "/var/log") -> None:
+        """Read nothing yet.
+
+        Args:
+            root: Where ``containers`` and ``pods`` lie.
+        """
+        self._root = root
+        self._read = -_KNOWN_S
+        self._containers: dict[str, tuple[str, str, str]] = {}  # id -> pod, namespace, container
+        self._pods: dict[str, tuple[str, str]] = {}  # uid -> pod, namespace
+
+    def of(self, uid: str, container: str) -> dict[str, str]:
+        """What the folders say of a pod's number and a container's; either may be unknown: ""."""
+        if container not in self._containers and uid not in self._pods:
+            self._list()
+        if container in self._containers:
+            return dict(zip(("pod", "namespace", "pod_container"), self._containers[container], strict=True))
+        if uid in self._pods:
+            return dict(zip(("pod", "namespace"), self._pods[uid], strict=True))
+        return {}
+
+    def _list(self) -> None:
+        if time.monotonic() - self._read < _KNOWN_S:
+            return
+        self._read = time.monotonic()
+        self._containers, self._pods = {}, {}
+        for name in _names(f"{self._root}/containers"):
+            if (found := _LOG.match(name)) is not None:
+                self._containers[found[4]] = found[1], found[2], found[3]
+        for name in _names(f"{self._root}/pods"):
+            if (found := _FOLDER.match(name)) is not None:
+                self._pods[found[3]] = found[2], found[1]
+
+
+def _names(path: str) -> list[str]:
+    found: list[str] = []
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            found.append(entry.name)
+            if len(found) >= _MOST:
+                break
+    return found
+
+
+PODS = Pods()
+
+
+def belonging(cgroups: bytes, variables: Mapping[str, str], pods: Pods = PODS) -> dict[str, Any]:
+    """Whose a process is; keys of ``KEYS``, those that are known.
+
+    Args:
+        cgroups: The text of ``/proc/PID/cgroup``.
+        variables: Those of ``VARIABLES`` that it had at its start.
+        pods: The kubelet's folders.
+    """
+    found: dict[str, Any] = {}
+    for variable, kind in _JOBS:
+        if _WORD.match(variables.get(variable, "")):
+            found |= {"job_kind": kind, "job_id": variables[variable]}
+            break
+    if found.get("job_kind") == "slurm" and _WORD.match(variables.get("SLURM_STEP_ID", "")):
+        found["job_step"] = variables["SLURM_STEP_ID"]
+    if "job_kind" not in found and (job := _JOB.search(cgroups)) is not None:
+        found |= {"job_kind": "slurm", "job_id": job[1].decode()}
+        found |= {"job_step": job[2].decode()} if job[2] else {}
+    for key, names in _RANKS.items():
+        number = next((variables[name] for name in names if variables.get(name, "").isdecimal()), "")
+        if number and len(number) < 10:
+            found[key] = int(number)
+    if b"kubepods" in cgroups:
+        pod, container = _POD.search(cgroups), _CONTAINER.search(cgroups)
+        uid = pod[1].decode().replace("_", "-") if pod is not None else ""
+        found |= pods.of(uid, container[1].decode() if container is not None else "")
+    return found

@@ -1,0 +1,148 @@
+"""/metrics of a daemon with real probes: a program's own counts, a real Prometheus, a cluster's names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import needed
+from tests.ebpf.recording import HERE, PROGRAMS, wait_until
+from tests.rootless_support import environment
+from tests.serving import calling, marks_go_on, serving
+
+pytestmark = pytest.mark.ebpf
+CLUSTER = {"RANK": "2", "WORLD_SIZE": "4", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _families(port: int) -> list[Any]:
+    needed("prometheus_client")
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return list(text_string_to_metric_families(answer.read().decode()))
+
+
+def _samples(port: int, name: str) -> list[Any]:
+    return [one for family in _families(port) for one in family.samples if one.name == name]
+
+
+def test_counts_are_the_programs_own(tmp_path: Path) -> None:
+    needed("prometheus_client")
+    port, log = _free_port(), tmp_path / "self.jsonl"
+    with serving(tmp_path, "--keep-dir", "", "--metrics", str(port)) as daemon:
+        env = environment(tmp_path) | CLUSTER | {"SELF_LOG": str(log), "SIMGPU_LAUNCH_NS": "0"}
+        env["PYTHONPATH"] = os.pathsep.join([str(PROGRAMS), str(HERE.parent / "simgpu_programs")])
+        done = subprocess.run(
+            [sys.executable, str(PROGRAMS / "python_counts.py"), "300"],
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        marks_go_on(daemon, 3)
+        said = [json.loads(line) for line in log.read_text().splitlines()]
+        told: dict[int, Counter[str]] = {line["pid"]: Counter() for line in said}
+        for one in _samples(port, "gputop_cuda_calls_total"):
+            pid = int(one.labels["pid"])
+            if pid in told:
+                told[pid][one.labels["api"]] += int(one.value)
+        assert len(said) == 3
+        for line in said:
+            assert {api: told[line["pid"]][api] for api in line["made"]} == line["made"]
+        infos = {one.labels["pid"]: one.labels for one in _samples(port, "gputop_process_info")}
+        info = infos[str(said[0]["pid"])]
+        assert (info["rank"], info["world_size"], info["job_kind"], info["job_id"]) == (
+            "2",
+            "4",
+            "slurm",
+            "4711",
+        )
+        lost = _samples(port, "gputop_lost_events_total")
+        assert sum(one.value for one in lost) == 0
+        assert all(one.value > 0 for one in _samples(port, "gputop_probes_active"))
+
+
+def _ask(port: int, query: str) -> list[Any]:
+    words = urllib.parse.urlencode({"query": query})
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{words}", timeout=10) as answer:
+        found: list[Any] = json.loads(answer.read())["data"]["result"]
+        return found
+
+
+def test_a_real_prometheus_scrapes_it_and_joins_who_it_is(tmp_path: Path) -> None:
+    prometheus = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
+    if prometheus is None:
+        pytest.skip("no prometheus (Debian's package prometheus; PROMETHEUS=PATH names one)")
+    needed("prometheus_client")
+    port, own = _free_port(), _free_port()
+    (tmp_path / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        f"scrape_configs: [{{job_name: gputop, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
+    )
+    with (
+        serving(tmp_path, "--keep-dir", "", "--metrics", str(port)),
+        calling(tmp_path, 1_000_000, 0.002) as pid,
+    ):
+        process = subprocess.Popen(
+            [
+                prometheus,
+                f"--config.file={tmp_path / 'prometheus.yml'}",
+                f"--storage.tsdb.path={tmp_path / 'data'}",
+                f"--web.listen-address=127.0.0.1:{own}",
+                "--log.level=error",
+            ]
+        )
+        try:
+            wait_until(lambda: _answers(own), "Prometheus", 60)
+            rate = f'rate(gputop_cuda_calls_total{{pid="{pid}",api="cudaMemset"}}[10s])'
+            wait_until(lambda: _ask(own, rate), "two scrapes", 60)
+            assert [row["value"][1] for row in _ask(own, 'up{job="gputop"}')] == ["1"]
+            time.sleep(3)
+            (row,) = _ask(own, f"{rate} * on(pid) group_left(name, user) gputop_process_info")
+            assert row["metric"]["user"] == "root"
+            assert float(row["value"][1]) > 10
+            quantile = (
+                'histogram_quantile(0.5, rate(gputop_cuda_call_duration_seconds_bucket{class="copy"}[10s]))'
+            )
+            found = [row for row in _ask(own, quantile) if row["metric"].get("pid") == str(pid)]
+            assert all(1e-7 < float(row["value"][1]) < 1 for row in found)
+            assert found
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2) as answer:
+            return int(answer.status) == 200
+    except OSError:
+        return False
+
+
+def test_metrics_for_other_machines_need_a_token_or_tls(tmp_path: Path) -> None:
+    from tests.cli_support import run
+
+    done = run("serve", "--metrics", "0.0.0.0:9400", "--socket", str(tmp_path / "s"))
+    assert done.returncode == 2
+    assert "--token-file or --certificate" in done.stderr
