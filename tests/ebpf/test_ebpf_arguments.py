@@ -68,7 +68,7 @@ def test_calls_of_nvidias_own_runtime_are_counted_with_their_errors(tmp_path: Pa
 
 
 def test_handles_and_addresses_that_a_call_made_are_in_its_record(tmp_path: Path) -> None:
-    """Of the outermost call only: the runtime hands its own pointer on to the driver, which leaves no other."""
+    """Of the outermost call only: the runtime hands its own pointer on, and the driver leaves no other."""
     run = Workshop(tmp_path, "multi").python("creations.py")
     names, records = run.calls()
     of_host = {"cudaMallocHost", "cudaHostAlloc", "cuMemAllocHost", "cuMemHostAlloc"}
