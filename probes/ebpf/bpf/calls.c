@@ -150,7 +150,8 @@ int on_return(struct pt_regs *ctx)
 		return 0;
 	s32 ret = REG_RETURN;
 	u64 made = 0;
-	if (f->out && !ret)
+	/* what a driver call leaves inside of a runtime call is what that one leaves */
+	if (f->out && !ret && !(top && call_at(t, top - 1)->out == f->out))
 		made = user_u64(f->out == OUT_STREAM ? f->stream : f->aux);
 	emit_call(t, f, now, top, ret, 0, get_current_task_btf(), made);
 	t->depth = top;
