@@ -14,8 +14,11 @@ from gputop.commands.looks import draws_ascii, known_columns
 from gputop.ui.model.config import MOST_BYTES, THEMES, Preferences, config_path, load
 from gputop.ui.model.view import TOGGLED
 from gputop.ui.palette import PALETTES
+from tests import fake_frames as fake
+from tests.screen_support import Shown
 
 NOBODY = 65534
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "screen.md"
 ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not ROOT, reason="whose file it is matters to root")
 
@@ -50,6 +53,20 @@ def test_everything_that_can_be_said(folder: Path) -> None:
     assert (made.rate_hz, made.theme, made.glyphs, made.tree) == (2.0, "light", "ascii", True)
     assert made.hide == ("threads", "storms")
     assert made.columns == {"processes": ("pid", "name", "voluntary"), "calls": ("api", "layer")}
+
+
+def test_the_sparkline_of_a_process_is_chosen_like_any_other_column(folder: Path) -> None:
+    made = written(folder, '[columns]\nprocesses = ["pid", "spark", "calls"]\n')
+    assert not made.problems
+    with Shown(fake.frame(), preferences=made) as screen:
+        head = next(line for line in screen.text().splitlines() if " PID " in line)
+    assert head.split()[1:] == ["PID", "1", "min", "▾CALL/s", "│"]
+
+
+def test_the_page_names_every_column_that_can_be_chosen() -> None:
+    page = " ".join(PAGE.read_text().split())
+    for table, keys in known_columns().items():
+        assert f"of `{table}`: `{' '.join(keys)}`" in page
 
 
 def test_without_a_file_nothing_is_preferred_and_nothing_said(folder: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from gputop.process.terminal import prefers_ascii
 from gputop.ui.model.config import Preferences, config_path, load
 from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
-from gputop.ui.model.processes import COLUMNS
+from gputop.ui.model.process_history import ProcessHistory, spark_column
+from gputop.ui.model.processes import process_table
 from gputop.ui.model.table import Column
 from gputop.ui.model.view import TOGGLED
 
@@ -24,7 +25,8 @@ def preferences() -> Preferences:
 
 def known_columns() -> dict[str, tuple[str, ...]]:
     """By table, the keys of all its columns."""
-    return {"processes": _keys(COLUMNS), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
+    shown = process_table(spark_column(ProcessHistory()))
+    return {"processes": _keys(shown.columns), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
 
 
 def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
