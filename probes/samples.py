@@ -111,8 +111,8 @@ class CountersData(TypedDict, total=False):
     involuntary: list[int]
 
 
-class SumsData(TypedDict, total=False):
-    """``sums``: what processes did since the mark before; lists of equal length."""
+class OthersData(TypedDict, total=False):
+    """``others``: what processes did since the mark before; lists of equal length."""
 
     pid: list[int]
     calls: list[int]
@@ -208,7 +208,7 @@ def told(item: Item, kind: Literal["open"]) -> OpenData | None: ...
 @overload
 def told(item: Item, kind: Literal["counters"]) -> CountersData | None: ...
 @overload
-def told(item: Item, kind: Literal["sums"]) -> SumsData | None: ...
+def told(item: Item, kind: Literal["others"]) -> OthersData | None: ...
 @overload
 def told(item: Item, kind: Literal["files"]) -> FilesData | None: ...
 @overload

@@ -36,8 +36,8 @@ CLIENT: Final = "client"  # facts of a process that uses a GPU and is not watche
 NAMES: Final = "names"  # thread names by tid
 OPEN: Final = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS: Final = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
-SUMS: Final = (
-    "sums"  # what processes did since the last mark of which no records are told: those of other users
+OTHERS: Final = (
+    "others"  # what processes did since the last mark of which no records are told: those of other users
 )
 FRAMES: Final = "frames"  # Python stacks that CALL records name
 PLACES: Final = "places"  # where threads were between two calls: looks at them, some times a second

@@ -21,11 +21,11 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
-from gputop.engine.others import Others, add_sums
+from gputop.engine.others import Others, add_others
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, SUMS, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -103,8 +103,8 @@ class Engine:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
-        elif item.kind == SUMS:
-            add_sums(self._now.sums, item.data)
+        elif item.kind == OTHERS:
+            add_others(self._now.sums, item.data)
         elif (places := told(item, PLACES)) is not None:
             self._lines.add_samples(places)
         else:

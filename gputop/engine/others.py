@@ -13,8 +13,8 @@ Others = dict[int, tuple[int, ThreadTick]]  # process -> calls, what all its thr
 _NUMBERS = ("lived_ns", "runnable_ns", "blocked_ns", "voluntary", "involuntary")
 
 
-def add_sums(sums: Others, data: Mapping[str, Any]) -> None:
-    """Adds what a ``sums`` sample says; columns of different lengths are cut to the shortest."""
+def add_others(sums: Others, data: Mapping[str, Any]) -> None:
+    """Adds what an ``others`` sample says; columns of different lengths are cut to the shortest."""
     columns = [data.get(name, ()) for name in ("pid", "calls", *_NUMBERS)]
     for row in zip(*columns, strict=False):
         pid, calls, *numbers = map(int, row)

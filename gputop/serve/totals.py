@@ -16,7 +16,7 @@ from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes import api
 from probes.samples import told
 from probes.schema import COPY_SHIFT, CallFlag, Kind, Records, select
-from probes.source import MARK, OPEN, SUMS, Item, Sample
+from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
 GRACE_NS = 120_000_000_000  # an ended process stays so long: whoever asks seldom sees its last counts, too
 OTHER = 0  # in place of a process, where there are more than may be told
@@ -189,7 +189,7 @@ def _told(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int]) -> S
         "voluntary": [row.voluntary for row in rows],
         "involuntary": [row.involuntary for row in rows],
     }
-    return Sample(SUMS, mark_ns, data)
+    return Sample(OTHERS, mark_ns, data)
 
 
 def _sums(where: Ints, values: Ints, size: int) -> list[int]:

@@ -30,10 +30,10 @@ from probes.source import (
     NAMES,
     NOTE,
     OPEN,
+    OTHERS,
     PLACES,
     PROBLEM,
     PROCESS,
-    SUMS,
     Item,
     Sample,
 )
@@ -41,7 +41,7 @@ from probes.source import (
 ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 OTHERS: Final = "(another user's)"
-_EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, SUMS})  # what NVML and /proc tell everybody
+_EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, OTHERS})  # what NVML and /proc tell everybody
 _BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FILES})  # columns with a row for each process or thread
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
 _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
