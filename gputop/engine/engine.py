@@ -22,9 +22,11 @@ from gputop.engine.frame import Frame, Lost
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.tally import merge_calls, told_callers, told_states, told_sums
+from gputop.format import format_ns
 from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -47,6 +49,7 @@ class Tick:
     callers: frozenset[int]  # tids that made a call
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
+    kept: bool  # its records are there, not only their sums
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class _OpenTick:
     events: int = 0
     calls: int = 0
     counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
+    states: dict[int, ThreadTick] | None = None  # where its records were not kept, instead of switches
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
 
 
@@ -98,6 +102,8 @@ class Engine:
             self._gpus = gpus.of_all_hosts(self._gpus, item)
         elif item.kind == OPEN:
             self._open = OpenThreads.from_sample(item.data)
+        elif item.kind == SUMS:
+            self._add_sums(item.data)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
         elif item.kind == PLACES:
@@ -119,6 +125,15 @@ class Engine:
             self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
+
+    def _add_sums(self, data: Mapping[str, Any]) -> None:
+        """Of a tick whose records were not kept."""
+        tick = self._now
+        tick.events += int(data["events"])
+        tick.calls += self._calls.add_sums(lambda table, totals: merge_calls(table, totals, data))
+        self._lines.add_sums(told_sums(data, "lines"), told_sums(data, "waits"))
+        self._callers.add(np.array([*told_callers(data)], np.uint32))
+        tick.states = told_states(data)
 
     def _count(self, counters: Counters) -> None:
         add_up(self._now.counted, counters.growth(self._counters))
@@ -142,13 +157,14 @@ class Engine:
             Tick(
                 mark_ns,
                 now.switches.since_ns,
-                now.switches.threads | now.counted,
+                (now.switches.threads if now.states is None else now.states) | now.counted,
                 waits,
                 now.events,
                 now.calls,
                 self._callers.take(),
                 float(mark.data.get("own_cpu_percent", 0)),
                 self._mark is None and mark.data.get("number") == 1,
+                now.states is None,
             )
         )
         while len(self._ticks) > keep:
@@ -204,12 +220,23 @@ class Engine:
             problems=(
                 *self.facts.problems(self._gpus),
                 *left_out(self._calls.totals()),
+                *self._not_kept(),
                 *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
             ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver") or self._driver_now()),
             lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
+        )
+
+    def _not_kept(self) -> tuple[str, ...]:
+        """Of a recording that keeps every record of some time only."""
+        sums = sum(tick.mark_ns - tick.since_ns for tick in self._ticks if not tick.kept)
+        if not sums:
+            return ()
+        return (
+            f"the records of {format_ns(sums)} of this window were not kept (record --detail): calls, "
+            "histograms and switches are exact sums, who took which CPU and why the GPU waited is not known",
         )
 
     def _own_cpu_percent(self) -> float:

@@ -173,6 +173,7 @@ class Window:
         gatherer.ticks[:count] = [self._reduced(gatherer.ticks[:count], boundary)]
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
+        gatherer.unkept = [one for one in gatherer.unkept if one[1] > boundary]
         self._keep_samples(boundary)
         self._folded_ns = boundary
 
