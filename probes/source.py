@@ -48,6 +48,7 @@ MARKER: Final = "marker"  # a moment that the user has marked, with a note
 ACTIVITY: Final = "activity"  # what others measured: kernels, block I/O; only in files that were imported
 CARRIED: Final = "carried"  # calls from before a recording's start, on which what is known of streams rests
 HOLE: Final = "hole"  # of the records since the mark before some are not in the file
+SUMS: Final = "sums"  # in place of the records since the mark before: what they add up to
 NOTE: Final = "note"  # something that happened to the tracing itself (library attached, NVML hung)
 
 STALE_NS = 2_000_000_000  # a sample of GPUs older than this says nothing about now

@@ -87,6 +87,11 @@ class ItemReader:
         """Where in the file each mark lies."""
         return [int(self._table.offset[row]) for row in self._table.mark_rows.tolist()]
 
+    def bytes_between(self, mark: int, later: int) -> int:
+        """How much of the file lies between two marks; -1 is its start."""
+        rows, offset = self._table.mark_rows, self._table.offset
+        return int(offset[int(rows[later])]) - (int(offset[int(rows[mark])]) if mark >= 0 else 0)
+
     @property
     def first(self) -> int:
         """The oldest mark that can be shown."""

@@ -142,8 +142,9 @@ def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
         ({"machine": {**header["machine"], "architecture": "aarch64"}}, "system calls"),
         ({"source": "kineto"}, "would hold for both"),
         ({"merged": {"parts": []}}, "merged already"),
+        ({"detail": "adaptive"}, "only recordings of every record"),
     ):
-        other = write(tmp_path / f"other{len(words)}", {**header, **change}, told)
+        other = write(tmp_path / f"other-{next(iter(change))}", {**header, **change}, told)
         result = run("merge", str(WORKERS), str(other), "-o", str(tmp_path / "out"))
         assert (result.returncode, words in result.stderr) == (1, True), result.stderr
     there = run("merge", str(WORKERS), "-o", str(WORKERS))
@@ -202,6 +203,7 @@ def test_machines_have_processes_and_gpus_of_their_own(tmp_path: Path) -> None:
     for mine, theirs in zip(second, first, strict=True):
         assert mine["calls"] == theirs["calls"]
         assert mine["lines"] == theirs["lines"]
+        assert mine["waits"] == theirs["waits"]
     alone, both = gputop.explain(one), gputop.explain(out)
     assert [gpu.label for gpu in both.gpus] == ["GPU 0", "GPU 100"]
     for gpu in both.gpus:

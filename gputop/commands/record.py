@@ -8,7 +8,9 @@ import shlex
 import signal
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +27,14 @@ from gputop.process.say import say
 from gputop.process.terminal import StatusLine
 from probes.samples import lost_until
 from probes.schema import Kind, Records
-from probes.source import MARK, Sample
+from probes.source import MARK, Item, Sample
 from replay.format import SessionError
 from replay.segments import Limits
+
+if TYPE_CHECKING:
+    from gputop.recording.adaptive import Detail
+
+DETAILS = ("full", "adaptive", "summary")
 
 
 class _Progress:
@@ -62,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
     add_target(parser)
     parser.add_argument(
+        "--detail",
+        choices=DETAILS,
+        default="full",
+        help="full: every record (the default); adaptive: every record around findings and calls that take "
+        "far longer than usual, sums and histograms of the rest; summary: these only. Totals are exact",
+    )
+    parser.add_argument(
         "--redact",
         action="store_true",
         help="write pseudonyms for host, users, paths, command lines and processes of others",
@@ -92,6 +106,8 @@ def record(options: argparse.Namespace) -> int:
     session = open_session(
         options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
     )
+    if options.detail != "full" and session.reason:
+        say("--detail makes no difference: without eBPF there are no records of calls")
     source, child = session.source, session.child
     if session.reason:
         say(session.reason)
@@ -109,7 +125,8 @@ def record(options: argparse.Namespace) -> int:
         if timer is not None:
             timer.daemon = True
             timer.start()
-        failure = _write_all(session, watched=bool(options.pid))
+        with _explained(session, options.detail) as detail:
+            failure = _write_all(session, detail, watched=bool(options.pid))
     finally:
         if timer is not None:
             timer.cancel()
@@ -129,20 +146,54 @@ def _limits(options: argparse.Namespace) -> Limits | None:
     return Limits(options.max_size, span_ns, int(options.keep) if options.keep else None)
 
 
-def _write_all(session: Session, *, watched: bool) -> SessionError | CommandError | None:
+@contextlib.contextmanager
+def _explained(session: Session, chosen: str) -> Iterator[Detail | None]:
+    """What chooses the records that are written; None where all are."""
+    header = session.source.header
+    if chosen == "full" or header.get("calls_observed") is False:
+        yield None
+        return
+    from gputop.explain.live import LiveExplainer
+    from gputop.recording.adaptive import Adaptive, Summary
+
+    start_ns = int(header["start_ns"])
+    if chosen == "summary":
+        yield Summary(start_ns)
+        return
+    explainer = LiveExplainer(header)
+    explainer.start()
+    try:
+        yield Adaptive(start_ns, explainer)
+    finally:
+        explainer.close()
+
+
+def _write_all(
+    session: Session, detail: Detail | None, *, watched: bool
+) -> SessionError | CommandError | None:
     """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
     writer = session.output
     assert writer is not None
+
+    def write(items: Iterable[Item]) -> None:
+        for item in items:
+            writer.write(session.redactor.item(item) if session.redactor is not None else item)
+
     try:
         for item in session.items():
-            writer.write(session.redactor.item(item) if session.redactor is not None else item)
+            write(detail.take(item) if detail is not None else (item,))
             if not isinstance(item, Sample):
                 progress.count(item)
             elif item.kind == MARK:
                 status.write(progress.line(item))
                 _end_with(session, watched=watched)
+        if detail is not None:
+            write(detail.finish())
+            if told := detail.told():
+                status.close()
+                say(f"{writer.path}: {told}")
         writer.close()
     except SessionError as error:
         session.source.close()

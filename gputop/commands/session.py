@@ -217,6 +217,8 @@ def open_session(
         poll_s=poll_s,
     )
     header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
+    if getattr(options, "detail", "full") != "full":
+        header["detail"] = options.detail
     owner = (user.uid, user.gid) if user else None
     try:
         redactor = redactor_of_here() if getattr(options, "redact", False) else None

@@ -113,6 +113,7 @@ class InspectDocument(TypedDict):
     gaps: list[GapJson]
     parts: list[PartJson]
     not_recorded: list[GapJson]
+    not_kept: list[GapJson]
     closed: bool
     sizes: SizesJson
     notes: list[str]

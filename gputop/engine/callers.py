@@ -9,19 +9,24 @@ import numpy.typing as npt
 class Callers:
     """Gathers threads, with one look-up a call and no sorting.
 
-    Thread ids lie below PID_MAX_LIMIT of the kernel; larger ones, of a hostile file, count as the last.
+    Thread ids lie below PID_MAX_LIMIT of the kernel, but for those of other machines in a merged recording.
     """
 
     def __init__(self) -> None:
         """Start with none."""
         self._known = np.zeros(1 << 22, np.bool_)  # pages appear when used
         self._tids: list[int] = []
+        self._far: set[int] = set()
 
     def add(self, tids: npt.NDArray[np.uint32]) -> None:
         """Takes the threads of some calls in."""
-        known = self._known.take(tids, mode="clip")
+        if len(tids) and int(tids.max()) >= len(self._known):
+            far = tids >= len(self._known)
+            self._far.update(np.unique(tids[far]).tolist())
+            tids = tids[~far]
+        known = self._known.take(tids)
         if not known.all():
-            fresh = np.unique(np.minimum(tids[~known], len(self._known) - 1))
+            fresh = np.unique(tids[~known])
             self._known[fresh] = True
             self._tids += fresh.tolist()
 
@@ -29,4 +34,5 @@ class Callers:
         """The threads, and a fresh start."""
         tids, self._tids = self._tids, []
         self._known[tids] = False
-        return frozenset(tids)
+        far, self._far = self._far, set()
+        return frozenset(tids) | far

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,6 +68,7 @@ class CallTable:
         self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
         self._process_of = np.zeros(_PID_LIMIT, np.int32)  # pid -> slot, 0 none; pages appear when used
+        self._far: dict[int, int] = {}  # the same of other machines in a merged recording, beyond the limit
         self._slots = 1
         self._free_slots: list[int] = []
         self._row_of = np.full(_KEYS_PER_PROCESS, _OTHERS, np.int32)  # of processes without a slot
@@ -80,11 +82,10 @@ class CallTable:
         """The row of each call; new rows are made as needed."""
         # all columns as the integers that numpy indexes with: others it converts again at each use
         pids = calls["pid"].astype(np.int64)
-        pids &= _PID_LIMIT - 1
-        slots = self._process_of.take(pids)
+        slots = self._slots_of(pids)
         if not slots.all():
             self._add_processes(np.unique(pids[slots == 0]))
-            slots = self._process_of.take(pids)
+            slots = self._slots_of(pids)
         keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
         # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
         ops = calls["op"].astype(np.int64)
@@ -101,6 +102,25 @@ class CallTable:
             self._add_rows(names, calls[fresh[first]])
             rows = np.maximum(self._row_of.take(keys), _OTHERS)
         return rows.astype(np.int64)
+
+    def _slots_of(self, pids: Ints) -> npt.NDArray[np.int32]:
+        """The slot of each process, 0 where it has none."""
+        if not len(pids) or int(pids.max()) < _PID_LIMIT:
+            return self._process_of.take(pids)
+        known, where = np.unique(pids, return_inverse=True)
+        slots = np.array([self._slot(pid) for pid in known.tolist()], np.int32)
+        return slots[where.reshape(-1)]
+
+    def _slot(self, pid: int) -> int:
+        return int(self._process_of[pid]) if pid < _PID_LIMIT else self._far.get(pid, 0)
+
+    def _give_slot(self, pid: int, slot: int) -> None:
+        if pid < _PID_LIMIT:
+            self._process_of[pid] = slot
+        elif slot:
+            self._far[pid] = slot
+        else:
+            self._far.pop(pid, None)
 
     def rows_for(self, keys: list[tuple[int, int, bool] | None]) -> Ints:
         """The rows of some keys, in their order, made as needed; that of None counts calls without a row."""
@@ -123,7 +143,7 @@ class CallTable:
             if slot >= _MAX_PROCESSES:
                 break
             self._slots = max(self._slots, slot + 1)
-            self._process_of[pid] = slot
+            self._give_slot(pid, slot)
         missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
         if missing > 0:
             self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
@@ -157,17 +177,17 @@ class CallTable:
             if key is None:
                 continue
             pid, op, nested = key
-            slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+            slot = self._slot(pid)
             self._row_of[slot * _KEYS_PER_PROCESS + 2 * op + nested] = -1
             self.keys[row] = None
             self._free.append(row)
 
     def forget_process(self, pid: int) -> None:
         """Frees the slot of a process that has no rows any more."""
-        slot = int(self._process_of[pid & (_PID_LIMIT - 1)])
+        slot = self._slot(pid)
         span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
         if slot and (self._row_of[span] < 0).all():
-            self._process_of[pid & (_PID_LIMIT - 1)] = 0
+            self._give_slot(pid, 0)
             self._free_slots.append(slot)
 
     def add(self, calls: Records, totals: Totals) -> Ints:
@@ -204,6 +224,9 @@ class CallTable:
 class _Tick:
     totals: Totals
     flats: list[Ints] = field(default_factory=list)
+    sums: list[tuple[Ints, npt.NDArray[np.int32]]] = field(
+        default_factory=list
+    )  # the same of calls that came as sums
 
 
 class CallWindow:
@@ -218,13 +241,26 @@ class CallWindow:
         """Counts CALL records into the tick that is open."""
         self._now.flats.append(self.table.add(calls, self._now.totals))
 
+    def add_sums(self, merge: Callable[[CallTable, Totals], tuple[Ints, npt.NDArray[np.int32]]]) -> int:
+        """Takes sums of calls into the tick that is open; returns how many calls these are.
+
+        Args:
+            merge: Adds them to a table and totals; (places in the table's counts, what was added there).
+        """
+        place, added = merge(self.table, self._now.totals)
+        self._now.sums.append((place, added))
+        return int(added.sum())
+
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
         self._ticks.append(self._now)
         self._now = _Tick(Totals.zeros(self.table.rows))
         while len(self._ticks) > keep:
-            for flat in self._ticks.popleft().flats:
+            old = self._ticks.popleft()
+            for flat in old.flats:
                 np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
+            for place, added in old.sums:
+                np.subtract.at(self.table.counts.reshape(-1), place, added)
         self._release()
 
     def _release(self) -> None:

@@ -23,9 +23,11 @@ from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.others import Others, add_others
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.tally import merge_calls, told_callers, told_states, told_sums
+from gputop.format import format_ns
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, Item, Sample
+from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -49,6 +51,7 @@ class Tick:
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
     others: Others  # processes of which only sums are told
+    kept: bool  # its records are there, not only their sums
 
 
 @dataclass(slots=True)
@@ -57,8 +60,9 @@ class _OpenTick:
     events: int = 0
     calls: int = 0
     counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
+    states: dict[int, ThreadTick] | None = None  # where its records were not kept, instead of switches
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
-    sums: Others = field(default_factory=dict)
+    strangers: Others = field(default_factory=dict)
 
 
 class Engine:
@@ -101,10 +105,12 @@ class Engine:
             self._gpus = gpus.of_all_hosts(self._gpus, item)
         elif (threads := told(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
+        elif item.kind == SUMS:
+            self._add_sums(item.data)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
         elif item.kind == OTHERS:
-            add_others(self._now.sums, item.data)
+            add_others(self._now.strangers, item.data)
         elif (places := told(item, PLACES)) is not None:
             self._lines.add_samples(places)
         else:
@@ -124,6 +130,15 @@ class Engine:
             self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
+
+    def _add_sums(self, data: Mapping[str, Any]) -> None:
+        """Of a tick whose records were not kept."""
+        tick = self._now
+        tick.events += int(data["events"])
+        tick.calls += self._calls.add_sums(lambda table, totals: merge_calls(table, totals, data))
+        self._lines.add_sums(told_sums(data, "lines"), told_sums(data, "waits"))
+        self._callers.add(np.array([*told_callers(data)], np.uint32))
+        tick.states = told_states(data)
 
     def _count(self, counters: Counters) -> None:
         add_up(self._now.counted, counters.growth(self._counters))
@@ -147,14 +162,15 @@ class Engine:
             Tick(
                 mark_ns,
                 now.switches.since_ns,
-                now.switches.threads | now.counted,
+                (now.switches.threads if now.states is None else now.states) | now.counted,
                 waits,
                 now.events,
                 now.calls,
                 self._callers.take(),
                 float(data.get("own_cpu_percent", 0)),
                 self._mark is None and data.get("number") == 1,
-                now.sums,
+                now.strangers,
+                now.states is None,
             )
         )
         while len(self._ticks) > keep:
@@ -210,12 +226,23 @@ class Engine:
             problems=(
                 *self.facts.problems(self._gpus),
                 *left_out(self._calls.totals()),
+                *self._not_kept(),
                 *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
             ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver") or self._driver_now()),
             lines=str(self._header.get("lines", "off")),
             calls_observed=self._header.get("calls_observed") is not False,
+        )
+
+    def _not_kept(self) -> tuple[str, ...]:
+        """Of a recording that keeps every record of some time only."""
+        sums = sum(tick.mark_ns - tick.since_ns for tick in self._ticks if not tick.kept)
+        if not sums:
+            return ()
+        return (
+            f"the records of {format_ns(sums)} of this window were not kept (record --detail): calls, "
+            "histograms and switches are exact sums, who took which CPU and why the GPU waited is not known",
         )
 
     def _own_cpu_percent(self) -> float:

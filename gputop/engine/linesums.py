@@ -212,6 +212,11 @@ class LineWindow:
         """Counts the waits among these records into the tick that is open."""
         add(self._now[1], waits_of(records))
 
+    def add_sums(self, calls: Sums, waits: Sums) -> None:
+        """Takes sums of calls and waits into the tick that is open."""
+        add(self._now[0], calls)
+        add(self._now[1], waits)
+
     def add_samples(self, data: Mapping[str, Any]) -> None:
         """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
         for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):

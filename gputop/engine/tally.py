@@ -12,22 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gputop.engine.callers import Callers
 from gputop.engine.calltable import CallTable, Totals
 from gputop.engine.counters import Counters, add_up, settled
 from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
-from gputop.engine.histogram import BUCKETS
+from gputop.engine.histogram import BUCKETS, Ints
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
 from probes.samples import told
 from probes.schema import Kind, Records, select
-from probes.source import COUNTERS, MARK, OPEN, Item, Sample
+from probes.source import COUNTERS, MARK, OPEN, SUMS, Item, Sample
 
 VERSION = 1  # of what ``told`` returns
 _TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
+STATES = ("lived", "runnable", "blocked", "voluntary", "involuntary")  # of a thread in one tick
 _SWITCHES = ("runnable", "blocked", "voluntary", "involuntary")
 _MOST_ROWS = 16_384  # of one table; a table of calls holds no more either
 _MOST_SUMS = 1 << 20
@@ -133,6 +135,8 @@ class Tally:
             self.mark = item
         elif (threads := told(item, OPEN)) is not None:
             self.still_open = OpenThreads.from_sample(threads, ended=True)
+        elif item.kind == SUMS:
+            self.merge(item.data)
         elif item.kind == COUNTERS:
             self.threads.count(Counters.from_sample(item))
         else:
@@ -173,7 +177,7 @@ class Tally:
         return {
             "version": VERSION,
             "events": self.events,
-            "calls": _packed(
+            "calls": packed(
                 [
                     (*key, *(int(getattr(self.totals, name)[row]) for name in _TOTALS))
                     for key, row in zip(keys, rows, strict=True)
@@ -181,14 +185,14 @@ class Tally:
             ),
             "buckets": np.diff(filled, prepend=0).astype("<u4").tobytes(),
             "counts": counts[filled].astype("<u4").tobytes(),
-            "threads": _packed(
+            "threads": packed(
                 [(tid, one.pid, *(getattr(one, name) for name in _SWITCHES)) for tid, one in threads.items()]
             ),
-            "born": _packed(list(self.threads.born.items())),
-            "died": _packed(list(self.threads.died.items())),
+            "born": packed(list(self.threads.born.items())),
+            "died": packed(list(self.threads.died.items())),
             "lines": _packed_sums(self.lines),
             "waits": _packed_sums(self.waits),
-            "callers": _packed([(tid,) for tid in sorted(self.callers)]),
+            "callers": packed([(tid,) for tid in sorted(self.callers)]),
             "failed": self.failed.told(),
         }
 
@@ -201,44 +205,69 @@ class Tally:
         if data.get("version") != VERSION:
             raise ValueError("sums of another version")
         self.events += int(data["events"])
-        self._merge_calls(data)
+        merge_calls(self.table, self.totals, data)
         threads = Threads(
             {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in _rows(data, "threads", 6)},
             dict(_pairs(data, "born")),
             dict(_pairs(data, "died")),
         )
         self.threads.merge(threads)
-        for name, sums in (("lines", self.lines), ("waits", self.waits)):
-            add(
-                sums,
-                {
-                    (pid, second, stack % 2**64): (count, ns)
-                    for pid, second, stack, count, ns in _rows(data, name, 5)
-                },
-            )
-        self._called |= {tid for (tid,) in _rows(data, "callers", 1)}
+        add(self.lines, told_sums(data, "lines"))
+        add(self.waits, told_sums(data, "waits"))
+        self._called |= told_callers(data)
         if "failed" in data:
             self.failed.merge(data["failed"])
         elif any(row[3 + _TOTALS.index("errors")] for row in _rows(data, "calls", 3 + len(_TOTALS))):
             raise ValueError("which calls failed was not told by the gputop that wrote these sums")
 
-    def _merge_calls(self, data: Mapping[str, Any]) -> None:
-        rows = _rows(data, "calls", 3 + len(_TOTALS))
-        if not 0 < len(rows) <= _MOST_ROWS:
-            raise ValueError("calls of more functions than there can be")
-        buckets = np.cumsum(np.frombuffer(data["buckets"], "<u4").astype(np.int64))
-        counts = np.frombuffer(data["counts"], "<u4")
-        if len(buckets) != len(counts) or (len(buckets) and int(buckets[-1]) >= len(rows) * BUCKETS):
-            raise ValueError("histograms of other calls")
-        keys = [None, *((pid, op & (MAX_ROWS - 1), bool(nested)) for pid, op, nested, *_ in rows[1:])]
-        mine = self.table.rows_for(keys)
-        self.totals.grow(self.table.rows)
-        place = mine[buckets // BUCKETS] * BUCKETS + buckets % BUCKETS
-        np.add.at(self.table.counts.reshape(-1), place, counts.astype(np.int32))
-        for column, name in enumerate(_TOTALS, 3):
-            values = np.array([row[column] for row in rows], np.int64)
-            into = getattr(self.totals, name)
-            (np.maximum if name == "max_ns" else np.add).at(into, mine, values)
+
+def merge_calls(
+    table: CallTable, totals: Totals, data: Mapping[str, Any]
+) -> tuple[Ints, npt.NDArray[np.int32]]:
+    """Takes the calls that ``Tally.told`` told into a table; (places in its counts, what was added there).
+
+    Raises:
+        ValueError: It is no such data, or more than there can be.
+    """
+    rows = _rows(data, "calls", 3 + len(_TOTALS))
+    if not 0 < len(rows) <= _MOST_ROWS:
+        raise ValueError("calls of more functions than there can be")
+    buckets = np.cumsum(np.frombuffer(data["buckets"], "<u4").astype(np.int64))
+    counts = np.frombuffer(data["counts"], "<u4")
+    if len(buckets) != len(counts) or (len(buckets) and int(buckets[-1]) >= len(rows) * BUCKETS):
+        raise ValueError("histograms of other calls")
+    keys = [None, *((pid, op & (MAX_ROWS - 1), bool(nested)) for pid, op, nested, *_ in rows[1:])]
+    mine = table.rows_for(keys)
+    totals.grow(table.rows)
+    place = mine[buckets // BUCKETS] * BUCKETS + buckets % BUCKETS
+    added = counts.astype(np.int32)
+    np.add.at(table.counts.reshape(-1), place, added)
+    for column, name in enumerate(_TOTALS, 3):
+        values = np.array([row[column] for row in rows], np.int64)
+        into = getattr(totals, name)
+        (np.maximum if name == "max_ns" else np.add).at(into, mine, values)
+    return place, added
+
+
+def told_sums(data: Mapping[str, Any], name: str) -> Sums:
+    """``lines`` or ``waits`` as ``Tally.told`` told them.
+
+    Raises:
+        ValueError: They are not there, or too many.
+    """
+    return {
+        (pid, second, stack % 2**64): (count, ns) for pid, second, stack, count, ns in _rows(data, name, 5)
+    }
+
+
+def told_callers(data: Mapping[str, Any]) -> set[int]:
+    """The threads that made a call, as ``Tally.told`` told them."""
+    return {tid for (tid,) in _rows(data, "callers", 1)}
+
+
+def told_states(data: Mapping[str, Any]) -> dict[int, ThreadTick]:
+    """Of a sample ``sums`` what each thread did in its tick."""
+    return {tid: ThreadTick(pid, *rest) for tid, pid, *rest in _rows(data, "states", 2 + len(STATES))}
 
 
 def tally(items: Iterable[Item]) -> Tally:
@@ -249,13 +278,13 @@ def tally(items: Iterable[Item]) -> Tally:
     return made
 
 
-def _packed(rows: list[tuple[int, ...]]) -> bytes:
+def packed(rows: list[tuple[int, ...]]) -> bytes:
     """Rows of integers, column by column, which compresses well."""
     return np.array(rows, "<i8").T.tobytes() if rows else b""
 
 
 def _packed_sums(sums: Sums) -> bytes:
-    return _packed(
+    return packed(
         [
             (pid, second, (stack + 2**63) % 2**64 - 2**63, count, ns)
             for (pid, second, stack), (count, ns) in sums.items()

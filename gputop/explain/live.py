@@ -20,9 +20,11 @@ from typing import Any
 from gputop.engine.apart import apart
 from gputop.explain.evidence.effort import LIVE, WHOLE
 from gputop.explain.evidence.memory import give_back
+from gputop.explain.evidence.ranges import FOREVER
 from gputop.explain.fresh import Fresh, Whole, explained
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
+from replay.history import cut_header
 from replay.items import ItemReader
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
 LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
+FAR_BYTES = 12 << 20  # of a file: who jumps farther does not wait until all before it is read
+RUN_UP_NS = 3_000_000_000  # read before the window, so that what it rests on is known
+LISTED_NS = 3_000_000_000  # NVML's samples are at most so far apart
 MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
 
 
@@ -334,7 +339,9 @@ class ReplayExplainer:
 
     def _go(self, index: int) -> bool:
         """Brings the window to a mark; False when something else was wanted meanwhile."""
-        if index < self._index or self._is_far(index):
+        if self._is_unread(index):
+            self._begin_late(index)
+        elif index < self._index or self._is_far(index):
             reachable = int(self._reader.marks[index]) - WINDOW_NS - SLACK_NS
             before = [
                 (at, window)
@@ -354,6 +361,34 @@ class ReplayExplainer:
             if self._closed or (self._wanted is not None and self._wanted[0] != index):
                 return False
         return True
+
+    def _is_unread(self, index: int) -> bool:
+        """Whether to come to a mark would take reading more than a person waits for."""
+        first = self._first_for(index)
+        known = [at for at, _window in self._checkpoints if at <= index]
+        near = max([*known, *([self._index] if self._index <= index else [])])
+        return near < first and self._reader.bytes_between(near, first) > FAR_BYTES
+
+    def _first_for(self, index: int) -> int:
+        """The mark from which on is read for one."""
+        marks = self._reader.marks
+        since = int(marks[index]) - WINDOW_NS - SLACK_NS - RUN_UP_NS
+        return max(int(marks.searchsorted(since)) - 1, 0)
+
+    def _begin_late(self, index: int) -> None:
+        """A window that knows nothing of the time before it but who is who."""
+        reader = self._reader
+        first = self._first_for(index)
+        mark = reader.mark(first)
+        lost = mark.data.get("lost", {}) if mark is not None else {}
+        start = int(reader.marks[first])
+        # numbers of records go on from before; moments are counted from the start of the session
+        header = {**cut_header(reader.header, start, lost), "start_ns": reader.header.get("start_ns", 0)}
+        self._window = Window(header, late_ns=start)
+        self._fresh = Fresh()
+        for item in reader.items_until(first, FOREVER, start - LISTED_NS):
+            self._window.feed(item)
+        self._index = first
 
     def _at(self, mark_ns: int) -> int:
         """The number of a mark, -1 for one that is not there."""

@@ -217,12 +217,25 @@ def merge(earlier: Partial, later: Partial) -> Partial:
     )
 
 
-def finish(partial: Partial, pids: frozenset[int] | None = None) -> Report:
-    """The report; only findings and events of ``pids``, if there are any. Of one part its own."""
+TOO_LONG = "the recording is too long to be explained at once"
+
+
+def finish(
+    partial: Partial, pids: frozenset[int] | None = None, why: str = TOO_LONG, between_ns: int = 0
+) -> Report:
+    """The report. Of one part its own.
+
+    Args:
+        partial: Of all parts.
+        pids: Only their findings and events, if there are any.
+        why: It is in parts, in words.
+        between_ns: Time that is in no part.
+    """
     longest = partial.longest
     if partial.parts == 1 and pids is None:
         return longest
     duration = partial.end_ns - partial.begin_ns
+    explained = duration - between_ns
     start, span = longest.start_ns, partial.sums["span_ns"]
     accounts = [partial.accounts[label] for label in sorted(partial.accounts)]
     idle = whole(accounts)
@@ -250,7 +263,7 @@ def finish(partial: Partial, pids: frozenset[int] | None = None) -> Report:
             for label, account in sorted(partial.accounts.items())
         ),
         steps=steps,
-        outside_ns=partial.sums["outside_ns"] + sum(duration - ns for ns in partial.seen.values()),
+        outside_ns=partial.sums["outside_ns"] + sum(explained - ns for ns in partial.seen.values()),
         events=tuple(event for event in partial.events if pids is None or event.pid in pids),
         findings=tuple(findings),
         what_if=_what_if(partial, findings),
@@ -267,7 +280,7 @@ def finish(partial: Partial, pids: frozenset[int] | None = None) -> Report:
         coverage=partial.coverage,
         lost_events=partial.sums["lost_events"],
         notes=(
-            _in_parts(partial),
+            _in_parts(partial, why),
             *partial.notes,
             *about_figures(accounts, partial.sums["lost_events"], partial.sums["unknown_ns"]),
         ),
@@ -276,9 +289,9 @@ def finish(partial: Partial, pids: frozenset[int] | None = None) -> Report:
     )
 
 
-def _in_parts(partial: Partial) -> str:
+def _in_parts(partial: Partial, why: str) -> str:
     return (
-        f"the recording is too long to be explained at once: {partial.parts} parts of it were, and joined. "
+        f"{why}: {partial.parts} parts of it were, and joined. "
         "What is proved is the sum of all parts. Estimates are made part by part; the words, the chain and "
         "the moments of a finding are those of the part that lost most; a loss that is too small for a "
         "finding in one part is among the small gaps"

@@ -88,7 +88,8 @@ class Stretch(Window):
         low, high = wanted or (0, until_ns)
         low = max(self._start_ns or evidence.start_ns, self._folded_ns, low)
         high = min(until_ns, high)
-        if low >= high:
+        unkept = evidence.unkept
+        if low >= high or ((unkept[0] <= low) & (unkept[1] >= high)).any():
             return None
         before = [count for mark, count in self._lost if mark <= low]
         upto = [count for mark, count in self._lost if mark <= high]

@@ -35,6 +35,10 @@ SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before th
 FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried over
 NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
 MOST_ROWS = 1_000_000  # calls, stays and on-CPU slices kept; where they come faster the window is shorter
+LATE = (
+    "only the last seconds before this moment were read: of streams that were used before them nothing is "
+    "known, so some of what gputop explain calls proved is strong here"
+)
 # keys of the analysis hold 39 hours; a session may last longer (evidence.py)
 _REACH_NS = 1 << 46
 
@@ -64,10 +68,17 @@ class Verdict:
 class Window:
     """Takes items in and drops the old ones, but for what proofs may still rest on (retention.py)."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(self, header: Mapping[str, Any], *, late_ns: int = 0) -> None:
+        """Start with nothing.
+
+        Args:
+            header: Of the session.
+            late_ns: It is given nothing of the time before this, and says so; 0: it is given all.
+        """
+        self._late = late_ns > 0
         self._gatherer = Gatherer(header)
         self._start_ns = int(header.get("start_ns", 0))
-        self._folded_ns = 0
+        self._folded_ns = late_ns
         self._lost: deque[tuple[int, int]] = deque([(0, 0)])  # (mark, events lost up to it)
         # what is carried over to the newest part, and the mark from which on that begins
         self._near: list[Tick] = []
@@ -117,6 +128,8 @@ class Window:
         """The same, and what it was made from."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
         report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), effort)
+        if self._late:
+            report = replace(report, notes=(LATE, *report.notes))
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         steps = typical_steps(scene, outcome, proved=report.coverage)
         return Verdict(report, self.end_ns, self._start_ns, lanes, steps=steps), scene, outcome
@@ -136,11 +149,16 @@ class Window:
             self._near, self._near_ns = [self._reduced([*self._near, *old], base)], base
         part = copy.copy(gatherer)
         part.ticks = [*self._near, *(tick for tick in gatherer.ticks[:-1] if tick.mark_ns > self._near_ns)]
-        return replace(assemble(part, self._base_ns(self.end_ns)), lost_events=self.lost_events)
+        return replace(self._known(part), lost_events=self.lost_events)
 
     def evidence(self) -> Evidence:
         """What the window rests on: what is kept, and what is carried over."""
-        return assemble(self._gatherer, self._base_ns(self.end_ns))
+        return self._known(self._gatherer)
+
+    def _known(self, part: Gatherer) -> Evidence:
+        evidence = assemble(part, self._base_ns(self.end_ns))
+        # of no process all calls were seen
+        return replace(evidence, complete=frozenset()) if self._late else evidence
 
     def compact(self) -> Window:
         """At a mark: a copy that holds nothing but what is carried over, to go on from here later."""
@@ -175,6 +193,7 @@ class Window:
         gatherer.ticks[:count] = [self._reduced(gatherer.ticks[:count], boundary)]
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
+        gatherer.unkept = [one for one in gatherer.unkept if one[1] > boundary]
         self._keep_samples(boundary)
         self._folded_ns = boundary
 

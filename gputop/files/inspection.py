@@ -19,7 +19,7 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.gpus import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
-from gputop.library.holes import holes_of
+from gputop.library.holes import Stretches, holes_of, unkept_of
 from gputop.library.reading import understood
 from gputop.library.session import Session, reader_of
 from probes.samples import listed_gpus, lost_until, told
@@ -83,10 +83,8 @@ def inspect(session: Session) -> InspectDocument:
             "lost": _lost(header, marks),
             "gaps": _gaps(session),
             "parts": _parts(session),
-            "not_recorded": [
-                {"start_ns": low - session.start_ns, "end_ns": high - session.start_ns}
-                for low, high in holes_of(session)
-            ],
+            "not_recorded": _stretches(session, holes_of(session)),
+            "not_kept": _stretches(session, unkept_of(session)),
             "closed": sizes.closed,
             "sizes": _sizes(sizes),
             "notes": list(facts.notes()),
@@ -160,6 +158,11 @@ def _gaps(session: Session) -> list[GapJson]:
         return []
     wide = np.flatnonzero(apart > _GAP * float(np.median(apart)))
     return [{"start_ns": int(moments[row]), "end_ns": int(moments[row + 1])} for row in wide.tolist()]
+
+
+def _stretches(session: Session, parts: Stretches) -> list[GapJson]:
+    start = session.start_ns
+    return [{"start_ns": low - start, "end_ns": high - start} for low, high in parts]
 
 
 def _parts(session: Session) -> list[PartJson]:
@@ -236,6 +239,11 @@ def inspection_to_text(found: InspectDocument) -> str:
         f"missing     from {gap['start_ns'] / 1e9:.3f} to {gap['end_ns'] / 1e9:.3f} s: "
         "not recorded by all parts"
         for gap in found["not_recorded"]
+    ]
+    lines += [
+        f"not kept    from {gap['start_ns'] / 1e9:.3f} to {gap['end_ns'] / 1e9:.3f} s: "
+        "sums and histograms only"
+        for gap in found["not_kept"]
     ]
     each = sizes["bytes_per_record"]
     lines.append(

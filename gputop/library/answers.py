@@ -16,7 +16,7 @@ from gputop.documents.stats import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.stats import Stats
 from gputop.errors import GputopError, OutsideSessionError
-from gputop.library.holes import about_holes
+from gputop.library.holes import about_holes, unkept_of
 from gputop.library.reading import Progress, interrupted, understood
 from gputop.library.session import NS, File, Session
 
@@ -97,11 +97,12 @@ def explain(
 
     wanted = frozenset(pids or ()) or None
     with _opened(session) as one:
-        if one.calls_observed and not stretches.fits(one, memory_bytes or stretches.MEMORY):
+        unkept = tuple(unkept_of(one))
+        if one.calls_observed and (unkept or not stretches.fits(one, memory_bytes or stretches.MEMORY)):
             if progress is not None:
                 progress.goes_on("explaining")
             between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
-            work = stretches.Explaining(dict(one.header), between, wanted)
+            work = stretches.Explaining(dict(one.header), between, wanted, unkept)
             report = stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
             return replace(report, notes=(*about_holes(one), *report.notes))
         evidence = evidence_of(one, progress)
@@ -154,7 +155,8 @@ def diff(
 
     memory = memory_bytes or stretches.MEMORY
     with _opened(before) as session, _opened(after) as other_session:
-        if not stretches.fit_together((session, other_session), memory):
+        unkept = any(unkept_of(one) for one in (session, other_session))
+        if unkept or not stretches.fit_together((session, other_session), memory):
             if progress is not None:
                 progress.goes_on("explaining")
             return comparing.in_parts(checked(session), checked(other_session), memory, progress)

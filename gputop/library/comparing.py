@@ -13,8 +13,8 @@ from gputop.explain.compare_parts import Seen
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library.reading import Progress
 from gputop.library.session import Session
-from gputop.library.stretches import filled, segments_that_fit
-from gputop.parts.work import Segment, processors, reduced
+from gputop.library.stretches import filled, joined
+from gputop.parts.work import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,10 @@ class Comparing:
     def finish(self, whole: Seen | None) -> Seen:
         """What the recording says for a comparison."""
         if whole is None:
-            raise GputopError("there is nothing in the recording")
+            raise GputopError(
+                "no call of one of the recordings was kept (record --detail summary), so there is nothing to "
+                "compare: gputop stats has its sums"
+            )
         return whole
 
 
@@ -57,11 +60,8 @@ def in_parts(before: Session, after: Session, memory: int, progress: Progress | 
     """
     sides = []
     for session in (before, after):
-        work, segments = Comparing(dict(session.header)), segments_that_fit(session, memory)
-        if progress is None:
-            sides.append(work.finish(reduced(work, segments, processors())))
-        else:
-            stopped = lambda: progress.stopped  # noqa: E731
-            sides.append(work.finish(reduced(work, segments, processors(), progress.parts, stopped)))
+        work = Comparing(dict(session.header))
+        sides.append(work.finish(joined(work, session, memory, progress)))
+        if progress is not None:
             progress.goes_on("reading the other")
     return compare_parts.finish(*sides)

@@ -4,34 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.format import format_clock
 from gputop.library.session import NS, Session, reader_of
-from probes.source import HOLE
+from probes.source import HOLE, SUMS
 
 _NAMED = 4  # stretches that a sentence names
+Stretches = list[tuple[int, int]]
 
 
-def holes_of(session: Session) -> list[tuple[int, int]]:
-    """When records are missing although nothing was lost, ns of CLOCK_MONOTONIC; the file's index tells."""
+def holes_of(session: Session) -> Stretches:
+    """When a part of a merged recording was not recorded, ns of CLOCK_MONOTONIC; the file's index tells."""
     return reader_of(session).ticks_with(HOLE)
+
+
+def unkept_of(session: Session) -> Stretches:
+    """When only sums were kept of what was recorded (record --detail), as above."""
+    return reader_of(session).ticks_with(SUMS)
 
 
 def about_holes(session: Session) -> tuple[str, ...]:
     """What an answer says of them."""
-    holes = holes_of(session)
-    if not holes:
-        return ()
-    return (
-        f"not recorded by all of the recordings that were merged: {stretches(holes, session.start_ns)}; "
-        "nothing is proved there",
-    )
+    holes, unkept = holes_of(session), unkept_of(session)
+    said = []
+    if unkept:
+        said.append(f"not kept: calls of {stretches(unkept, session)}; what is said is of the rest")
+    if holes:
+        said.append(
+            f"not recorded by all of the recordings that were merged: {stretches(holes, session)}; "
+            "nothing is proved there"
+        )
+    return tuple(said)
 
 
-def stretches(parts: Sequence[tuple[int, int]], start_ns: int) -> str:
-    """Some stretches of time in words, the longest ones by name."""
+def stretches(parts: Sequence[tuple[int, int]], session: Session) -> str:
+    """Some stretches of a recording's time in words, the longest ones by name."""
     longest = sorted(sorted(parts, key=lambda one: one[0] - one[1])[:_NAMED])
-    named = ", ".join(
-        f"{(low - start_ns) / NS:.3f} to {(high - start_ns) / NS:.3f} s" for low, high in longest
-    )
+    named = ", ".join(_named(low, high, session) for low, high in longest)
     more = len(parts) - len(longest)
     whole = sum(high - low for low, high in parts) / NS
     return named + (f" and {more} shorter ones, {whole:.1f} s in all" if more else "")
+
+
+def _named(low: int, high: int, session: Session) -> str:
+    start, clock = session.start_ns, session.header.get("clock", {})
+    text = f"{(low - start) / NS:.3f} to {(high - start) / NS:.3f} s"
+    if "realtime_ns" not in clock:
+        return text
+    later, zone = int(clock["realtime_ns"]) - int(clock["monotonic_ns"]), int(clock.get("utc_offset_s", 0))
+    return f"{text} ({format_clock(low + later, zone)}-{format_clock(high + later, zone)})"

@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeVar
+
+import numpy as np
 
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.report import Report
 from gputop.explain.evidence.memory import give_back, keep_freed
-from gputop.explain.merged import Partial, finish, merge
+from gputop.explain.merged import TOO_LONG, Partial, finish, merge
 from gputop.explain.stretch import Carried, Stretch
+from gputop.library.holes import unkept_of
 from gputop.library.reading import Progress, interrupted, open_file, understood
 from gputop.library.session import Session, reader_of
-from gputop.parts.work import EndedEarlyError, Segment, processors, reduced, segments_by_size
+from gputop.parts.work import (
+    ChainedWork,
+    EndedEarlyError,
+    Segment,
+    processors,
+    reduced,
+    segments_by_size,
+)
 from replay.reader import SessionReader
 
 MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
 NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
 BASE = 96 << 20  # bytes that a process takes before it has read anything
 LEAST_PART = 1 << 18
+NOT_ALL = "not all of its calls were kept, and what was not is in no figure"
 Found = TypeVar("Found")
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +45,13 @@ class Explaining:
         header: Of the recording.
         wanted: Only what lies between these moments, CLOCK_MONOTONIC; None: all.
         pids: Only findings of these processes; None: of all.
+        unkept: When only sums were kept: nothing of that time is explained.
     """
 
     header: Mapping[str, Any]
     wanted: tuple[int, int] | None = None
     pids: frozenset[int] | None = None
+    unkept: tuple[tuple[int, int], ...] = ()
 
     def begin(self) -> Carried:
         """Nothing is known before the recording."""
@@ -55,8 +70,14 @@ class Explaining:
     def finish(self, whole: Partial | None) -> Report:
         """The report of all parts."""
         if whole is None:
-            raise OutsideSessionError("there is nothing between these moments in the recording")
-        return finish(whole, self.pids)
+            raise OutsideSessionError(
+                "no call of this time was kept (record --detail), so there is nothing to explain: gputop "
+                "stats has its sums"
+                if self.unkept
+                else "there is nothing between these moments in the recording"
+            )
+        between = sum(max(min(high, whole.end_ns) - max(low, whole.begin_ns), 0) for low, high in self.unkept)
+        return finish(whole, self.pids, NOT_ALL if self.unkept else TOO_LONG, between)
 
 
 def filled(
@@ -88,10 +109,53 @@ def filled(
 
 
 def segments_that_fit(session: Session, memory: int) -> list[Segment]:
-    """A recording in segments that fit into so many bytes, as many at a time as there are processors."""
+    """A recording in segments that fit into so many bytes, as many at a time as there are processors.
+
+    What was kept and what was not are in segments of their own.
+    """
     reader = reader_of(session)
     room = (memory - BASE) // processors() - BASE
-    return segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
+    sized = segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
+    edges = [edge for hole in unkept_of(session) for edge in hole]
+    at = np.searchsorted(reader.marks, edges)
+    inner = {
+        int(row)
+        for row, edge in zip(at, edges, strict=True)
+        if row < len(reader.marks) and reader.marks[row] == edge
+    }
+    borders = sorted({-1, *(one.until_mark for one in sized), *(inner - {len(reader.marks) - 1})})
+    return [Segment(reader.path, after, until) for after, until in pairwise(borders)]
+
+
+def joined(
+    work: ChainedWork[Any, Known, object], session: Session, memory: int, progress: Progress | None
+) -> Known:
+    """The joined result of all segments of a recording: here where all of it fits, else in processes.
+
+    Raises:
+        EndedEarlyError: It was interrupted; ``parts`` are of ``segments_that_fit``.
+    """
+    segments = segments_that_fit(session, memory)
+    if fits(session, memory):
+        return _joined_here(work, segments, progress)
+    if progress is None:
+        return reduced(work, segments, processors())
+    return reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
+
+
+def _joined_here(
+    work: ChainedWork[Any, Known, object], segments: Sequence[Segment], progress: Progress | None
+) -> Known:
+    carry, rest = work.follow(segments[0], work.begin())
+    whole = rest()
+    for done, segment in enumerate(segments[1:], 1):
+        if progress is not None and progress.stopped:
+            raise EndedEarlyError(whole, done)
+        if progress is not None:
+            progress.parts(done, len(segments))
+        carry, rest = work.follow(segment, carry)
+        whole = work.merge(whole, rest())
+    return whole
 
 
 def fits(session: Session, memory: int) -> bool:
@@ -118,15 +182,13 @@ def in_parts(
         memory: So many bytes at most, of all processes together.
         progress: Is told how far the work is.
     """
-    reader, count, segments = reader_of(session), processors(), segments_that_fit(session, memory)
     try:
-        if progress is None:
-            return work.finish(reduced(work, segments, count))
-        return work.finish(reduced(work, segments, count, progress.parts, lambda: progress.stopped))
+        return work.finish(joined(work, session, memory, progress))
     except EndedEarlyError as early:
         if early.known is None:
             raise
         report = work.finish(early.known)
+        reader, segments = reader_of(session), segments_that_fit(session, memory)
         until = int(reader.marks[segments[early.parts - 1].until_mark]) - session.start_ns
         return replace(report, notes=(interrupted(until, session.duration_ns), *report.notes))
 

@@ -120,6 +120,11 @@ def _check(sessions: Sequence[Session]) -> None:
                 f"{one.path} was recorded without eBPF: counters of threads cannot be merged; record it as "
                 "root"
             )
+        if one.header.get("detail") and len(sessions) > 1:
+            raise GputopError(
+                f"{one.path} holds sums of what it did not keep (record --detail {one.header['detail']}): "
+                "only recordings of every record can be merged"
+            )
         if one.header.get("merged") and len(sessions) > 1:
             raise GputopError(f"{one.path} is merged already: merge what it was made of with the others")
         if unlike := next((key for key in _ALIKE if one.header.get(key) != first.header.get(key)), None):

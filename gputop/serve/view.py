@@ -40,7 +40,7 @@ from probes.source import (
 
 ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
-OTHERS: Final = "(another user's)"
+STRANGER: Final = "(another user's)"
 _EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, OTHERS})  # what NVML and /proc tell everybody
 _BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FILES})  # columns with a row for each process or thread
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
@@ -162,7 +162,7 @@ class View:
         if uid == self.uid:
             return dict(data)
         kept = {key: data[key] for key in _KEPT if key in data}
-        return kept | ({"name": OTHERS} if "start_ns" in data else {})
+        return kept | ({"name": STRANGER} if "start_ns" in data else {})
 
     def _carried(self, sample: Sample) -> Sample:
         """The calls from before a recording's start that are the user's."""

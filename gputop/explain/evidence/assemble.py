@@ -21,7 +21,7 @@ from gputop.explain.evidence.evidence import (
 )
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.lives import LIFE_COLUMNS
-from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
 from gputop.explain.evidence.waits import kinds_of, machine_of
@@ -77,6 +77,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         header=gatherer.header,
         failed=gatherer.failed,
         held=gatherer.held,
+        unkept=union(*np.array(gatherer.unkept, np.int64).reshape(-1, 2).T),
     )
 
 

@@ -145,6 +145,7 @@ class Evidence:
         lost_events: How many records are missing, counted by the kernel or found by their sequence.
         activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
+        unkept: Disjoint intervals of which only sums are in the file.
         complete: Processes all of whose CUDA calls were seen, by their process number.
         held: The memory that processes hold at the end, and how it came to that.
         failed: The calls that failed since the start of the session, however much of it is looked at.
@@ -172,6 +173,7 @@ class Evidence:
     header: Mapping[str, Any] = field(default_factory=dict)
     failed: FailedCalls = field(default_factory=FailedCalls)
     held: Held = field(default_factory=Held)
+    unkept: tuple[Ints, Ints] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:

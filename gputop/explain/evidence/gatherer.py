@@ -28,7 +28,7 @@ from gputop.explain.evidence.waits import STOPPED, machine_of
 from probes import api, schema
 from probes.samples import CarriedData, lost_until, told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
-from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, Item, Sample
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, SUMS, Item, Sample
 
 
 def _times(records: Records) -> tuple[Ints, Ints]:
@@ -108,7 +108,8 @@ class Gatherer:
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
         self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
-        self._hole = False  # since then records are missing
+        self._hole = self._unkept = False  # since then records are missing; because they were not kept
+        self.unkept: list[tuple[int, int]] = []  # when only sums were kept
         self.counted_lost = 0
         self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
         self._grouped = False
@@ -131,8 +132,11 @@ class Gatherer:
             self.ticks[-1].places.append(places_of(places))
         elif (carried := told(item, CARRIED)) is not None:
             self._before(carried)
-        elif item.kind == HOLE:
+        elif item.kind in (HOLE, SUMS):
             self._hole = True
+            if item.kind == SUMS:
+                self.losses.skip()
+                self._unkept = True
         elif (activities := told(item, ACTIVITY)) is not None:
             self.activities.take(activities)
         elif (apis := told(item, APIS)) is not None:
@@ -169,7 +173,9 @@ class Gatherer:
             self.descriptors.tell(part)
         if self._hole:
             self.losses.miss(self._marked_ns, mark.time_ns)
-        self._marked_ns, self._hole = mark.time_ns, False
+        if self._unkept:
+            self.unkept.append((self._marked_ns, mark.time_ns))
+        self._marked_ns, self._hole, self._unkept = mark.time_ns, False, False
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
 

@@ -26,6 +26,7 @@ class LossFinder:
         """
         self._start_ns = start_ns
         self._cut = cut
+        self._skips = False
         self._seq: dict[int, int] = {}
         self._time: dict[int, int] = {}
         self._begin: list[int] = []
@@ -34,6 +35,8 @@ class LossFinder:
 
     def add(self, records: Records) -> None:
         """Takes a batch in."""
+        if self._skips:
+            return
         cpus = records["cpu"]
         order = np.argsort(cpus, kind="stable")
         cpus, seq = cpus[order], records["seq"][order].astype(np.uint32)
@@ -64,8 +67,16 @@ class LossFinder:
 
     def miss(self, begin_ns: int, end_ns: int) -> None:
         """Between these moments something is missing, of which nobody knows how much."""
+        if self._skips:
+            self._skips, self._cut = False, True
+            self._seq.clear()
+            self._time.clear()
         self._begin.append(begin_ns)
         self._end.append(end_ns)
+
+    def skip(self) -> None:
+        """What comes next is not all of it, on purpose: numbers tell of no loss until ``miss``."""
+        self._skips = True
 
     def intervals(self) -> tuple[Ints, Ints]:
         """Disjoint, ordered intervals in which something is missing."""

@@ -250,7 +250,12 @@ class GpuTime:
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
         pending = subtract(intersect(busy, span), gone)
-        aside = union(np.append(outside[0], first_use[0]), np.append(outside[1], first_use[1]))
+        # of what was not kept nothing is said, as of start-up
+        unkept = self.evidence.unkept
+        aside = union(
+            np.concatenate([outside[0], first_use[0], unkept[0]]),
+            np.concatenate([outside[1], first_use[1], unkept[1]]),
+        )
         aside = subtract(subtract(intersect(aside, span), gone), pending)
         self.unknown[device] = subtract(subtract(subtract(span, gone), pending), aside)
         self.spans.append(

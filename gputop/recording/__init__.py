@@ -1,0 +1,1 @@
+"""What of a session is written: every record, every record of what matters, or sums only."""

@@ -1,0 +1,51 @@
+"""Calls that take far longer than their function usually does."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.calltable import CallTable, Totals
+from gputop.engine.histogram import percentiles
+from probes.schema import CallFlag, Kind, Records, select
+
+FEWEST = 200  # calls of a function, before anything is unusual
+TIMES = 8.0  # as long as 99 of 100 calls of the function
+LEAST_NS = 1_000_000
+_EVERY = 8  # batches, of which one is counted: what is usual changes slowly
+_RENEW = 32  # counted batches between two looks at what is usual; at first they come more often
+
+
+class Outliers:
+    """Learns how long each function of each process takes, and finds calls that take far longer."""
+
+    def __init__(self) -> None:
+        """Nothing is usual yet."""
+        self._table, self._totals = CallTable(), Totals.zeros(0)
+        self._limit: npt.NDArray[np.float64] = np.zeros(0)
+        self._batches = self._counted = 0
+
+    def among(self, records: Records) -> bool:
+        """Whether there is one among some records."""
+        calls = records["kind"] == np.uint8(Kind.CALL)
+        outer = calls & ((records["flags"] & np.uint16(CallFlag.NESTED)) == 0)
+        if not outer.any():
+            return False
+        made = select(records, outer)
+        rows = self._table.rows_of(made)
+        known = rows < len(self._limit)
+        found = bool((made["duration"][known] > self._limit[rows[known]]).any())
+        self._batches += 1
+        if self._batches % _EVERY == 1:
+            self._table.add(made, self._totals)
+            self._counted += 1
+            if self._counted % _RENEW == 0 or self._counted & (self._counted - 1) == 0:
+                self._learn()
+        return found
+
+    def _learn(self) -> None:
+        self._totals.grow(self._table.rows)
+        enough = np.flatnonzero(self._totals.count >= FEWEST)
+        self._limit = np.full(self._table.rows, np.inf)
+        usual = percentiles(self._table.counts[enough], (0.99,))[:, 0]
+        self._limit[enough] = np.maximum(TIMES * usual, LEAST_NS)

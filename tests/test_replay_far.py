@@ -1,0 +1,100 @@
+"""A far jump in a long recording reads what it shows, not all that was before it; what that costs is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputop.explain import live
+from gputop.explain.live import ReplayExplainer
+from gputop.explain.window import LATE, WINDOW_NS
+from probes.source import MARK, Item, Sample
+from replay.reader import SessionReader
+from tests import long_session
+
+pytestmark = pytest.mark.slow
+RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "dataloader-workers.msgpack"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of two minutes."""
+    made = tmp_path_factory.mktemp("far") / "long"
+    long_session.write(RECORDING, made, 90_000)
+    return made
+
+
+@pytest.fixture
+def reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionReader]:
+    monkeypatch.setattr(live, "FAR_BYTES", 50_000)
+    found = SessionReader(path)
+    yield found
+    found.close()
+
+
+def test_a_far_jump_says_what_the_last_seconds_say(
+    reader: SessionReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = len(reader.marks) - 20
+    jumped = ReplayExplainer(reader).verdict_at(index).report
+    monkeypatch.setattr(live, "FAR_BYTES", 1 << 60)
+    whole = ReplayExplainer(reader).verdict_at(index).report
+    assert jumped.notes[0] == LATE
+    assert LATE not in whole.notes
+    assert [row.cause for row in jumped.findings] == [row.cause for row in whole.findings]
+    assert jumped.idle.lower <= whole.idle.lower
+    assert jumped.idle.middle == pytest.approx(whole.idle.middle, rel=0.02)
+    assert jumped.lost_events == whole.lost_events == 0
+    assert jumped.start_ns == whole.start_ns
+    assert jumped.findings[0].moments_ns == whole.findings[0].moments_ns
+    assert jumped.duration_ns == whole.duration_ns == WINDOW_NS
+
+
+def test_a_far_jump_reads_no_records_but_those_near(
+    reader: SessionReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = len(reader.marks) - 20
+    reached = int(reader.marks[index]) - 20 * 10**9
+    oldest: list[int] = []
+    rows = SessionReader._rows
+
+    def seen(self: SessionReader, wanted: range | list[int]) -> Iterator[Item]:
+        for item in rows(self, wanted):
+            if not isinstance(item, Sample):
+                oldest.append(int(item["t_end"].min()))
+            yield item
+
+    monkeypatch.setattr(SessionReader, "_rows", seen)
+    ReplayExplainer(reader).verdict_at(index)
+    assert min(oldest) > reached
+
+
+def test_from_a_near_moment_on_all_is_read_and_nothing_is_said(reader: SessionReader) -> None:
+    explainer = ReplayExplainer(reader)
+    index = int(reader.marks.searchsorted(int(reader.marks[0]) + 12 * 10**9))
+    assert LATE not in explainer.verdict_at(index).report.notes
+    following = index + 4
+    assert LATE not in explainer.verdict_at(following).report.notes
+    back = ReplayExplainer(reader)
+    assert back.verdict_at(len(reader.marks) - 20).report.notes[0] == LATE
+    assert LATE not in back.verdict_at(index).report.notes
+
+
+def test_after_a_jump_playing_goes_on_from_there(reader: SessionReader) -> None:
+    explainer = ReplayExplainer(reader)
+    index = len(reader.marks) - 40
+    explainer.verdict_at(index)
+    items = [0]
+    between = SessionReader.items_between
+
+    def counted(self: SessionReader, after: int, until: int) -> Iterator[Item]:
+        for item in between(self, after, until):
+            items[0] += isinstance(item, Sample) and item.kind == MARK
+            yield item
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SessionReader, "items_between", counted)
+        explainer.verdict_at(index + 8)
+    assert items[0] == 8
