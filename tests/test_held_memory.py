@@ -18,6 +18,7 @@ from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.held import Held
 from gputop.explain.findings.leaks import LEAST_NS, growth_of
 from gputop.playback.feed import Explained
+from gputop.recording.adaptive import Detail, Summary
 from probes.schema import ExitFlag, Kind
 from probes.source import FRAMES, GPUS, Item, Sample
 from tests import fake_frames as fake
@@ -62,7 +63,7 @@ def nvml(at_ms: int, used: int, holders: dict[int, int], total: int = 80 * GIB) 
     return Sample(GPUS, START + at_ms * MS, {"driver": "1", "gpus": [{**row, **listed}], "error": ""})
 
 
-def report_of(*stream: Item, ticks: int = 8, **header: Any) -> Report:
+def report_of(*stream: Item, ticks: int = 8, detail: Detail | None = None, **header: Any) -> Report:
     gatherer = Gatherer({**HEADER, "addresses": True, **header})
     end = max([int(one["t_end"].max()) for one in stream if not isinstance(one, Sample)])
     for item in (items.apis(), items.process(10, name="train"), items.process(77, name="notebook"), stacks()):
@@ -71,7 +72,10 @@ def report_of(*stream: Item, ticks: int = 8, **header: Any) -> Report:
     timed = [
         (one.time_ns if isinstance(one, Sample) else int(one["t_end"][0]), one) for one in (*stream, *marks)
     ]
-    for _at, item in sorted(timed, key=lambda one: one[0]):
+    observed = [item for _at, item in sorted(timed, key=lambda one: one[0])]
+    if detail is not None:
+        observed = [*(one for item in observed for one in detail.take(item)), *detail.finish()]
+    for item in observed:
         gatherer.feed(item)
     return explain(assemble(gatherer))
 
@@ -235,6 +239,24 @@ def test_a_leak_that_many_lines_share_is_that_of_the_process() -> None:
     (leak,) = memory(*rows, ticks=60).leaks
     assert leak.use is None
     assert "no line alone" in leak_line(leak)
+
+
+def test_what_is_held_and_what_failed_is_told_where_only_sums_are_recorded() -> None:
+    rows = [took(at * 200, 0x1000 * at, 10 * MIB) for at in range(1, 60)]
+    rows += [freed(at * 200 + 50, 0x1000 * at) for at in range(1, 60, 3)]
+    rows += [took(5, 0xF000_0000, 400 * MIB, B), took(11_900, 0, 90 * GIB, C, ret=2)]
+    rows += [items.call(START + at * MS, 1000, "cudaLaunchKernel") for at in range(3, 11_900, 7)]
+    whole = report_of(*rows, ticks=60)
+    sums = report_of(*rows, ticks=60, detail=Summary(START))
+    assert whole.memory is not None
+    (leak,) = whole.memory.leaks
+    assert whole.memory.shortages
+    without_steps = replace(whole.memory, leaks=(replace(leak, per_step=None),))  # they need the launches
+    assert sums.memory == without_steps
+    assert [one.count for one in whole.failures] == [1]
+    assert [replace(one, launches=()) for one in sums.failures] == [
+        replace(one, launches=()) for one in whole.failures
+    ]
 
 
 # -- out of memory ------------------------------------------------------------------------------

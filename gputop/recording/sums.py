@@ -18,7 +18,7 @@ from probes.source import MARK, OPEN, SUMS, Item, Sample
 # few, and what is known of threads and of memory rests on them
 _WRITTEN = np.zeros(256, np.bool_)
 _WRITTEN[[Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME]] = True
-_OF_MEMORY = np.array([*(bool(row.memory) for row in api.BY_OP), False])
+_OF_MEMORY = np.array([*(row.memory not in ("", "room") for row in api.BY_OP), False])
 
 
 class Reducer:
