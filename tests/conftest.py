@@ -100,10 +100,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the markers known."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # a shell's background job: children would inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # of a shell's background job: children would inherit it
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
     config.pluginmanager.register(sharing.Sharing())

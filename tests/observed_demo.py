@@ -12,6 +12,10 @@ from gputop.simgpu import build
 from probes.live import LiveSource
 from probes.plan import LivePlan
 
+SLEEPS = {
+    "SIMGPU_SYNC": "block"
+}  # who waits for the GPU takes no CPU meanwhile: where that is not the question
+
 
 @contextmanager
 def observed(story: str) -> Iterator[LiveSource]:
@@ -20,7 +24,7 @@ def observed(story: str) -> Iterator[LiveSource]:
     gate_in, gate_out = os.pipe()
     workload = subprocess.Popen(
         ["sh", "-c", f"read go; exec {sys.executable} -m gputop.demo {story} 60"],
-        env=build.environment(os.environ),
+        env=build.environment(os.environ) | SLEEPS,
         stdin=gate_in,
         stdout=subprocess.DEVNULL,
     )

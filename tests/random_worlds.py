@@ -51,9 +51,9 @@ def false_gaps(made: World, analysis: Analysis) -> list[tuple[int, int]]:
     return [(low, high) for low, high, sure in rows if sure and made.gpu.works(low, high)]
 
 
-QUICK = 12  # of the seeds, in make check
+QUICK = 12  # of the seeds, in make test
 
 
 def seeds(count: int) -> list[object]:
-    """So many; the later ones only in make test."""
-    return [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(QUICK, count))]
+    """So many; the later ones only in make test-long."""
+    return [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(QUICK, count))]

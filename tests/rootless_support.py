@@ -73,18 +73,22 @@ def environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def started(home: Path, *words: str, within: Sequence[str] = as_nobody()) -> Iterator[int]:
-    """A Python program of nobody's; its number."""
+    """A Python program of nobody's; its number. One that says that it is ready is so by then."""
     process = subprocess.Popen(
         [*within, sys.executable, "-c", *words],
         env=environment(home),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
     try:
+        if 'print("ready"' in words[0]:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready")
         yield process.pid
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 def frame(

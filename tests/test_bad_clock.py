@@ -26,6 +26,7 @@ from replay.writer import SessionWriter
 from tests.cli_support import complete
 from tests.ebpf.growing import marks
 from tests.ebpf.recording import wait_until
+from tests.observed_demo import SLEEPS
 
 ROOT = Path(__file__).resolve().parents[1]
 S, MS, US = 1_000_000_000, 1_000_000, 1_000
@@ -182,6 +183,7 @@ def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(library: 
         "LD_PRELOAD": str(library),
         "CLOCK_OFF_BY": str(off_by),
         "SIMGPU_INIT_MS": "0",
+        **SLEEPS,
     }
     begun = time.monotonic_ns()
     recorder = subprocess.Popen(

@@ -76,8 +76,13 @@ sys.exit(__main__.main())
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def those(*inside: signal.Signals) -> list[object]:
+    """In ``make test`` some of the signals, and the others in ``make test-long``."""
+    return [pytest.param(one, marks=() if one in inside else pytest.mark.long) for one in ENDING]
+
+
 @pytest.mark.ebpf
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", those(signal.SIGINT, signal.SIGTERM))
 def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from gputop.commands import cli, progress
 from gputop.commands.cli import TABLE, Row, parse
 from gputop.commands.completion import SHELLS
 from gputop.errors import CommandError
+from tests import inside
 from tests.cli_support import assert_one_sentence, on_terminal, run
 from tests.processes import with_variable
 
@@ -244,7 +245,7 @@ def with_a_bar(*words: str, from_the_start: bool) -> tuple[int, str, str]:
 )
 def test_a_bar_on_the_terminal_goes_again_and_changes_no_output(words: tuple[str, ...]) -> None:
     status, output, drawn = with_a_bar(*words, from_the_start=True)
-    plain = run(*words)
+    plain = inside.run(*words)
     assert (status, output) == (plain.returncode, plain.stdout)
     assert plain.stderr == "", "no terminal, no bar"
     assert "reading" in drawn

@@ -65,7 +65,7 @@ def random_session(seed: int, ticks: int) -> list[Item]:
     return stream
 
 
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -36,7 +36,9 @@ def random_records(random: np.random.Generator, size: int) -> Records:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize(
+    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60, 200))]
+)
 def test_any_records_give_a_report(seed: int) -> None:
     random = np.random.default_rng(seed)
     gatherer = Gatherer(HEADER)

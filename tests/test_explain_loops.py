@@ -9,6 +9,8 @@ from tests import programs as p
 from tests.loops import AUTOGRAD, KIB, MIB, Loop
 from tests.programs import D2H, H2D, MAIN, SYNC
 
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 10))]
+
 
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("every", [1, 10, 1000])
@@ -115,7 +117,7 @@ def test_evaluations_with_the_same_model_are_no_steps(batches: int) -> None:
     assert facts.median_ns == pytest.approx(4_060_000, rel=0.02)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_batches_of_varying_length(seed: int) -> None:
     loop, random = Loop(), np.random.default_rng(seed)
     for _ in range(60):
@@ -201,7 +203,7 @@ def test_parameters_that_are_moved_before_the_loop_are_no_steps() -> None:
     assert loop.count() == pytest.approx(7, abs=1)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_requests_of_a_server_are_steps(seed: int) -> None:
     loop, random = Loop(), np.random.default_rng(seed)
     for _ in range(40):

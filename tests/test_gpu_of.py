@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -312,12 +312,17 @@ def row_of(frame: dict[str, Any], pid: int) -> dict[str, Any]:
 
 
 @pytest.mark.ebpf
-@pytest.mark.parametrize(("device", "order"), [(0, "1,0"), (1, "1,0"), (None, "1,0"), (None, "0,1")])
-def test_nvml_s_list_says_the_gpu_of_a_running_process(bench: Bench, device: int | None, order: str) -> None:
-    with user(bench, device, CUDA_VISIBLE_DEVICES=order) as pid:
-        row = row_of(observed(bench, "--pid", str(pid)), pid)
-        assert (row["gpus"], row["gpus_source"]) == (truth(bench, pid), "nvml")
-        assert row["gpu_memory_bytes"] > 1 << 20
+def test_nvml_s_list_says_the_gpu_of_a_running_process(bench: Bench) -> None:
+    users = ((0, "1,0"), (1, "1,0"), (None, "1,0"), (None, "0,1"))
+    with ExitStack() as running:
+        pids = [
+            running.enter_context(user(bench, device, CUDA_VISIBLE_DEVICES=order)) for device, order in users
+        ]
+        found = observed(bench, "--pid", ",".join(map(str, pids)))
+        for pid in pids:
+            row = row_of(found, pid)
+            assert (row["gpus"], row["gpus_source"]) == (truth(bench, pid), "nvml")
+            assert row["gpu_memory_bytes"] > 1 << 20
 
 
 @pytest.mark.ebpf

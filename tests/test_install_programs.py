@@ -139,19 +139,40 @@ def brought_by(packages: set[str]) -> set[str]:
 
 
 @cache
+def owners() -> dict[str, str]:
+    """Program, with its folder -> the package that holds it."""
+    told = query("-S", *(f"{folder}/*" for folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin")))
+    pairs = (line.partition(": ") for line in told.splitlines() if not line.startswith("diversion"))
+    return {path: packages.partition(":")[0] for packages, _, path in pairs}
+
+
+@cache
 def package_of(program: str) -> str:
     """The package that holds a program of this machine; "" where it is not installed."""
     found = shutil.which(program, path=PATH)
-    for path in (found, os.path.realpath(found)) if found else ():
-        for name in (path, path.removeprefix("/usr"), f"/usr{path}"):
+    names = [
+        name
+        for path in ((found, os.path.realpath(found)) if found else ())
+        for name in (path, path.removeprefix("/usr"), f"/usr{path}")
+    ]
+    for name in names:
+        if name in owners():
+            return owners()[name]
+        if not name.startswith(("/bin", "/sbin", "/usr/bin", "/usr/sbin")):
             told = [line for line in query("-S", name).splitlines() if not line.startswith("diversion")]
             if told:
                 return told[0].partition(":")[0]
     return ""
 
 
-def calls() -> Iterator[tuple[Path, str, set[str]]]:
+@cache
+def calls() -> list[tuple[Path, str, set[str]]]:
     """(file, program that it calls, packages that it asks for by itself)."""
+    return list(looked_for())
+
+
+def looked_for() -> Iterator[tuple[Path, str, set[str]]]:
+    """The same, one after the other."""
     shell = [*(ROOT / "scripts").glob("*.sh"), ROOT / ".ci/run"]
     for path in shell:
         text = path.read_text()

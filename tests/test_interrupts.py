@@ -47,7 +47,6 @@ except KeyboardInterrupt:
     )
     try:
         wait_for(said, "ready")
-        time.sleep(0.5)  # until it is within the try, and gputop follows it
         process.send_signal(signal.SIGINT)
         wait_for(said, "interrupted")
         process.wait(20)

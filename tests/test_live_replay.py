@@ -23,6 +23,10 @@ from replay.history import History
 from replay.history_reader import HistoryReader
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.cli_support import wait_for_size
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import wait_until
+from tests.observed_demo import SLEEPS
 
 pytestmark = pytest.mark.ebpf
 
@@ -47,7 +51,7 @@ class _Frames(LiveFeed):
 def demo(name: str, seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "gputop.demo", name, str(seconds)],
-        env=build.environment(os.environ),
+        env=build.environment(os.environ) | SLEEPS,
         stdout=subprocess.DEVNULL,
     )
 
@@ -61,7 +65,7 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
     writer = SessionWriter(tmp_path / "session.msgpack", source.header)
     feed = _Frames(source, writer)
     feed.start()
-    time.sleep(3.5)
+    wait_until(lambda: len(feed.frames) > 11, "some frames")
     past = HistoryReader(feed.recorder.history)
     workload.terminate()
     workload.wait()
@@ -81,6 +85,7 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
         assert frame_at(reader, index) == feed.frames[index]
 
 
+@pytest.mark.timed
 def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     workload = demo("healthy", 30)
@@ -89,6 +94,8 @@ def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> Non
         "-m",
         "gputop",
         "record",
+        "--lines",
+        "off",
         "-o",
         str(file),
         "--simgpu",
@@ -97,11 +104,9 @@ def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> Non
     ]
     recorder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not (file.exists() and file.stat().st_size > 100_000):
-            assert time.monotonic() < deadline, "nothing was recorded"
-            time.sleep(0.05)
-        time.sleep(1)
+        wait_for_size(file, 100_000)
+        told = marks(file)
+        wait_until(lambda: marks(file) > told + 3, "more of it")
         killed_ns = time.monotonic_ns()
         recorder.send_signal(signal.SIGKILL)
         recorder.wait()
@@ -127,15 +132,12 @@ def test_a_full_disk_ends_the_recording_and_not_the_screen(tmp_path: Path) -> No
     resource.setrlimit(resource.RLIMIT_FSIZE, (writer.size_bytes + 500, hard))
     try:
         feed.start()
-        time.sleep(1.5)
-        assert feed.failure() is not None
+        wait_until(lambda: feed.failure() is not None, "the disk to be full")
         assert "recording stopped" in str(feed.failure())
+        wait_until(lambda: feed.latest() is not None, "a frame")
         first = feed.latest()
-        time.sleep(0.6)
-        latest = feed.latest()
         assert first is not None
-        assert latest is not None
-        assert latest.number > first.number
+        wait_until(lambda: (latest := feed.latest()) and latest.number > first.number, "the next frame")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)

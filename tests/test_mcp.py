@@ -19,6 +19,7 @@ from gputop.ask.reply import BEGIN, END, MOST_BYTES
 from tests.asking import RECORDINGS, TOOLS, asked, of_folder, text_of
 from tests.cli_support import GPUTOP
 from tests.conftest import needed
+from tests.each_recording import KINDS
 from tests.investigator import investigate, numbers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,8 +53,17 @@ def status_of(port: int, **headers: str) -> int:
 # -- transports -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_every_tool_resource_and_the_prompt_answer_over_standard_input(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "tools"),
+    [
+        ("auto", tuple(TOOLS)),
+        ("legacy", ("list_sessions", "get_timeline")),
+        pytest.param("legacy", tuple(TOOLS), marks=pytest.mark.long),
+    ],
+)
+async def test_every_tool_resource_and_the_prompt_answer_over_standard_input(
+    mode: str, tools: tuple[str, ...]
+) -> None:
     mcp = needed("mcp")
     words = [*GPUTOP[1:], "mcp", str(RECORDINGS)]
     async with asked(mcp.StdioServerParameters(command=GPUTOP[0], args=words), mode) as client:
@@ -62,8 +72,8 @@ async def test_every_tool_resource_and_the_prompt_answer_over_standard_input(mod
         assert all(
             tool.annotations.read_only_hint and not tool.annotations.open_world_hint for tool in listed
         )
-        for tool, arguments in TOOLS.items():
-            assert json.loads(await text_of(client, tool, arguments))
+        for tool in tools:
+            assert json.loads(await text_of(client, tool, TOOLS[tool]))
         for uri in ("gputop://schema", "gputop://causes", "gputop://causes/C13", "session://storm/report"):
             [content] = (await client.read_resource(uri)).contents
             assert 0 < len(content.text.encode()) <= MOST_BYTES
@@ -72,7 +82,8 @@ async def test_every_tool_resource_and_the_prompt_answer_over_standard_input(mod
         assert BEGIN in client.instructions
 
 
-async def test_a_hundred_parallel_calls_over_http_each_get_their_own_answer() -> None:
+@pytest.mark.parametrize("calls", [30, pytest.param(100, marks=pytest.mark.long)])
+async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -98,7 +109,7 @@ async def test_a_hundred_parallel_calls_over_http_each_get_their_own_answer() ->
                         "run_sql",
                         {"session": names[one % 10], "query": f"select {one}, duration_ns from sessions"},
                     )
-                    for one in range(100)
+                    for one in range(calls)
                 )
             )
         lengths = {name: gputop.stats(RECORDINGS / f"{name}.msgpack").duration_ns for name in names}
@@ -116,7 +127,10 @@ async def test_a_hundred_parallel_calls_over_http_each_get_their_own_answer() ->
 # -- what is answered -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("session", sorted(PLANTED))
+@pytest.mark.parametrize(
+    "session",
+    [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(PLANTED)],
+)
 async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(session: str) -> None:
     async with asked(of_folder(RECORDINGS)) as client:
 

@@ -21,6 +21,7 @@ from probes.procfs_source import ProcfsSource
 from probes.source import MARK, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests import inside
 from tests.bench.tmux import Terminal
 from tests.cli_support import GPUTOP, run
 from tests.rootless_support import (
@@ -73,7 +74,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> None:
     with started(home, CALLER, "0") as pid:
-        time.sleep(0.5)
         found = frame(home)
     assert is_rootless(found, "no eBPF without root", "--once --json")
     (row,) = found["processes"]
@@ -88,7 +88,6 @@ def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> Non
 def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
     env = environment(home)
     with started(home, CALLER, "0") as pid, started(home, "import time; time.sleep(60)"):
-        time.sleep(0.5)
         env.pop("LD_LIBRARY_PATH")
         done = run("--once", "--json", program=(*as_nobody(), *GPUTOP), env=env | {"LD_LIBRARY_PATH": ""})
     found = json.loads(done.stdout)
@@ -99,7 +98,7 @@ def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
 
 def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(home: Path) -> None:
     with started(home, RIVALS, within=()) as pid:
-        found = frame(home, "--pid", str(pid), "--duration", "3")
+        found = frame(home, "--pid", str(pid), "--duration", "2")
     assert is_rootless(found, f"--pid {pid}")
     assert len(found["processes"]) == 2
     parent, child = sorted(found["processes"], key=lambda row: row["parent_pid"] == pid)
@@ -111,7 +110,7 @@ def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
     """Switches are provoked 500 times a second by a rival that yields."""
     rival = RIVALS.replace("    pass", "    os.sched_yield()")
     with started(home, rival) as pid:
-        found = frame(home, "--pid", str(pid), "--duration", "3")
+        found = frame(home, "--pid", str(pid), "--duration", "2")
         text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
     storm = next(storm for storm in found["storms"] if storm["pid"] == pid)
     assert storm["runnable_percent"] > 30
@@ -132,7 +131,7 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     )
     assert done.returncode == 0
     pid, voluntary, involuntary, cpu_ns, lived_ns = map(int, truth.read_text().split())
-    stats = json.loads(run("stats", "--json", str(file)).stdout)
+    stats = json.loads(inside.run("stats", "--json", str(file)).stdout)
     assert stats["calls_observed"] is False
     (process,) = [row for row in stats["processes"] if row["pid"] == pid]
     assert process["calls"] == []
@@ -149,7 +148,7 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
 
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
     with started(home, RIVALS) as pid, witness(pid) as readings:
-        found = frame(home, "--pid", str(pid), "--duration", "3")
+        found = frame(home, "--pid", str(pid), "--duration", "2")
     row = next(row for row in found["processes"] if row["pid"] == pid)
     window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
     times, *columns = np.array(readings).T
@@ -216,7 +215,7 @@ def test_a_private_recording_does_not_hold_the_command_line(home: Path) -> None:
     words = ("record", "--private", "-o", str(home / "x"), "--", "sh", "-c", "exit 0 # secret")
     done = run(*words, program=(*as_nobody(), *GPUTOP), env=environment(home))
     assert done.returncode == 0
-    problems = json.loads(run("stats", "--json", str(home / "x")).stdout)["problems"]
+    problems = json.loads(inside.run("stats", "--json", str(home / "x")).stdout)["problems"]
     assert UNSEEN in problems[0]
     assert "secret" not in problems[0]
 
@@ -262,7 +261,6 @@ def test_what_stands_in_the_way_is_named_and_the_rest_is_shown(
     home: Path, within: Sequence[str], words: Sequence[str]
 ) -> None:
     with started(home, CALLER, "0") as pid:
-        time.sleep(0.3)
         found = frame(home, "--pid", str(pid), within=within)
     assert is_rootless(found, *words)
     assert [row["pid"] for row in found["processes"]] == [pid]
@@ -291,7 +289,6 @@ def test_without_tracefs_nothing_is_missing(home: Path) -> None:
 def test_hidden_processes_are_spoken_of(home: Path) -> None:
     within = (*mounted("mount -t proc -o hidepid=2 none /proc"), *as_nobody())
     with started(home, CALLER, "0") as pid, started(home, RIVALS, within=()) as others:
-        time.sleep(0.3)
         found = frame(home, within=within)
         done = run("--once", "--pid", str(others), program=(*within, *GPUTOP), env=environment(home))
     assert [row["pid"] for row in found["processes"]] == [pid]

@@ -43,13 +43,13 @@ def soaked(hours: float) -> dict[str, Any]:
     return outcome
 
 
-def test_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
-    outcome = soaked(1 / 60)
+def test_half_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
+    outcome = soaked(1 / 120)
     assert outcome["failure"] == ""
     assert outcome["lost"] == 0
-    assert outcome["forked"] == pytest.approx(60e9 / TICK_NS * FORKS, rel=0.05)
+    assert outcome["forked"] == pytest.approx(30e9 / TICK_NS * FORKS, rel=0.05)
     assert outcome["verdict"].startswith("Input-bound")
-    assert outcome["frames"] >= 10
+    assert outcome["frames"] >= 5
     assert len(outcome["samples"]) >= 90
 
 

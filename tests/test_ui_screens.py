@@ -22,7 +22,7 @@ from gputop.ui.pane import Pane
 from gputop.ui.theme import style_of
 from tests import fake_frames as fake
 from tests import fake_reports as why
-from tests.screen_support import running, text_of, tokens_of
+from tests.screen_support import Screen, running, text_of, tokens_of
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = ((80, 24), (120, 40), (200, 50))
@@ -105,23 +105,34 @@ STATES: tuple[Callable[[], State], ...] = (
 )
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-async def test_the_screen_is_as_it_was(state: Callable[[], State], size: tuple[int, int]) -> None:
+async def test_the_screen_is_as_it_was(state: Callable[[], State]) -> None:
     made = state()
-    async with running(made.frame, size, replay=made.replay, title="python train.py") as (app, feed, pilot):
-        feed.why, feed.state = made.explained, made.recording
-        app.poll()
-        app.view.transport = made.transport
-        app.show()
-        await pilot.pause()
-        app.show()  # what one look learns of the size the next one knows
-        await pilot.pause()
-        for pane in app.screen.query(Pane):
-            for _text, token in tokens_of(pane):
-                style_of(token)
-        text = "".join(line.rstrip() + "\n" for line in text_of(app).splitlines())
-    file = SCREENS / f"{state.__name__}-{size[0]}x{size[1]}.txt"
+    async with running(made.frame, SIZES[0], replay=made.replay, title="python train.py") as screen:
+        for size in SIZES:
+            await screen[2].resize_terminal(*size)
+            assert_as_it_was(await shown(screen, made), f"{state.__name__}-{size[0]}x{size[1]}")
+
+
+async def shown(screen: Screen, made: State) -> str:
+    """The screen in a state."""
+    app, feed, pilot = screen
+    feed.why, feed.state = made.explained, made.recording
+    app.poll()
+    app.view.transport = made.transport
+    app.show()
+    await pilot.pause()
+    app.show()  # what one look learns of the size the next one knows
+    await pilot.pause()
+    for pane in app.screen.query(Pane):
+        for _text, token in tokens_of(pane):
+            style_of(token)
+    return "".join(line.rstrip() + "\n" for line in text_of(app).splitlines())
+
+
+def assert_as_it_was(text: str, name: str) -> None:
+    """It is that of the file."""
+    file = SCREENS / f"{name}.txt"
     if os.environ.get("GPUTOP_SCREENS") == "write":
         SCREENS.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")

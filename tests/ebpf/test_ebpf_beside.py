@@ -13,6 +13,7 @@ from replay.reader import SessionReader
 from tests.cli_support import GPUTOP
 from tests.ebpf.growing import marks
 from tests.ebpf.recording import Workshop, compile_program, wait_until
+from tests.observed_demo import SLEEPS
 
 pytestmark = pytest.mark.ebpf
 
@@ -50,7 +51,7 @@ def test_a_tracefs_that_is_unmounted_meanwhile_changes_nothing(tmp_path: Path) -
     command = [*GPUTOP, "record", "-o", str(shop.file), "--lines", "off", "--simgpu", "--", *demo]
     recorder = subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", script, "sh", *command],
-        env=shop.env,
+        env=shop.env | SLEEPS,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ from probes.schema import STOPPED_STATES, Kind
 from tests import inside
 from tests.ebpf.growing import marks
 from tests.ebpf.recording import Workshop, wait_until
+from tests.observed_demo import SLEEPS
 
 pytestmark = pytest.mark.ebpf
 
@@ -40,7 +41,7 @@ def by_debugger(pid: int) -> None:
 
 def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
-    recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy", "6"])
+    recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy", "6"], env=SLEEPS)
     wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run", 60)
     program = ["pgrep", "-P", str(recorder.pid), "-f", f"^{sys.executable} -m gputop.demo"]
     pid = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)

@@ -16,7 +16,7 @@ from tests.faults.robust import ROBUST
 from tests.faults.scenario import SCENARIOS, Draw, Scenario
 
 FAMILIES = (single, loading, waiting, controls, mixed)  # importing them registers their scenarios
-BATCH = 12  # runs under one recording
+BATCH = 16  # runs under one recording
 TRIES = 3  # a machine that is busy otherwise may hide what was injected; the truth says so
 
 
