@@ -113,6 +113,7 @@ class Gatherer:
             self._records(item)
             return False
         if item.kind == MARK:
+            self.facts.take(item)
             self._mark(item)
             return True
         if item.kind == OPEN:
