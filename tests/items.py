@@ -123,7 +123,7 @@ def mark(number: int, time_ns: int, **lost: int) -> Sample:
     """The end of a tick."""
     data = {
         "number": number,
-        "wall_ns": time_ns + 7,
+        "wall_ns": 1_700_000_000 * SECOND + time_ns - START + 7,
         "lost": lost,
         "begun": 0,
         "read": 0,

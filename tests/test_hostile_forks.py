@@ -136,3 +136,28 @@ def test_names_of_threads_that_are_not_watched_are_bounded() -> None:
         list(roster.notice(lives(range(first, first + 10_000), Kind.NAME)))
         list(roster.facts(np.zeros(0, schema.THREAD_STATE_DTYPE), first))
     assert len(roster._names) <= 32_768
+
+
+def test_what_begins_and_ends_between_two_looks_is_told_once() -> None:
+    roster = Roster()
+    list(roster.notice(lives(range(SHELL, SHELL + 1), Kind.JOIN)))
+    helpers = range(4_000_000, 4_000_050)
+    batch = np.concatenate([lives(helpers, Kind.FORK), lives(helpers, Kind.EXIT)])
+    said = list(roster.notice(batch))
+    assert [sample.data["pid"] for sample in said] == [*helpers]
+    assert all(sample.data["parent_pid"] == SHELL and sample.data["exited_ns"] for sample in said)
+    assert len({sample.data["seen_ns"] for sample in said}) == 1
+
+
+def test_a_number_that_goes_to_a_new_process_between_two_looks_is_two_processes() -> None:
+    roster, one = Roster(), range(4_000_000, 4_000_001)
+    kinds = (Kind.FORK, Kind.EXIT, Kind.FORK)
+    said = list(roster.notice(np.concatenate([lives(one, kind) for kind in kinds])))
+    assert [sample.data["exited_ns"] is None for sample in said] == [False, True]
+
+
+def test_a_process_that_becomes_another_program_at_once_is_known_since_its_birth() -> None:
+    roster, one = Roster(), range(4_000_000, 4_000_001)
+    batch = np.concatenate([lives(one, Kind.FORK), lives(one, Kind.EXEC)])
+    (said,) = roster.notice(batch)
+    assert said.data["seen_ns"] == int(batch["t_end"][0])

@@ -16,6 +16,7 @@ from gputop.engine.linesums import LineWindow, line_rows, wait_rows
 from gputop.engine.source import read_source
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
+from gputop.engine.wallclock import WallClock
 from gputop.explain.answer.output import report_to_text
 from gputop.playback.player import frame_at
 from gputop.ui.model.code import coloured
@@ -343,6 +344,13 @@ def test_a_file_that_is_newer_than_the_program_is_doubted(train: Line) -> None:
     os.utime(train.file)
     made = Shown(frame(LineRow(train, "cudaMemcpy", 1, 1), wall_ns=fake.WALL), "s", replay=True)
     assert "changed after the program began" in made.text()
+
+
+def test_where_the_clock_was_set_a_page_of_the_source_says_so(train: Line) -> None:
+    os.utime(train.file)
+    clock = WallClock(0, 1 << 62)
+    made = Shown(frame(LineRow(train, "cudaMemcpy", 1, 1), wall_ns=fake.WALL, clock=clock), "s", replay=True)
+    assert "the clock was set meanwhile" in made.text()
 
 
 @pytest.mark.parametrize(

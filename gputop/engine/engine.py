@@ -24,6 +24,7 @@ from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.others import Others, add_others
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from gputop.engine.tally import merge_calls, told_callers, told_states, told_sums
+from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
@@ -99,6 +100,7 @@ class Engine:
             self._add(item)
             return False
         if item.kind == MARK:
+            self.facts.take(item)
             self._close_tick(item)
             return True
         if item.kind == GPUS:
@@ -204,6 +206,7 @@ class Engine:
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})
+        begun = WallClock.of_header(self._header)
         return Frame(
             number=int(data.get("number", 0)),
             time_ns=mark.time_ns,
@@ -212,6 +215,7 @@ class Engine:
             window_ns=window_ns,
             utc_offset_s=int(clock.get("utc_offset_s", 0)),
             rate_hz=float(self._header.get("rate_hz", 0)),
+            clock=begun.joined(self.facts.clock) if begun is not None else self.facts.clock,
             lost=Lost(
                 sum(lost.get(kind, 0) for kind in LOSS_KINDS),
                 tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),

@@ -7,9 +7,10 @@ from typing import Any
 
 from gputop.engine.apart import apart
 from gputop.engine.lines import Stacks
+from gputop.engine.wallclock import WallClock
 from probes.known import Known
 from probes.samples import ClientData, ProcessData, process_data, text_of, told
-from probes.source import APIS, CLIENT, FRAMES, GPUS, Sample
+from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
@@ -28,10 +29,11 @@ class Facts:
         self._known = Known()
         self._apis: list[tuple[str, str]] = []
         self._ended = 0  # told since the last sweep
+        self.clock: WallClock | None = None  # at the marks so far
 
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
-        return apart(self, shared=("stacks",))  # what a stack's number stands for never changes
+        return apart(self, shared=("stacks", "clock"))  # what a stack's number stands for never changes
 
     @property
     def processes(self) -> dict[int, ProcessData]:
@@ -48,6 +50,9 @@ class Facts:
             self.stacks.take(frames)
         elif (apis := told(sample, APIS)) is not None:
             self._apis = [(str(row[0]), str(row[1])) for row in apis.get("rows", ())]
+        elif (mark := told(sample, MARK)) is not None and (wall_ns := int(mark.get("wall_ns", 0))):
+            ahead = wall_ns - sample.time_ns
+            self.clock = (self.clock or WallClock(ahead, ahead)).seen(sample.time_ns, wall_ns)
 
     def of(self, pid: int) -> ClientData | None:
         """What is known of a process, watched or only a user of a GPU; None where nothing was told of it."""

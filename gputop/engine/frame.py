@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputop.engine.lines import Line
+from gputop.engine.wallclock import WallClock
 
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
 UNPLACED = Line("", 0, "stack not known")
@@ -274,4 +275,5 @@ class Frame:
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
     lines: str = "off"  # whose line is looked for: all, costly or off
+    clock: WallClock | None = None  # what the clock of the day showed up to here
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

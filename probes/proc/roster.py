@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from probes.proc import procfs
 from probes.proc.belonging import KEYS
 from probes.proc.devices import DeviceCalls
 from probes.proc.late_attach import Latecomers
+from probes.samples import ProcessData, merged
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, NOTE, PROCESS, Sample
 
@@ -56,7 +57,7 @@ class Roster:
         """The samples that follow from a batch: births and ends in their order, then devices used."""
         rare = records["kind"] >= _FORK
         if rare.any():
-            yield from self._notice_rare(records, rare)
+            yield from _one_a_process(self._notice_rare(records, rare))
         for pid, keys in self._devices.notice(records):
             yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
 
@@ -184,3 +185,24 @@ def _facts_at(pid: int, now: int) -> dict[str, Any] | None:
     """The facts of a process, as far as /proc tells of the one that had its number at a time."""
     facts = procfs.process_facts(pid)
     return None if facts is None or int(facts["start_ns"]) > now else facts
+
+
+def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """One sample for what a batch tells of a process: helpers begin and end by the hundred in a second.
+
+    Each costs its way through the file and whoever takes it in. A number that goes to a new process is not
+    one process.
+    """
+    told: dict[int, Sample] = {}
+    for sample in samples:
+        if sample.kind != PROCESS:
+            yield sample
+            continue
+        before = told.pop(sample.data["pid"], None)
+        if before is not None and before.data.get("exited_ns") is not None:
+            yield before
+            before = None
+        data = cast(ProcessData, sample.data)
+        known = cast(ProcessData, before.data) if before is not None else None
+        told[data["pid"]] = Sample(PROCESS, sample.time_ns, {**merged(known, data)})
+    yield from told.values()

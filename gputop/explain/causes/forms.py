@@ -6,6 +6,7 @@ import numpy as np
 
 from gputop.engine.lines import Line
 from gputop.engine.source import read_source
+from gputop.engine.wallclock import WallClock
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.pytorch import Pattern
@@ -71,9 +72,9 @@ def text_of(evidence: Evidence, line: Line) -> str:
     if not line.file.startswith("/") or line.is_native or line.line < 1:
         return ""
     source = read_source(line, None)
-    clock = evidence.header.get("clock")
-    if isinstance(clock, dict) and "realtime_ns" in clock:
-        begun = int(clock["realtime_ns"]) - int(clock.get("monotonic_ns", 0))
-        if source.changed_ns > begun + evidence.end_ns:
-            return ""
+    clock = WallClock.of_header(evidence.header)
+    if clock is not None and (
+        clock.joined(evidence.facts.clock).is_after(source.changed_ns, evidence.end_ns) is not False
+    ):
+        return ""  # or it cannot be told, since the clock was set
     return source.lines[line.line - 1] if line.line <= len(source.lines) else ""

@@ -120,6 +120,7 @@ class Gatherer:
             self._records(item)
             return False
         if item.kind == MARK:
+            self.facts.take(item)
             self._mark(item)
             return True
         if (threads := told(item, OPEN)) is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.engine.lines import Line as SourceLine
 from gputop.engine.source import Source
+from gputop.engine.wallclock import WallClock
 from gputop.format import clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.code import coloured, stack_lines
 from gputop.ui.model.lines import LineUse, line_uses
@@ -66,8 +67,11 @@ class SourcePage:
         out += self._stack(frame, width, glyphs)
         if self._source.problem:
             return out
-        if _is_newer(self._source, frame, self._row_of(frame)):
+        newer = _is_newer(self._source, frame, self._row_of(frame))
+        if newer is not False:
             doubt = "the file was changed after the program began: its lines may have moved"
+            if newer is None:
+                doubt = "the clock was set meanwhile: the file may have changed since the program began"
             out.append(((f" {glyphs.warning} {doubt}", "warn"),))
         return [*out, ((f"  CPU%    n/s  TIME/s {'LINE':>6}", "head"),)]
 
@@ -128,11 +132,12 @@ class SourcePage:
         )
 
 
-def _is_newer(source: Source, frame: Frame | None, row: ProcessRow | None) -> bool:
-    """Whether the file was changed after the program that runs it was seen first."""
+def _is_newer(source: Source, frame: Frame | None, row: ProcessRow | None) -> bool | None:
+    """Whether the file was changed after the program that runs it was seen first; None: that is not known."""
     if frame is None or row is None or not frame.wall_ns:
         return False
-    return source.changed_ns > frame.wall_ns - (frame.time_ns - row.start_ns)
+    ahead = frame.wall_ns - frame.time_ns
+    return (frame.clock or WallClock(ahead, ahead)).is_after(source.changed_ns, row.start_ns)
 
 
 def sample_shares(row: ProcessRow | None, file: str) -> dict[int, float]:
