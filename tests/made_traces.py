@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,13 @@ def kineto(
     return path
 
 
-def nsys(path: Path) -> Path:
-    """What ``nsys export --type sqlite`` writes, by "SQLite Schema Reference" of its user guide."""
+def nsys(path: Path, *, switches: Sequence[tuple[int, int, int, int]] = ()) -> Path:
+    """What ``nsys export --type sqlite`` writes, by "SQLite Schema Reference" of its user guide.
+
+    Args:
+        path: Of the file.
+        switches: Of the scheduler: when, whether a thread gets a CPU, which, and its state.
+    """
     ops, operators = loop()
     texts: dict[str, int] = {}
 
@@ -159,6 +165,19 @@ def nsys(path: Path) -> Path:
             database.execute("insert into CUPTI_ACTIVITY_KIND_MEMCPY values (?,?,?,?,?,?,?,?,?)", copy)
     for name, begin, end in operators:
         database.execute("insert into NVTX_EVENTS values (?,?,59,?,?,null)", (begin, end, name, thread))
+    if switches:
+        database.executescript(
+            """
+            create table SCHED_EVENTS (start integer, cpu integer, isSchedIn integer, globalTid integer,
+                threadState integer, threadBlock integer);
+            create table ENUM_SAMPLING_THREAD_STATE (id integer, name text, label text);
+            insert into ENUM_SAMPLING_THREAD_STATE values (4, 'BLOCKED', 'Blocked'), (1, 'RUNNING', 'Runs');
+            """
+        )
+        database.executemany(
+            "insert into SCHED_EVENTS values (?,0,?,?,?,null)",
+            [(at, onto, PID << 24 | tid, state) for at, onto, tid, state in switches],
+        )
     database.execute("insert into TARGET_INFO_SESSION_START_TIME values (?,'','')", (START,))
     database.execute("insert into TARGET_INFO_GPU values (0,'NVIDIA H100',85000000000,'GPU-1')")
     database.execute("insert into PROCESSES values (?,?,'/usr/bin/python3')", (process, PID))

@@ -137,7 +137,8 @@ def test_perfetto_gets_the_arguments_of_calls_and_what_nvml_counted(tmp_path: Pa
         assert len(records)
 
 
-def test_a_packet_of_a_template_is_what_the_library_reads_as_its_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [0, 7, 14, 15, 31, 47, 56, 63])
+def test_a_packet_of_a_template_is_what_the_library_reads_as_its_numbers(bits: int) -> None:
     proto = needed("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
     def fill(packet: Any, ask: Any) -> None:
@@ -146,14 +147,15 @@ def test_a_packet_of_a_template_is_what_the_library_reads_as_its_numbers(tmp_pat
         packet.track_event.flow_ids.append(ask("flow"))
 
     numbers = {
-        "time": np.array([0, 1, (1 << 63) - 1]),
+        "time": np.array([0, 1 & (1 << bits) - 1, (1 << bits) - 1]),
         "track": np.array([1, 300, (1 << 31) - 1]),
         "flow": np.array([7, 1 << 60, 0]),
     }
     ordered = Ordered()
-    ordered.add(
-        Template(proto.TracePacket(), fill, ("time",), ("flow",)).packets(numbers), np.array([2, 1, 0]), 0
-    )
+    template = Template(proto.TracePacket, fill, ("flow",))
+    # of other numbers it has another shape
+    template.packets({**{name: one[:1] for name, one in numbers.items()}, "time": np.array([1 << 40])})
+    ordered.add(template.packets(numbers), np.array([2, 1, 0]), 0)
     trace = proto.Trace.FromString(ordered.bytes())
     assert [
         (packet.timestamp, packet.track_event.track_uuid, packet.track_event.flow_ids[0])

@@ -145,6 +145,40 @@ def test_calls_keep_their_times_threads_sizes_streams_and_what_they_gave(kind: s
         assert abs(epoch - made_traces.START - ops[0].begin) < 2
 
 
+def test_switches_of_nsys_are_stays_off_the_cpu_and_what_they_lack_is_not_known(tmp_path: Path) -> None:
+    other = made_traces.TID + 1
+    switches = [
+        (1_000, 1, made_traces.TID, 1),  # what was before is not known
+        (500_000, 0, made_traces.TID, 4),
+        (900_000, 1, made_traces.TID, 1),
+        (2_000_000, 0, other, 4),
+        (2_500_000, 0, other, 4),  # its end was not seen
+        (2_600_000, 1, other, 1),
+        (9_000_000, 0, made_traces.TID, 4),  # it does not come back
+    ]
+    path = imported(made_traces.nsys(tmp_path / "switches.sqlite", switches=switches[::-1]), tmp_path)
+    plain = imported(made_traces.nsys(tmp_path / "plain.sqlite"), tmp_path)
+    with gputop.open_session(path) as session:
+        evidence = evidence_of(session)
+        stays = evidence.activities.of("off the CPU")
+        start = int(evidence.calls["begin"][0]) - made_traces.loop()[0][0].begin
+        found = sorted(
+            zip(
+                (stays["begin"] - start).tolist(),
+                (stays["end"] - start).tolist(),
+                stays["tid"].tolist(),
+                strict=True,
+            )
+        )
+        assert found == [(500_000, 900_000, made_traces.TID), (2_500_000, 2_600_000, other)]
+        assert {evidence.activities.texts[name] for name in stays["name"].tolist()} == {"Blocked"}
+    notes = gputop.explain(path).notes
+    assert any("nor who woke it" in note for note in notes)
+    assert any("holds no switches: whether" in note for note in gputop.explain(plain).notes)
+    alone, both = gputop.explain(plain), gputop.explain(path)
+    assert (both.idle, both.span_ns) == (alone.idle, alone.span_ns)
+
+
 def test_absolute_times_of_a_trace_without_a_base_are_said_to_be_coarse(tmp_path: Path) -> None:
     ops, _ = made_traces.loop()
     busy, span = made_traces.busy_and_span(ops)

@@ -17,8 +17,6 @@ ARGUMENTS = (
     "line",
 )  # of calls; their places are their interned names, from 1 on
 
-_WIDE = ("time", "bytes", "stream")
-
 Ask = Callable[[str], int]
 
 
@@ -50,7 +48,7 @@ class Forms:
 
     def _form(self, key: Any, fill: Callable[[Any, Ask], None]) -> Template:
         if key not in self._made:
-            self._made[key] = Template(self._proto.TracePacket(), fill, _WIDE, ("flow",))
+            self._made[key] = Template(self._proto.TracePacket, fill, ("flow",))
         return self._made[key]
 
     def _event(self, packet: Any, ask: Ask, kind: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gputop.explain.findings.imported import OFF_CPU
 from gputop.imports.recorded import Trace, gpu_facts
 from gputop.imports.tables import Tables, whole
 
@@ -32,6 +33,8 @@ _COLUMNS = (
 )
 _DIRECTIONS: Final = {1: 1, 2: 2, 8: 3, 10: 3}  # copyKind: H2D, D2H, D2D, between devices
 _VARIANT: Final = "_v"
+_SWITCHES: Final = "SCHED_EVENTS"
+_STATES: Final = "ENUM_SAMPLING_THREAD_STATE"
 
 
 def is_nsys(tables: Tables) -> bool:
@@ -67,7 +70,8 @@ def read_nsys(tables: Tables) -> Trace:
             call_tid=tid,
         )
     _ranges(tables, trace, texts)
-    _about(tables, trace, texts)
+    switches = _switches(tables, trace)
+    _about(tables, trace, texts, switches=switches)
     return trace
 
 
@@ -110,15 +114,44 @@ def _ranges(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
         trace.activity("operator", whole(row["start"]), whole(row["end"]), name=str(name), pid=pid, tid=tid)
 
 
-def _about(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _switches(tables: Tables, trace: Trace) -> bool:
+    """Stays off the CPU, by the scheduler's events; whether there are any.
+
+    A thread is off from one that takes it off a CPU to the next one that puts it on one. Of the time before
+    its first event and after its last one nothing is known.
+    """
+    states = {whole(row["id"], -1): str(row["label"] or "") for row in tables.rows(_STATES, ("id", "label"))}
+    left: dict[int, tuple[int, str]] = {}  # when each thread left its CPU, and its state then
+    seen, open_ended = False, 0
+    for row in tables.rows(_SWITCHES, ("start", "isSchedIn", "globalTid", "threadState"), order="start"):
+        if row["start"] is None or row["globalTid"] is None or row["isSchedIn"] is None:
+            continue
+        thread, at, seen = whole(row["globalTid"]), whole(row["start"]), True
+        if not whole(row["isSchedIn"]):
+            open_ended += thread in left
+            left[thread] = at, states.get(whole(row["threadState"], -1), "")
+        elif thread in left:
+            begin, state = left.pop(thread)
+            pid = _process(thread)
+            trace.activity(OFF_CPU, begin, max(at, begin), name=state, pid=pid, tid=thread & 0xFFFFFF)
+    if open_ended:
+        trace.notes.append(f"{open_ended} switches of threads have no end in this file: they are left out")
+    return seen
+
+
+def _about(tables: Tables, trace: Trace, texts: Mapping[int, str], *, switches: bool) -> None:
     for row in tables.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory", "uuid")):
         total = whole(row["totalMemory"]) if row["totalMemory"] else None
         trace.gpus.append(gpu_facts(whole(row["id"]), str(row["name"] or ""), str(row["uuid"] or ""), total))
     known = {gpu["index"] for gpu in trace.gpus}
     for index in sorted({row["device"] for row in trace.activities if row.get("device", -1) >= 0} - known):
         trace.gpus.append(gpu_facts(index))
-    for pid in {*trace.calls["pid"], *(row["pid"] for row in trace.activities if row["pid"] >= 0)}:
+    switched = {row["pid"] for row in trace.activities if row["what"] == OFF_CPU}
+    asked = {row["pid"] for row in trace.activities if row["what"] != OFF_CPU and row["pid"] >= 0}
+    for pid in {*trace.calls["pid"], *asked}:
         trace.processes[pid] = {"name": "", "cuda_visible_devices": None, "cuda_device_order": None}
+    for pid in switched - trace.processes.keys():
+        trace.processes[pid] = {"name": "", "watched": False}
     for row in tables.rows("PROCESSES", ("globalPid", "name")):
         if _process(row["globalPid"]) in trace.processes:
             trace.processes[_process(row["globalPid"])]["name"] = str(row["name"] or "").rpartition("/")[2]
@@ -129,6 +162,7 @@ def _about(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
         trace.unproved = "the file holds no kernels"
     trace.header["states"] = False
     trace.notes.append(
-        "of switches between threads nothing is taken from this file: whether a thread ran, waited for a CPU "
-        "or slept is not known"
+        "of a thread off the CPU this file does not tell how long it only lacked a CPU, nor who woke it"
+        if switches
+        else "this file holds no switches: whether a thread ran, waited for a CPU or slept is not known"
     )

@@ -72,6 +72,9 @@ def _in_gaps(evidence: Evidence, gaps: Gaps) -> Iterator[str]:
             inside = length(*intersect(union(*_times(own[own["name"] == name])), empty))
             text = evidence.activities.texts[name][:_LONGEST]
             found[text] = found.get(text, 0) + inside
+        away = evidence.activities.of(OFF_CPU)
+        inside = length(*intersect(union(*_times(away[away["tid"] == evidence.threads.tid[thread]])), empty))
+        found[OFF_CPU] = found.get(OFF_CPU, 0) + inside
         made = np.flatnonzero(calls["row"] == thread)
         for op in np.unique(calls["op"][made]).tolist():
             part = made[calls["op"][made] == op]

@@ -96,8 +96,15 @@ class Queue:
         if not len(self):
             return self.ready
         parts = self._parts
-        total = np.cumsum(np.rint(duration / UNIT_NS).astype(np.int64))
-        before = np.append(0, total[:-1])
+        took = np.rint(duration / UNIT_NS).astype(np.int64)
+        total = np.cumsum(took)
+        before = np.subtract(total, took, out=took)
+        if len(parts.head) == 1:
+            alone: Ints = np.maximum.accumulate(parts.ready - before)
+            alone += total
+            alone *= UNIT_NS
+            alone += parts.base
+            return alone
         # each queue counts from its own begin
         own = before[parts.head][parts.number]
         slack = parts.ready - before + own
