@@ -17,6 +17,7 @@ from probes.at_mark import cut_lists, open_sample
 from probes.code import interpreter, libraries, parsing, reader
 from probes.code.pages import SharedPages
 from probes.ebpf import attach, attach_perf, bpfcall, loader
+from probes.ebpf.reach import Reach
 from probes.ebpf.ring import Ring
 from probes.nvml import nvml
 from probes.plan import LivePlan
@@ -333,6 +334,28 @@ class LiveSource:
             "own_cpu_percent": round(percent, 2),
             "own_rss_bytes": rss,
         }
+
+    def reduce(self, reach: Reach, why: str) -> None:
+        """Observes more or less from now on; for any thread.
+
+        Args:
+            reach: How much.
+            why: A sentence that stays to be seen until the next one; "" where nothing is given up.
+
+        Raises:
+            loader.ProbeError: The kernel refuses.
+        """
+        try:
+            lost = self._attachments.reduce(reach)
+            if reach >= Reach.NO_LINES:
+                line_programs.part(self._programs)
+            elif self._lines is not None:
+                self._lines.resume()
+        except OSError as error:
+            raise loader.ProbeError(f"probes could not be changed: {loader.refusal(error)}") from error
+        now = time.monotonic_ns()
+        self._pending.append(Sample(PROBLEM, now, {"text": why, "about": "budget"}))
+        self._pending.extend(Sample(NOTE, now, {"text": text}) for text in lost)
 
     # -- ending -----------------------------------------------------------------------------
 

@@ -74,11 +74,21 @@ class Daemon:
 
 
 @contextmanager
-def serving(home: Path, *flags: str) -> Iterator[Daemon]:
-    """A daemon that observes; it ends in order unless the test has ended it."""
+def serving(home: Path, *flags: str, within: Sequence[str] = ()) -> Iterator[Daemon]:
+    """A daemon that observes; it ends in order unless the test has ended it. ``within``: what starts it."""
     errors = (home / "daemon.err").open("w")
     process = subprocess.Popen(
-        [*GPUTOP, "serve", "--simgpu", "--lines", "off", "--socket", str(home / "gputop.sock"), *flags],
+        [
+            *within,
+            *GPUTOP,
+            "serve",
+            "--simgpu",
+            "--lines",
+            "off",
+            "--socket",
+            str(home / "gputop.sock"),
+            *flags,
+        ],
         env=environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

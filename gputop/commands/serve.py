@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ from gputop.serve.notify import Notifier
 from gputop.serve.service import Service, Settings
 from gputop.serve.view import ROOT
 from gputop.serve.wire import SOCKET
+from probes.ebpf import callcost
+from probes.live import LiveSource
 
 if TYPE_CHECKING:
     from gputop.serve.http import Address
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEPT = "/var/lib/gputop"
+_ENDS_S = 60.0
 _POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes meanwhile
 
 
@@ -88,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="functions of processes with series of their own (5000); the rest is pid=other",
     )
+    parser.add_argument(
+        "--budget",
+        type=_percent,
+        metavar="PERCENT",
+        help="of all CPUs' time that observing may take, here and in the programs (1%%); what costs more is "
+        "given up step by step",
+    )
     parser.add_argument("--off", action="store_true", help="end the daemon that runs: no probe is left")
     parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
     add_probes(parser)
@@ -99,6 +110,10 @@ def _place(text: str) -> tuple[str, int]:
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, nor HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _percent(text: str) -> float:
+    return bounded(0.01, 100, "%")(text.removesuffix("%")) / 100
 
 
 def check(options: argparse.Namespace) -> None:
@@ -116,8 +131,7 @@ def check(options: argparse.Namespace) -> None:
 def serve(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     if options.off:
-        asked(options.socket, "off")
-        return 0
+        return _switch_off(options.socket)
     if os.geteuid() != ROOT:
         raise CommandError("gputop serve observes everybody's programs, which takes root: sudo gputop serve")
     options.pid, options.command = None, []
@@ -128,6 +142,18 @@ def serve(options: argparse.Namespace) -> int:
     finally:
         listener.close()
         _unlink(options.socket)
+
+
+def _switch_off(path: str) -> int:
+    """Ends the daemon; returns when its probes are gone."""
+    asked(path, "off")
+    deadline = time.monotonic() + _ENDS_S
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path):
+                return 0
+        time.sleep(0.05)
+    raise CommandError("the daemon was told to end and has not done so yet: see its log")
 
 
 def _listen(path: str) -> socket.socket:
@@ -147,6 +173,15 @@ def _unlink(path: str) -> None:
         _LOG.info("the socket stays at %s: %s", path, error.strerror)
 
 
+def _call_ns() -> float:
+    """What a traced call costs a program, at most."""
+    found = callcost.measured()
+    if found is None:
+        raise CommandError("--budget needs to know what a traced call costs, which cannot be measured here")
+    _LOG.info("a traced call costs %.0f ns", found)
+    return found
+
+
 def _settings(options: argparse.Namespace) -> Settings:
     limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
     return Settings(
@@ -157,6 +192,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         limits,
         _address(options),
         int(options.max_series),
+        options.budget,
     )
 
 
@@ -182,6 +218,7 @@ def _address(options: argparse.Namespace) -> Address | None:
 
 
 def _served(options: argparse.Namespace, settings: Settings, listener: socket.socket) -> int:
+    call_ns = _call_ns() if options.budget is not None else 0.0
     session = open_session(
         options, record_to=None, output=None, rate_hz=options.rate, keeps=True, poll_s=_POLL_S
     )
@@ -199,7 +236,9 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
         end("switched off by root" if number == signal.SIGUSR1 else "stopped")
 
     try:
-        service = Service(session.header, listener, settings, end, lambda: session.source.probed)
+        live = session.source
+        assert isinstance(live, LiveSource)  # as it counts calls
+        service = Service(session.header, listener, settings, end, lambda: live.probed, live.reduce, call_ns)
     except OSError as error:
         session.source.abandon()
         what = (

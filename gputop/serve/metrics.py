@@ -43,6 +43,7 @@ class Now:
         kept: Sessions that were kept since the start.
         not_kept: Those that the limits forbade.
         clients: Of the socket.
+        budget_step: How much is given up to stay within the budget; 0: nothing.
         uuids: Of GPUs by index.
         processes: Facts of those that are watched.
         build: Labels of ``gputop_build_info``.
@@ -55,6 +56,7 @@ class Now:
     kept: int
     not_kept: int
     clients: int
+    budget_step: int
     uuids: dict[int, str]
     processes: dict[int, ProcessData]
     build: dict[str, str]
@@ -206,6 +208,7 @@ def _of_gputop(now: Now) -> Iterator[Metric]:
         ("gputop_own_memory_bytes", "Memory of gputop itself.", now.own_bytes),
         ("gputop_probes_active", "Functions that are traced, of all libraries.", now.probes),
         ("gputop_clients", "Clients of the daemon's socket.", now.clients),
+        ("gputop_budget_step", "What is given up to stay within the budget; 0: nothing.", now.budget_step),
     ):
         yield GaugeMetricFamily(name, about, value=value)
     build = InfoMetricFamily("gputop_build", "Which gputop this is, on what.")

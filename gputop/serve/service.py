@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -10,9 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
 from gputop.serve.answers import send_past
+from gputop.serve.budget import Budget
 from gputop.serve.daemon import Daemon
 from gputop.serve.hub import Hub
 from gputop.serve.idle import Idle
@@ -21,13 +25,17 @@ from gputop.serve.people import People
 from gputop.serve.triggers import ASKED, Trigger, Triggers
 from gputop.serve.view import ROOT
 from gputop.serve.wire import packed
-from probes.source import Item
+from probes.ebpf.loader import ProbeError
+from probes.ebpf.reach import Reach
+from probes.schema import Kind
+from probes.source import Item, Sample
 from replay.history import History
 
 if TYPE_CHECKING:  # prometheus-client is asked for by who wants metrics only
     from gputop.serve.http import Address, MetricsServer
     from gputop.serve.metrics import Now
 
+_LOG = logging.getLogger(__name__)
 _MEMORY = "/dev/shm"
 HEALTHY_NS = 5_000_000_000  # the newest mark is no older
 
@@ -44,6 +52,7 @@ class Settings:
         limits: Of what is kept.
         metrics: Where metrics are told; None for nowhere.
         most_rows: Functions and classes of processes that have series of their own.
+        budget: The part of all CPUs' time that observing may take; None: whatever it takes.
     """
 
     version: str
@@ -53,6 +62,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     metrics: Address | None = None
     most_rows: int = 5_000
+    budget: float | None = None
 
 
 class Service:
@@ -65,6 +75,8 @@ class Service:
         settings: Settings,
         switch_off: Callable[[str], None],
         probed: Callable[[], int] = lambda: 0,
+        reduce: Callable[[Reach, str], None] = lambda reach, why: None,
+        call_ns: float = 0.0,
     ) -> None:
         """Put it together; nothing is started.
 
@@ -74,12 +86,18 @@ class Service:
             settings: See there.
             switch_off: Ends the source; is told why.
             probed: How many functions are traced.
+            reduce: Observes more or less.
+            call_ns: What a traced call costs the program.
 
         Raises:
             OSError: The folder for kept sessions cannot be made, or metrics not be told there.
         """
         self._settings, self._switch_off, self._probed = settings, switch_off, probed
         self._people = People()
+        self._reduce, self._calls = reduce, 0
+        self._budget: Budget | None = None
+        if settings.budget is not None:
+            self._budget = Budget(settings.budget, call_ns, os.cpu_count() or 1)
         self._asked = threading.Event()
         self._history = History(
             header,
@@ -116,7 +134,10 @@ class Service:
         self._triggers.take(item)  # while it is known whose a process was
         self._people.take(item)
         marked = self.daemon.take(item)
+        if not isinstance(item, Sample):
+            self._calls += int(np.count_nonzero(item["kind"] == np.uint8(Kind.CALL)))
         if marked:
+            self._keep_within_budget()
             told = set(self.daemon.totals.processes)
             self._people.forget(told)
             self._idle.forget(told)
@@ -124,6 +145,22 @@ class Service:
             self._asked.clear()
             self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
         return marked
+
+    def _keep_within_budget(self) -> None:
+        budget = self._budget
+        if budget is not None and budget.take(time.monotonic(), time.process_time(), self._calls):
+            _LOG.info("observing at step %d: %s", budget.reach, budget.sentence() or "everything")
+            # detaching takes a tenth of a second, and ticks go on
+            change = threading.Thread(
+                target=self._change, args=(budget.reach, budget.sentence()), name="gputop-budget", daemon=True
+            )
+            change.start()
+
+    def _change(self, reach: Reach, why: str) -> None:
+        try:
+            self._reduce(reach, why)
+        except ProbeError as error:
+            _LOG.warning("%s", error)
 
     def ask_for_the_past(self) -> None:
         """Keeps the last minutes, at the next mark; for a signal's handler."""
@@ -176,6 +213,7 @@ class Service:
             kept=keeper.written if keeper is not None else 0,
             not_kept=keeper.left_out if keeper is not None else 0,
             clients=self._hub.count(),
+            budget_step=int(self._budget.reach) if self._budget is not None else 0,
             uuids=self._people.uuids,
             processes=self._people.known,
             build={
@@ -190,6 +228,12 @@ class Service:
     def _status(self, uid: int) -> dict[str, Any]:
         told = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
         told["clients"] = self._hub.count()
+        if self._budget is not None:
+            told["budget"] = {
+                "step": int(self._budget.reach),
+                "share": self._budget.share,
+                "given_up": self._budget.sentence(),
+            }
         if self.keeper is not None:
             told["kept"] = [
                 {"path": path, "bytes": size, "seconds_ago": int(time.time()) - at}

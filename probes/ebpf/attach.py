@@ -11,12 +11,13 @@ import errno
 import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from probes.code import elf, foreign, libraries, parsing
 from probes.ebpf import attach_perf, bpfcall, minimal, timers, turns
 from probes.ebpf.closing import close_all
 from probes.ebpf.loader import ProbeError, Programs
+from probes.ebpf.reach import Reach, within
 from probes.process import privileges
 from probes.process.privileges import Capability
 
@@ -31,6 +32,17 @@ class Attached:
     target: libraries.Target
     build_id: str
     symbols: int
+
+
+@dataclass(slots=True)
+class _Library:
+    """What could be traced of a library, and the links that trace some of it."""
+
+    target: libraries.Target
+    build_id: str
+    probes: list[libraries.Probe]
+    file: foreign.File
+    links: list[int] = field(default_factory=list)
 
 
 class Attachments:
@@ -48,6 +60,9 @@ class Attachments:
             self._pmu = _read_pmu()
             self._detacher = attach_perf.Detacher(programs.maps["stopped"])
         self._links: list[int] = []
+        self._of: dict[tuple[int, int], _Library] = {}  # probed by multi-uprobe links
+        self._reach = Reach.ALL
+        self._attaching = threading.RLock()
         self._seen: dict[tuple[int, int], Attached | str] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -113,7 +128,7 @@ class Attachments:
         A file that cannot be probed is remembered as a refusal and not tried again.
         """
         fresh, waited = [], False
-        with contextlib.ExitStack() as turn:
+        with self._attaching, contextlib.ExitStack() as turn:
             for target in targets:
                 if target.identity in self._seen:
                     continue
@@ -135,18 +150,57 @@ class Attachments:
             probes, build_id = parsing.probes_of(target, file)
             if self._pmu is not None:
                 probes = minimal.selection(probes)
-            if probes:
-                # returns first: a call that is under way then ends without a start and is ignored
-                uprobes = self._programs.uprobes
-                for program, on_return in ((uprobes["on_return"], True), (uprobes["on_entry"], False)):
-                    self._attach_at(
-                        program,
-                        file,
-                        [probe.offset for probe in probes],
-                        [probe.cookie for probe in probes],
-                        on_return=on_return,
-                    )
+            else:
+                # the way to it may be that of a process which ends, and its place another file's
+                held = foreign.File(os.dup(file.descriptor))
+                self._of[target.identity] = _Library(target, build_id, probes, held)
+                probes = within(probes, target.layer, self._reach)
+            links = self._attach_all(file, probes)
+            if self._pmu is None:
+                self._of[target.identity].links = links
         return Attached(target, build_id, len(probes))
+
+    def _attach_all(self, file: foreign.File, probes: list[libraries.Probe]) -> list[int]:
+        """Both programs at the places of these functions; the links, where they are the caller's to close."""
+        uprobes, links = self._programs.uprobes, []
+        # returns first: a call that is under way then ends without a start and is ignored
+        for program, on_return in (
+            ((uprobes["on_return"], True), (uprobes["on_entry"], False)) if probes else ()
+        ):
+            places = [probe.offset for probe in probes], [probe.cookie for probe in probes]
+            links.append(self._attach_at(program, file, *places, on_return=on_return))
+        return [link for link in links if link is not None]
+
+    def reduce(self, reach: Reach) -> list[str]:
+        """Traces more or less of every library from now on, and of those that come.
+
+        Calls that are under way are told as abandoned, or not at all. Where there are perf events instead of
+        multi-uprobe links nothing changes: detaching takes too long there.
+
+        Returns:
+            Libraries that the kernel does not take again: a sentence each.
+        """
+        lost = []
+        with self._attaching:
+            before, self._reach = self._reach, reach
+            for identity, library in list(self._of.items()):
+                target, probes = library.target, within(library.probes, library.target.layer, reach)
+                if probes == within(library.probes, target.layer, before):
+                    continue
+                self._drop(library)
+                try:
+                    library.links = self._attach_all(library.file, probes)
+                    self._seen[identity] = Attached(target, library.build_id, len(probes))
+                except OSError as error:
+                    self._seen[identity] = f"{target.shown} cannot be probed: {_explain(error)}"
+                    lost.append(f"{target.shown} is not probed again: {_explain(error)}")
+        return lost
+
+    def _drop(self, library: _Library) -> None:
+        with self._lock:
+            links, library.links = library.links, []
+            self._links = [link for link in self._links if link not in links]
+        close_all(links)
 
     def attach_one(self, program: int, file: foreign.File, offset: int, cookie: int) -> None:
         """Attaches a program, by file descriptor, at a place of any file that is open.
@@ -168,20 +222,23 @@ class Attachments:
 
     def _attach_at(
         self, program: int, file: foreign.File, offsets: list[int], cookies: list[int], *, on_return: bool
-    ) -> None:
+    ) -> int | None:
+        """The multi-uprobe link, which belongs to us until it is closed; None with perf events."""
         if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
             raise OSError(errno.EMFILE, _NO_DESCRIPTORS)
         path = str(file.path)
         if self._pmu is None or self._detacher is None:
-            self._keep(bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return))
-            return
+            link = bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return)
+            self._keep(link)
+            return link
         links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
         with self._lock:
             if not self._closed:
                 self._detacher.keep(links)
-                return
+                return None
         for link in links:
             os.close(link)
+        return None
 
     def _keep(self, link: int) -> None:
         with self._lock:
@@ -195,6 +252,9 @@ class Attachments:
         with self._lock:
             closed, self._closed = self._closed, True
             links, self._links = self._links, []
+            libraries_held, self._of = list(self._of.values()), {}
+        for library in libraries_held:
+            library.file.close()
         if self._detacher is not None and not closed:
             self._detacher.close()
         close_all(links)

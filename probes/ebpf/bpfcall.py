@@ -102,9 +102,23 @@ def _name(text: str) -> bytes:
 
 
 def attach_uprobes(
-    program: int, path: str, offsets: Sequence[int], cookies: Sequence[int], *, on_return: bool
+    program: int,
+    path: str,
+    offsets: Sequence[int],
+    cookies: Sequence[int],
+    *,
+    on_return: bool,
+    pid: int = 0,
 ) -> int:
     """One link that attaches ``program`` at file offsets of ``path``; each hit carries its cookie.
+
+    Args:
+        program: File descriptor of a program for uprobes.
+        path: The file.
+        offsets: Where in it.
+        cookies: One for each.
+        on_return: Whether it runs when the function returns.
+        pid: The only process that is probed; 0: all.
 
     Returns:
         The link's file descriptor; closing it detaches.
@@ -126,9 +140,17 @@ def attach_uprobes(
             0,
             ctypes.addressof(which),
             len(offsets) | flags << 32,
-            0,  # all processes
+            pid,
         ),
     )
+
+
+def empty_uprobe() -> int:
+    """The file descriptor of a program for multi-uprobe links that does nothing. Raises OSError."""
+    code = (ctypes.c_uint64 * 2)(*_RETURN_0)
+    license_text = ctypes.create_string_buffer(b"GPL")
+    load = [ProgramType.KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
+    return _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, UPROBE_MULTI << 32))
 
 
 def has_uprobe_multi() -> bool | None:
@@ -136,12 +158,10 @@ def has_uprobe_multi() -> bool | None:
 
     The question is a link to a folder: a kernel that knows such links says that it is no file.
     """
-    code = (ctypes.c_uint64 * 2)(*_RETURN_0)
-    license_text, folder = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(b"/")
+    folder = ctypes.create_string_buffer(b"/")
     where = (ctypes.c_uint64 * 1)()
-    load = [ProgramType.KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
     try:
-        program = _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, UPROBE_MULTI << 32))
+        program = empty_uprobe()
     except OSError as error:
         return _knows(error)
     link = [program, UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]

@@ -46,8 +46,7 @@ _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to t
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 # of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
 _TURN_S, _LAST_TURN_S = 0.15, 2.0
-_SWEEP_NS = 2_000_000_000
-_EXISTS = 1  # BPF_NOEXIST
+_SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
 Identity = tuple[int, int]
 
@@ -55,13 +54,11 @@ Identity = tuple[int, int]
 class Lines(Hears):
     """One for a session. Its programs are compiled in a thread of their own, and until then it does nothing:
     ``load`` belongs to that thread, ``look_at``, ``notice`` and ``turn`` to the scanner's, ``drain`` to the
-    reader's.
+    reader's. ``tell`` takes what is to be told, from whichever thread.
 
     Args:
-        attachments: Attaches the probes.
-        programs: The programs that note the calls.
+        attachments, programs: What attaches the probes, and the programs that note the calls.
         wanted: Whether a process may be watched.
-        tell: Takes what is to be told, from whichever thread.
         pythons: Files of interpreters that will be used.
     """
 
@@ -114,6 +111,11 @@ class Lines(Hears):
             self._ready.set()
             return
         self._programs = loaded
+
+    def resume(self) -> None:
+        """Looks for lines again after ``programs.part``; for any thread. Raises OSError."""
+        if self._programs is not None:
+            programs.join(self._others, self._programs)
 
     def wait(self) -> None:
         """Returns when the lines of programs that start from now on are known, or never will be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -102,3 +103,11 @@ def join(programs: loader.Programs, lines: LinePrograms) -> None:
     for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
         if program is not None:
             bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))
+
+
+def part(programs: loader.Programs) -> None:
+    """From now on nobody looks for lines; ``join`` undoes it. Raises OSError."""
+    for name in ("line_programs", "leave_programs"):
+        if name in programs.maps:
+            with contextlib.suppress(FileNotFoundError):
+                bpfcall.delete(programs.maps[name], struct.pack("<I", 0))

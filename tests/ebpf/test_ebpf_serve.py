@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -299,3 +300,17 @@ def test_ready_and_watchdog_are_told_to_systemd(tmp_path: Path) -> None:
             except BlockingIOError:
                 break
         assert rest[-1] == b"STOPPING=1"
+
+
+def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path) -> None:
+    unit = (Path(__file__).resolve().parents[2] / "deploy" / "gputop.service").read_text()
+    (rights,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)
+    kept = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in rights.split())
+    within = ("setpriv", "--bounding-set", f"-all,{kept}", "--inh-caps", "-all", "--no-new-privs")
+    with serving(tmp_path, "--keep-dir", str(tmp_path / "kept"), within=within) as daemon:
+        with calling(tmp_path, 1_000_000, 0.005, nobody=True) as pid:
+            assert _row(daemon.frame(), pid)["calls"]
+            daemon.process.send_signal(signal.SIGUSR2)
+            wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session", 20)
+        assert daemon.client("serve", "--off").returncode == 0
+        assert daemon.process.wait(30) == 0
