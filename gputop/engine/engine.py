@@ -19,12 +19,13 @@ from gputop.engine.calltable import CallWindow, left_out
 from gputop.engine.counters import Counters, add_up
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import Frame, Lost
+from gputop.engine.kernels import KernelWindow
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from probes.samples import told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
+from probes.source import APIS, COUNTERS, GPUS, MARK, OPEN, PLACES, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -73,6 +74,7 @@ class Engine:
         self._lost_before = lost_before(header)
         self._calls = CallWindow()
         self._lines = LineWindow()
+        self._kernels = KernelWindow()
         self._occupancy = OccupancyWindow()
         self._callers = Callers()
         self._ticks: deque[Tick] = deque()
@@ -104,6 +106,8 @@ class Engine:
             self._lines.add_samples(item.data)
         else:
             self.facts.take(item)
+            if item.kind == APIS:
+                self._kernels.now.name(str(row[0]) for row in item.data.get("rows", ()))
         return False
 
     def _add(self, records: Any) -> None:
@@ -116,6 +120,7 @@ class Engine:
             calls = records if made == len(records) else select(records, is_call)
             self._calls.add(calls)
             self._lines.add(calls)
+            self._kernels.now.add(calls)
             self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
@@ -138,6 +143,7 @@ class Engine:
         waits = self._occupancy.close_tick(keep)
         self._calls.close_tick(keep)
         self._lines.close_tick(keep)
+        self._kernels.close_tick(keep)
         self._ticks.append(
             Tick(
                 mark_ns,
@@ -179,6 +185,7 @@ class Engine:
             self._lines.sums(),
             self._lines.waits(),
             self._lines.samples(),
+            self._kernels.counts(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})

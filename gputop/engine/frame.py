@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.engine.kernels import KernelRow
 from gputop.engine.lines import Line
 
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
@@ -138,6 +139,7 @@ class ProcessRow:
     stacks: tuple[StackRow, ...] = ()  # of all these calls and waits to the ns, most time first
     samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
     sampled: int = 0  # how many there are in all, of unknown lines as well
+    kernels: tuple[KernelRow, ...] = ()  # launches by kernel, most first, where some have names
 
 
 @dataclass(frozen=True, slots=True)
