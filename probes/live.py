@@ -274,6 +274,8 @@ class LiveSource:
             self._read += len(records)
             self._files.notice(records)
             yield from self._roster.notice(records)
+            if self._lines is not None:
+                self._lines.kernels.notice(records)
             yield records
 
     def _drain_until(self, mark_ns: int, later: list[Item]) -> Iterator[Item]:

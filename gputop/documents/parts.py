@@ -85,6 +85,7 @@ class LaunchJson(TypedDict):
     api: str
     tid: int
     kernel: int
+    name: str
     stream: int
     line: LineJson | None
 

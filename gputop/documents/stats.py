@@ -14,10 +14,21 @@ from gputop.documents.parts import (
 )
 
 
+class KernelJson(TypedDict):
+    """The launches of one kernel; name, file and library are empty where they are not known."""
+
+    name: str
+    file: str
+    library: str
+    handle: int
+    launches: int
+
+
 class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
     failures: list[FailureJson]
+    kernels: list[KernelJson]
 
 
 class ProcessTotalsJson(_Rare):

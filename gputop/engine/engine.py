@@ -19,16 +19,18 @@ from gputop.engine.calltable import CallWindow, left_out
 from gputop.engine.counters import Counters, add_up
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import Frame, Lost
+from gputop.engine.kernels import KernelWindow
+from gputop.engine.kernels import add as add_kernels
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.others import Others, add_others
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
-from gputop.engine.tally import merge_calls, told_callers, told_states, told_sums
+from gputop.engine.tally import merge_calls, told_callers, told_kernels, told_states, told_sums
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
+from probes.source import APIS, COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -81,6 +83,7 @@ class Engine:
         self._lost_before = lost_before(header)
         self._calls = CallWindow()
         self._lines = LineWindow()
+        self._kernels = KernelWindow()
         self._occupancy = OccupancyWindow()
         self._callers = Callers()
         self._ticks: deque[Tick] = deque()
@@ -117,6 +120,8 @@ class Engine:
             self._lines.add_samples(places)
         else:
             self.facts.take(item)
+            if item.kind == APIS:
+                self._kernels.now.name(str(row[0]) for row in item.data.get("rows", ()))
         return False
 
     def _add(self, records: Any) -> None:
@@ -129,6 +134,7 @@ class Engine:
             calls = records if made == len(records) else select(records, is_call)
             self._calls.add(calls)
             self._lines.add(calls)
+            self._kernels.now.add(calls)
             self._callers.add(calls["tid"])
         if made < len(records):
             tick.others.append(select(records, ~is_call) if made else records)
@@ -140,6 +146,8 @@ class Engine:
         tick.calls += self._calls.add_sums(lambda table, totals: merge_calls(table, totals, data))
         self._lines.add_sums(told_sums(data, "lines"), told_sums(data, "waits"))
         self._callers.add(np.array([*told_callers(data)], np.uint32))
+        if "kernels" in data:
+            add_kernels(self._kernels.now.counts, told_kernels(data))
         tick.states = told_states(data)
 
     def _count(self, counters: Counters) -> None:
@@ -160,6 +168,7 @@ class Engine:
         waits = self._occupancy.close_tick(keep)
         self._calls.close_tick(keep)
         self._lines.close_tick(keep)
+        self._kernels.close_tick(keep)
         self._ticks.append(
             Tick(
                 mark_ns,
@@ -203,6 +212,7 @@ class Engine:
             self._lines.sums(),
             self._lines.waits(),
             self._lines.samples(),
+            self._kernels.counts(),
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})

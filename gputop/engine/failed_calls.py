@@ -19,6 +19,7 @@ from gputop.engine.lines import Line
 from probes import api
 from probes.meaning import Role, Trait
 from probes.schema import RECORD, CallFlag, Records, join, select
+from probes.stacks.kernels import kernel_number
 
 MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
 BEFORE = 64  # calls that are kept from before a sticky error
@@ -31,7 +32,8 @@ Sum = tuple[int, int, int, int]  # count, time of the first and of the last, thr
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Work that was given to the GPU; ``time_ns`` since the start, ``kernel`` the handle or host address."""
+    """Work that was given to the GPU; ``time_ns`` since the start, ``kernel`` the handle or host address,
+    ``name`` what it is called, "" where that is not known."""
 
     time_ns: int
     api: str
@@ -39,6 +41,7 @@ class Launch:
     kernel: int
     stream: int
     line: Line | None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,19 @@ class FailedCalls:
             elif row.traits & Trait.RUNS and stream not in done:
                 line = facts.stacks.line(int(call["stack"]))
                 end = int(call["t_end"]) - start_ns
-                found.append(Launch(end, name, int(call["tid"]), int(call["aux"]), stream, line))
+                handle = int(call["aux"])
+                called = facts.stacks.frames(kernel_number(pid, handle))
+                found.append(
+                    Launch(
+                        end,
+                        name,
+                        int(call["tid"]),
+                        handle,
+                        stream,
+                        line,
+                        called[0].function if called else "",
+                    )
+                )
         return tuple(found)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gputop.documents.parts import FailureJson
 from gputop.engine.failed_calls import Failure, Launch
+from gputop.engine.kernels import folded
 from gputop.engine.lines import line_json
 from gputop.format import format_count
 
@@ -31,6 +32,7 @@ def failure_json(failure: Failure) -> FailureJson:
                 "api": launch.api,
                 "tid": launch.tid,
                 "kernel": launch.kernel,
+                "name": launch.name,
                 "stream": launch.stream,
                 "line": line_json(launch.line),
             }
@@ -61,4 +63,5 @@ def launch_line(launch: Launch, error_ns: int) -> str:
     """``cudaLaunchKernel of 0x4f0, 1.200 ms before, stream 0x7, at a.py:7 in f()``."""
     place = f", at {launch.line.text()}" if launch.line is not None else ""
     ago = (error_ns - launch.time_ns) / 1e6
-    return f"{launch.api} of {launch.kernel:#x}, {ago:.3f} ms before, stream {launch.stream:#x}{place}"
+    what = folded(launch.name) if launch.name else f"{launch.kernel:#x}"
+    return f"{launch.api} of {what}, {ago:.3f} ms before, stream {launch.stream:#x}{place}"

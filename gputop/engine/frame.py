@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.engine.kernels import KernelRow
 from gputop.engine.lines import Line
 from gputop.engine.wallclock import WallClock
 
@@ -140,6 +141,7 @@ class ProcessRow:
     samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
     sampled: int = 0  # how many there are in all, of unknown lines as well
     belongs: tuple[tuple[str, str | int], ...] = ()  # pod, job, rank, …: what is known of belonging.KEYS
+    kernels: tuple[KernelRow, ...] = ()  # launches by kernel, most first, where some have names
 
 
 @dataclass(frozen=True, slots=True)

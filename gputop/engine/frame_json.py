@@ -63,7 +63,8 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
 
 def _process(row: ProcessRow) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
-    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled")  # the last for pages of the screen
+    # the last ones are for pages of the screen
+    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels")
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [

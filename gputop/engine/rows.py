@@ -14,6 +14,7 @@ from gputop.engine.counters import add_up, settled
 from gputop.engine.facts import Facts
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
+from gputop.engine.kernels import Counts, kernel_rows
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.others import with_sums
 from gputop.engine.switches import OpenThreads, ThreadTick
@@ -47,6 +48,7 @@ class Window:
     lines: Sums = field(default_factory=dict)
     line_waits: Sums = field(default_factory=dict)
     line_samples: Samples = field(default_factory=dict)
+    kernels: Counts = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -171,6 +173,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     waits, unplaced = wait_rows(window.line_waits, calls, callers, facts)
     stacks = stack_rows(window.lines, window.line_waits, calls, callers, facts)
     pids = {thread.tid: pid for pid, found in threads.items() for thread in found}
+    kernels = kernel_rows(window.kernels, facts)
     samples, sampled = sample_rows(window.line_samples, pids, facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
@@ -190,8 +193,9 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
             stacks=stacks.get(row.pid, ()),
             samples=tuple(samples.get(row.pid, ())),
             sampled=sampled.get(row.pid, 0),
+            kernels=kernels.get(row.pid, ()),
         )
-        if any(row.pid in found for found in (lines, nameless, waits, unplaced, sampled))
+        if any(row.pid in found for found in (lines, nameless, waits, unplaced, sampled, kernels))
         else row
         for row in rows
     )

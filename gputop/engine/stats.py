@@ -11,6 +11,7 @@ from gputop.engine.calltable import CallTable, Totals, left_out
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.failed_calls import Failure
 from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
+from gputop.engine.kernels import KernelRow, kernel_rows
 from gputop.engine.linesums import line_rows, wait_rows
 from gputop.engine.switches import ThreadTick
 from gputop.engine.tally import Tally, tally
@@ -37,7 +38,8 @@ class ProcessTotals:
     """One process over the recording.
 
     ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain;
-    ``failures`` are its calls that failed, the first first.
+    ``failures`` are its calls that failed, the first first, ``kernels`` its launches by kernel, most first,
+    where some have names.
     """
 
     pid: int
@@ -51,6 +53,7 @@ class ProcessTotals:
     waits: tuple[WaitRow, ...] = ()
     unknown_waits: int = 0
     failures: tuple[Failure, ...] = ()
+    kernels: tuple[KernelRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
     before = lost_before(header)
     failed = whole.failed.failures(facts, start_ns)
+    kernels = kernel_rows(whole.kernels.counts, facts)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock = header.get("clock", {})
     return Stats(
@@ -99,6 +103,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
                 waits=tuple(waited.get(row.pid, ())),
                 unknown_waits=unplaced.get(row.pid, 0),
                 failures=tuple(one for one in failed if one.pid == row.pid),
+                kernels=kernels.get(row.pid, ()),
             )
             for row in rows
         ),

@@ -80,6 +80,17 @@ def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
     }
     if process.failures:
         made["failures"] = [failure_json(one) for one in process.failures]
+    if process.kernels:
+        made["kernels"] = [
+            {
+                "name": row.name,
+                "file": row.file,
+                "library": row.library,
+                "handle": row.handle,
+                "launches": row.launches,
+            }
+            for row in process.kernels
+        ]
     return made
 
 
@@ -116,7 +127,20 @@ def _process_text(process: ProcessTotals) -> list[str]:
             f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
             for thread in process.threads
         ]
-    return [*lines, *_lines_text(process), *_failures_text(process)]
+    return [*lines, *_lines_text(process), *_kernels_text(process), *_failures_text(process)]
+
+
+def _kernels_text(process: ProcessTotals) -> list[str]:
+    if not process.kernels:
+        return []
+    rows = [
+        f"  {row.launches:>9}  {escape_text(row.library or '-'):<14} {escape_text(row.shown)}"
+        for row in process.kernels[:_LINES_SHOWN]
+    ]
+    rest = process.kernels[_LINES_SHOWN:]
+    if rest:
+        rows.append(f"  {sum(row.launches for row in rest):>9}  of {len(rest)} more kernels")
+    return [f"  {'LAUNCHES':>9}  {'LIBRARY':<14} KERNEL", *rows]
 
 
 def _failures_text(process: ProcessTotals) -> list[str]:

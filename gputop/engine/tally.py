@@ -20,12 +20,14 @@ from gputop.engine.counters import Counters, add_up, settled
 from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
 from gputop.engine.histogram import BUCKETS, Ints
+from gputop.engine.kernels import Counts, KernelCounts
+from gputop.engine.kernels import add as add_kernels
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
 from probes.samples import told
 from probes.schema import Kind, Records, select
-from probes.source import COUNTERS, MARK, OPEN, SUMS, Item, Sample
+from probes.source import APIS, COUNTERS, MARK, OPEN, SUMS, Item, Sample
 
 VERSION = 1  # of what ``told`` returns
 _TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
@@ -119,6 +121,7 @@ class Tally:
         self.table, self.totals = CallTable(), Totals.zeros(0)
         self.threads = Threads()
         self.failed = FailedCalls()
+        self.kernels = KernelCounts()
         self.lines: Sums = {}
         self.waits: Sums = {}
         self.mark: Sample | None = None
@@ -141,6 +144,8 @@ class Tally:
             self.threads.count(Counters.from_sample(item))
         else:
             self.facts.take(item)
+            if item.kind == APIS:
+                self.kernels.name(str(row[0]) for row in item.data.get("rows", ()))
 
     def _records(self, records: Records) -> None:
         self.events += len(records)
@@ -149,6 +154,7 @@ class Tally:
         add(self.lines, sums_of(calls))
         add(self.waits, waits_of(records))
         self.failed.add(calls)
+        self.kernels.add(calls)
         self._callers.add(calls["tid"])
         self.threads.add(records)
 
@@ -194,6 +200,7 @@ class Tally:
             "waits": _packed_sums(self.waits),
             "callers": packed([(tid,) for tid in sorted(self.callers)]),
             "failed": self.failed.told(),
+            "kernels": _packed_kernels(self.kernels.counts),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -215,6 +222,8 @@ class Tally:
         add(self.lines, told_sums(data, "lines"))
         add(self.waits, told_sums(data, "waits"))
         self._called |= told_callers(data)
+        if "kernels" in data:
+            add_kernels(self.kernels.counts, told_kernels(data))
         if "failed" in data:
             self.failed.merge(data["failed"])
         elif any(row[3 + _TOTALS.index("errors")] for row in _rows(data, "calls", 3 + len(_TOTALS))):
@@ -260,6 +269,15 @@ def told_sums(data: Mapping[str, Any], name: str) -> Sums:
     }
 
 
+def told_kernels(data: Mapping[str, Any]) -> Counts:
+    """Launches by kernel, as ``Tally.told`` told them.
+
+    Raises:
+        ValueError: They are too many.
+    """
+    return {(pid, handle % 2**64): count for pid, handle, count in _rows(data, "kernels", 3)}
+
+
 def told_callers(data: Mapping[str, Any]) -> set[int]:
     """The threads that made a call, as ``Tally.told`` told them."""
     return {tid for (tid,) in _rows(data, "callers", 1)}
@@ -290,6 +308,10 @@ def _packed_sums(sums: Sums) -> bytes:
             for (pid, second, stack), (count, ns) in sums.items()
         ]
     )
+
+
+def _packed_kernels(counts: Counts) -> bytes:
+    return packed([(pid, (handle + 2**63) % 2**64 - 2**63, n) for (pid, handle), n in counts.items()])
 
 
 def _rows(data: Mapping[str, Any], name: str, width: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from gputop.engine.stats import Stats, finish
 from gputop.engine.tally import Tally, tally
 from gputop.library.reading import Progress, interrupted, open_file
 from gputop.parts.work import EndedEarlyError, Segment, processors, reduced, segments_of
-from probes.source import MARK, OPEN
+from probes.source import APIS, MARK, OPEN
 from replay.reader import SessionReader
 
 LONG_BYTES = 96 << 20  # of a file: to start processes for it takes less time than they save
@@ -42,7 +42,9 @@ class Totals:
     def map(self, segment: Segment) -> Part:
         """The sums of one segment."""
         reader = _opened(segment.path)
-        sums = tally(reader.items_between(segment.after_mark, segment.until_mark))
+        # what functions are called by number stands at the beginning
+        names = (sample for sample in reader.facts() if sample.kind == APIS)
+        sums = tally([*names, *reader.items_between(segment.after_mark, segment.until_mark)])
         return Part(sums, tuple(reader.problems))
 
     def merge(self, earlier: Part, later: Part) -> Part:

@@ -204,6 +204,9 @@ unsigned sync_how(int dev);
 /* cu_host.c */
 void host_schedule(struct stream *s, uint64_t at, void (*callback)(void *), void *argument);
 
+/* cu_names.c: with sg_mu held */
+void names_launched(const struct function *f);
+
 /* cu_fault.c */
 void fault_read(void);
 void fault_launched(struct stream *s);

@@ -93,6 +93,7 @@ static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream,
   if (s->capture == NULL) q_wait_room(s);
   cu_launch_cost(from);
   pthread_mutex_lock(&sg_mu);
+  names_launched(f);
   err = s->capture != NULL ? capture_add(s, op) : (q_put(s, op), fault_launched(s), OK);
   pthread_mutex_unlock(&sg_mu);
   return err;

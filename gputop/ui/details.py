@@ -15,7 +15,7 @@ from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Plain, Tabbed
 from gputop.ui.panes import Chart
-from gputop.ui.reported import Failed, Memory
+from gputop.ui.reported import Failed, Kernels, Memory
 from gputop.ui.tables import Calls, Lines, Threads
 
 
@@ -50,6 +50,7 @@ class Details(Vertical):
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
             FlamePane(view),
+            Kernels(view),
             Memory(view),
             Failed(view),
         )
@@ -79,7 +80,7 @@ class Details(Vertical):
 
     def _choices(self) -> list[Tabbed]:
         """What tabs there are; with the calls their lines and stacks are hidden."""
-        gone = self._view.hidden | ({"lines", "flame"} if "calls" in self._view.hidden else set())
+        gone = self._view.hidden | ({"lines", "flame", "kernels"} if "calls" in self._view.hidden else set())
         return [pane for pane in self._panes if pane.id not in gone and pane.needed]
 
     def show(self) -> None:

@@ -1,4 +1,4 @@
-"""Panes of what the explanation knows of the selected process beside why: failed calls, memory by line."""
+"""Panes of what else is known of the selected process: failed calls, memory by line, launches by kernel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from textual.geometry import Size
 
 from gputop.ui.model.failed import failed_lines, failures_of
+from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import Line
 from gputop.ui.model.memory import held_by, memory_lines
 from gputop.ui.model.view import View
@@ -75,3 +76,26 @@ class Memory(Reported):
     def text(self, width: int) -> list[Line]:
         """Troubles first, then the lines, who hold most first."""
         return memory_lines(self.view.explained.report, self.pid, width, self.view.glyphs)
+
+
+class Kernels(Reported):
+    """What the process launched in the window, by kernel."""
+
+    name_shown = "Kernels"
+
+    def __init__(self, view: View) -> None:
+        """No kernel has a name yet."""
+        super().__init__(view, id="kernels")
+
+    @property
+    def needed(self) -> bool:
+        """Whether some kernel of the process has a name."""
+        row = self.view.selected
+        return row is not None and bool(row.kernels)
+
+    def text(self, width: int) -> list[Line]:
+        """Most launches first."""
+        row, frame = self.view.selected, self.view.frame
+        if row is None or frame is None:
+            return []
+        return kernel_lines(frame, row, width, self.view.glyphs)

@@ -17,7 +17,6 @@ import numpy as np
 from probes.code import elf, foreign, interpreter, libraries, maps, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import (
-    LINE_DTYPE,
     LINE_RECORD,
     MAX_INTERPRETERS,
     NATIVE_DTYPE,
@@ -30,17 +29,18 @@ from probes.ebpf import bpfcall
 from probes.ebpf.attach import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
 from probes.proc import procfs
-from probes.source import FRAMES, PLACES, PROBLEM, Sample
+from probes.source import PROBLEM, Sample
 from probes.stacks import late, programs
+from probes.stacks.kernels import Kernels, finder
 from probes.stacks.loaders import Loaders
 from probes.stacks.mappings import Mappings, State
 from probes.stacks.native import Samples
 from probes.stacks.programs import LinePrograms
 from probes.stacks.resolver import Resolver, Stack
 from probes.stacks.stackring import StackRing
+from probes.stacks.telling import places_samples, stacks_sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
-_PLACES_A_SAMPLE = 2000
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
@@ -85,6 +85,8 @@ class Lines(Hears):
         self._mappings = Mappings(self._state)
         self._resolver = Resolver(self._rows, self._mappings)
         self._samples = Samples()
+        natives = self._resolver.natives
+        self.kernels = Kernels(finder(natives, self._state), natives.wait)
         self._loaders = Loaders(self._probe_loader)
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
@@ -309,11 +311,12 @@ class Lines(Hears):
                 continue
             batch.append(stack)
             if len(batch) == STACKS_A_SAMPLE:
-                yield _sample(batch, now_ns)
+                yield stacks_sample(batch, now_ns)
                 batch = []
         if batch:
-            yield _sample(batch, now_ns)
-        yield from _places(places, now_ns, self._samples.number)
+            yield stacks_sample(batch, now_ns)
+        yield from self.kernels.samples(now_ns, last=last)
+        yield from places_samples(places, now_ns, self._samples.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
             self._swept_ns = now_ns
             self._sweep()
@@ -342,6 +345,7 @@ class Lines(Hears):
         gone = {pid for pid in known if not os.path.exists(f"/proc/{pid}")}
         for pid in gone & self._gone:
             self._mappings.forget(pid)
+            self.kernels.forget(pid)
             for serial, code in self._resolver.forget(pid):
                 with contextlib.suppress(OSError):  # freed by the process itself
                     bpfcall.delete(seen, struct.pack("<QQ", serial, code))
@@ -357,15 +361,6 @@ class Lines(Hears):
 def _identity(path: Path) -> Identity:
     status = os.stat(path)
     return status.st_dev, status.st_ino
-
-
-def _sample(stacks: list[Stack], now_ns: int) -> Sample:
-    data = {
-        "pid": [stack.pid for stack in stacks],
-        "stack": [stack.id for stack in stacks],
-        "frames": [[list(frame) for frame in stack.frames] for stack in stacks],
-    }
-    return Sample(FRAMES, now_ns, data)
 
 
 class _Turn:
@@ -391,12 +386,3 @@ def _without_places(records: Iterator[bytes], places: list[bytes]) -> Iterator[b
             places.append(record)
         else:
             yield record
-
-
-def _places(records: list[bytes], now_ns: int, number: Callable[[int], int]) -> Iterator[Sample]:
-    size = LINE_DTYPE.itemsize
-    rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
-    for start in range(0, len(rows), _PLACES_A_SAMPLE):
-        part = rows[start : start + _PLACES_A_SAMPLE]
-        data = {name: part[name].tolist() for name in ("time", "tid")}
-        yield Sample(PLACES, now_ns, {**data, "stack": [number(stack) for stack in part["stack"].tolist()]})

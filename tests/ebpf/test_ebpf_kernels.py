@@ -1,0 +1,106 @@
+"""Launches by kernel name under real probes equal what programs registered, as the simulated GPU notes it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.ebpf.recording import Recorded, Workshop
+from tests.simgpu_programs.cuda_toolkit import compiler, real_runtime
+from tests.torch_programs.wheel import HERE as TORCH_PROGRAMS
+from tests.torch_programs.wheel import torch_cuda_python
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
+LAMBDA = "__nv_"  # types of nvcc's own, in place of a lambda
+CUDA_PROGRAMS = Path(__file__).resolve().parents[1] / "simgpu_programs"
+
+
+def launched(file: Path, pid: int) -> Counter[str]:
+    """Kernel -> launches, from the names that programs registered; C++ names as binutils reads them."""
+    mangled: Counter[str] = Counter()
+    for line in file.read_text().splitlines():
+        process, _, name = line.partition(" ")
+        if int(process) == pid:
+            mangled[name] += 1
+    said = subprocess.run(["c++filt"], input="\n".join(mangled), text=True, capture_output=True, check=True)
+    names: Counter[str] = Counter()
+    for name, count in zip(said.stdout.splitlines(), mangled.values(), strict=True):
+        names[name] += count
+    return names
+
+
+def plain(name: str) -> str:
+    """Without result, templates and arguments."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    while "<" in name and (shorter := re.sub(r"<[^<>]*(>|…?$)", "", name)) != name:
+        name = shorter
+    return name.partition("(")[0]
+
+
+def assert_named(run: Recorded, truth: Mapping[str, int]) -> tuple[int, int]:
+    """Each name that is told is one that was launched, that often; (launches with a name, without one).
+
+    Where a template has a lambda, nvcc calls the host's function otherwise than the kernel: by a wrapper.
+    """
+    (process,) = [one for one in run.stats["processes"] if one["calls"]]
+    told: Counter[str] = Counter()
+    nameless = 0
+    for row in process["kernels"]:
+        if row["name"]:
+            told[row["name"]] += row["launches"]
+        else:
+            nameless += row["launches"]
+    short: Counter[str] = Counter()
+    for name, launches in told.items():
+        short[plain(name)] += launches
+        if LAMBDA not in name:
+            same = [count for known, count in truth.items() if known.startswith(name.removesuffix("…"))]
+            assert sum(same) == launches, name
+    for name, launches in short.items():
+        assert sum(count for known, count in truth.items() if plain(known) == name) == launches, name
+    assert sum(told.values()) + nameless == sum(truth.values())
+    return sum(told.values()), nameless
+
+
+def test_kernels_of_an_unmodified_pytorch_are_named_and_counted(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, lines="costly")
+    kernels = tmp_path / "kernels"
+    program = str(TORCH_PROGRAMS / "mlp.py")
+    env = {"SIMGPU_KERNELS": str(kernels)}
+    run = workshop.record(torch_cuda_python(), program, "--steps", "30", env=env, seconds=300)
+    (pid,) = [one["pid"] for one in run.stats["processes"] if one["calls"]]
+    truth = launched(kernels, pid)
+    named, nameless = assert_named(run, truth)
+    assert named > 10 * 30
+    # what has no name are products of matrices, which cuBLAS launches by a handle of the driver's
+    blas = sum(count for name, count in truth.items() if "gemm" in name or "cublas" in name.lower())
+    assert nameless == blas
+    (process,) = [one for one in run.stats["processes"] if one["calls"]]
+    assert {row["library"] for row in process["kernels"] if row["name"]} == {"torch"}
+
+
+def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) -> None:
+    program, nvcc = tmp_path / "vector_add", str(compiler())
+    (tmp_path / "libcudart.so").symlink_to(real_runtime(13))
+    source = str(CUDA_PROGRAMS / "vector_add.cu")
+    command = [nvcc, "-cudart", "shared", "-o", str(program), source, f"-L{tmp_path}"]
+    subprocess.run(command, check=True, capture_output=True)
+    workshop = Workshop(tmp_path, lines="costly")
+    kernels = tmp_path / "kernels"
+    run = workshop.record(str(program), env={"SIMGPU_KERNELS": str(kernels)})
+    (pid,) = [one["pid"] for one in run.stats["processes"] if one["calls"]]
+    _named, nameless = assert_named(run, launched(kernels, pid))
+    assert nameless == 0
+    (process,) = [one for one in run.stats["processes"] if one["calls"]]
+    assert "add(float const*, float const*, float*, int)" in {row["name"] for row in process["kernels"]}
+    assert {row["library"] for row in process["kernels"]} == {"vector_add"}
+
+
+def test_without_lines_no_kernel_is_named(tmp_path: Path) -> None:
+    run = Workshop(tmp_path).python("failing_calls.py")
+    assert all("kernels" not in one for one in run.stats["processes"])
