@@ -12,12 +12,14 @@ from pathlib import Path
 from statistics import median
 
 from probes.proc import procfs
-from tests.bench import links
+from tests.bench import empty, links
+from tests.bench.processes import rss_bytes, use
 from tests.bench.rows import Row
 from tests.bench.tmux import Terminal
 
-# of a core: the screen 3, reading and counting 2, the live history 2, the explanation 2
-CPU_BOUND, SCREEN_BOUND, START_BOUND, QUIT_BOUND, RSS_BOUND = 9.0, 3.0, 1.5, 0.5, 220.0
+# times what an empty Textual program takes that draws its screen as often, in turn with gputop: of a core,
+# all of it and the screen alone; to the first frame; to the prompt; memory
+CPU_BOUND, SCREEN_BOUND, START_BOUND, QUIT_BOUND, RSS_BOUND = 8.0, 3.0, 3.0, 3.0, 5.0
 WARM_UP_S, WATCH_S, SHORT_S = 7.0, 6.0, 1.0  # the first five seconds of work are explained more often
 SHORT_RUNS = 2
 _PATIENCE_S = 20.0
@@ -39,46 +41,17 @@ class Run:
     left: int = 0
 
 
-def _ticks(stat: Path) -> int:
-    """User and system time of a process or thread, in clock ticks."""
-    fields = stat.read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
-def _use(pid: int) -> dict[str, int]:
-    """Clock ticks used by each thread, by its number; the whole process is ''."""
-    use = {"": _ticks(Path(f"/proc/{pid}/stat"))}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        use[task.name] = _ticks(task / "stat")
-    return use
-
-
-def _rss_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmRSS")
-
-
-def used_percent(pid: int, seconds: float) -> float:
-    """What a process uses of a core while one waits."""
-    before, began = _use(pid)[""], time.monotonic()
-    time.sleep(seconds)
-    ticks = _use(pid)[""] - before
-    return ticks * 100 / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
-
-
 def _watch(pid: int, run: Run) -> None:
     time.sleep(WARM_UP_S)
-    before, began = _use(pid), time.monotonic()
+    before, began = use(pid), time.monotonic()
     time.sleep(WATCH_S)
-    after, seconds = _use(pid), time.monotonic() - began
+    after, seconds = use(pid), time.monotonic() - began
     scale = 100 / os.sysconf("SC_CLK_TCK") / seconds
     used = {task: (ticks - before.get(task, 0)) * scale for task, ticks in after.items()}
     run.cpu_percent = used.pop("")
     run.screen_percent = used[str(pid)]  # Textual runs in the main thread
     run.threads = ", ".join(f"{part:.1f}" for part in sorted(used.values(), reverse=True) if part >= 0.1)
-    run.rss_bytes = _rss_bytes(pid)
+    run.rss_bytes = rss_bytes(pid)
 
 
 def _is_demo(pid: int) -> bool:
@@ -112,25 +85,47 @@ def _live(folder: Path, *, watch: bool) -> Run:
 
 
 def rows(folder: Path) -> list[Row]:
-    """CPU and memory of a long run, start and end of all runs."""
-    runs = [_live(folder, watch=True), *(_live(folder, watch=False) for _ in range(SHORT_RUNS))]
+    """CPU and memory of a long run, start and end of all runs; each beside the same of an empty program."""
+    runs, beside = [], []
+    for watch in (True, *[False] * SHORT_RUNS):
+        beside.append(empty.lived(folder))
+        runs.append(_live(folder, watch=watch))
     long = runs[0]
     starts, ends = [run.start_s for run in runs], [run.quit_s for run in runs]
     left = max(run.left for run in runs)
+    cpu = median(one.cpu_percent for one in beside)
+    memory = median(one.rss_bytes for one in beside)
     return [
-        Row("start to the first frame", median(starts), "s", START_BOUND, _list(starts)),
+        _row("start to the first frame", starts, [one.start_s for one in beside], START_BOUND),
         Row(
-            "screen and engine at 4 Hz, of a core",
-            long.cpu_percent,
-            "%",
+            "screen and engine at 4 Hz / empty program",
+            long.cpu_percent / cpu,
+            "",
             CPU_BOUND,
-            f"threads {long.threads}",
+            f"{long.cpu_percent:.1f} % of a core, the empty one {cpu:.1f}; threads {long.threads}",
         ),
-        Row("screen alone", long.screen_percent, "%", SCREEN_BOUND, "the main thread"),
-        Row("resident memory", long.rss_bytes / 1e6, "MB", RSS_BOUND),
-        Row("q to prompt", median(ends), "s", QUIT_BOUND, _list(ends)),
+        Row(
+            "screen alone / empty program",
+            long.screen_percent / cpu,
+            "",
+            SCREEN_BOUND,
+            f"the main thread: {long.screen_percent:.1f} % of a core",
+        ),
+        Row(
+            "resident memory / empty program",
+            long.rss_bytes / memory,
+            "",
+            RSS_BOUND,
+            f"{long.rss_bytes / 1e6:.0f} MB, the empty one {memory / 1e6:.0f}",
+        ),
+        _row("q to prompt", ends, [one.quit_s for one in beside], QUIT_BOUND),
         Row("probes left at the prompt", left, "links", 0.0, f"of {long.links} links"),
     ]
+
+
+def _row(name: str, seconds: list[float], beside: list[float], bound: float) -> Row:
+    detail = f"{_list(seconds)} s, the empty one {_list(beside)}"
+    return Row(f"{name} / empty program", median(seconds) / median(beside), "", bound, detail)
 
 
 def _list(seconds: list[float]) -> str:

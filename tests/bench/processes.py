@@ -1,0 +1,37 @@
+"""What a process uses, as the kernel counts it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def _ticks(stat: Path) -> int:
+    """User and system time of a process or thread, in clock ticks."""
+    fields = stat.read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def use(pid: int) -> dict[str, int]:
+    """Clock ticks used by each thread, by its number; the whole process is ''."""
+    found = {"": _ticks(Path(f"/proc/{pid}/stat"))}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found[task.name] = _ticks(task / "stat")
+    return found
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmRSS")
+
+
+def used_percent(pid: int, seconds: float) -> float:
+    """What a process uses of a core while one waits."""
+    before, began = use(pid)[""], time.monotonic()
+    time.sleep(seconds)
+    ticks = use(pid)[""] - before
+    return ticks * 100 / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
