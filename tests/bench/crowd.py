@@ -20,7 +20,24 @@ FRAMES = 8  # made before; then they come again
 RATE_HZ = 4.0
 EXPLAINED_S = 1.0  # explanations come less often than frames
 _PATIENCE_S = 20.0
-_WARM_UP_S, _WATCH_S = 2.0, 6.0
+_WARM_UP_S, _WATCH_S, _KEY_S = 2.0, 6.0, 0.4
+# what is opened for the first time, and closed again
+_KEYS = (
+    "w",
+    "Escape",
+    "?",
+    "Escape",
+    "!",
+    "Escape",
+    "s",
+    "Escape",
+    "/",
+    "Escape",
+    "Tab",
+    "Tab",
+    "Enter",
+    "Escape",
+)
 
 
 class Crowd(fake_frames.FakeFeed):
@@ -86,11 +103,20 @@ def rows(folder: Path) -> list[Row]:
         terminal.wait(lambda: "Timeline" in terminal.screen(), _PATIENCE_S)
         time.sleep(_WARM_UP_S)
         cpu = used_percent(terminal.child(), _WATCH_S)
+        for key in _KEYS:
+            terminal.keys(key)
+            time.sleep(_KEY_S)
         terminal.keys("q")
         terminal.wait(terminal.at_prompt, _PATIENCE_S)
     return [
         Row("screen of 200 processes, of a core", cpu, "%", CPU_BOUND, "8 GPUs, 64 threads, timeline, 4 Hz"),
-        Row("its longest turn", float(out.read_text()), "ms", BLOCK_BOUND, "CPU time of the main thread"),
+        Row(
+            "its longest turn",
+            float(out.read_text()),
+            "ms",
+            BLOCK_BOUND,
+            "CPU time of the main thread, keys pressed",
+        ),
     ]
 
 
