@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from gputop.explain import live
+from gputop.explain.columnsums import Counted
 from gputop.explain.fresh import Fresh, Whole
 from gputop.explain.live import LiveExplainer, Looks, Pace, ReplayExplainer
-from gputop.explain.tally import Counted
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
 from probes import api

@@ -149,8 +149,19 @@ def test_the_axis_ends_now_and_what_is_not_told_yet_is_labelled(late_s: int) -> 
         assert " " not in lane
         untold = (last - shown.view.group) * COLUMN_NS >= END
         assert (lane[-1] == "·") == untold, zoom
-        assert not untold or any("· not seen" in plain(line) for line in shown.lines)
+        assert not untold or any("not explained yet" in plain(line) for line in shown.lines)
         made.zoom(1)
+
+
+def test_between_two_explanations_the_lanes_move_on_with_every_frame() -> None:
+    kept, before = blocks(why.lanes()), ""
+    for tick in range(30):
+        now = END + tick * why.S // 4
+        lanes = lanes_of(picture(kept, now=now))
+        assert lanes == lanes_of(picture(blocks(why.lanes()), now=now)), "as if it had been explained now"
+        assert lanes["GPU 0"] != before
+        before = lanes["GPU 0"]
+    assert set(lanes_of(picture(kept, now=END + 60 * why.S))["GPU 0"]) == {"·"}
 
 
 def test_each_column_knows_its_moment_and_what_is_beside_the_lanes_has_none() -> None:

@@ -2,8 +2,8 @@
 
 A whole explanation of ten seconds takes from 30 ms to one second of CPU, by how much happens in them, so it
 comes every few seconds. Between two of them only what is newer is looked at: when the GPUs were provably idle
-and had work, and which cause takes which piece. Its sums (tally.py) make the figures and the order of the
-causes; estimates, chains, advice, the step and what a fix wins are those of the last whole explanation.
+and had work, and which cause takes which piece. Its sums (columnsums.py) make the figures and the order of
+the causes; estimates, chains, advice, the step and what a fix wins are those of the last whole explanation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gputop.explain.answer.picture import COLUMN_NS, Lanes
 from gputop.explain.chains.analysis import Analysis, walk
 from gputop.explain.chains.scene import Scene
+from gputop.explain.columnsums import ColumnSums, Counted, count
 from gputop.explain.evidence.effort import LIVE, Effort
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
@@ -21,7 +22,6 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import joined, lanes_of
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.renewed import Before, Now, renewed
-from gputop.explain.tally import Counted, Tally, count
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 
 LEAST_REACH_NS, USUAL_REACH_NS, MOST_REACH_NS = (
@@ -56,7 +56,7 @@ class Fresh:
 
     def __init__(self) -> None:
         """Start without an explanation."""
-        self._tally = Tally()
+        self._sums = ColumnSums()
         self._whole: Whole | None = None
         self._before: Before | None = None
         self._lanes: Lanes | None = None
@@ -68,7 +68,7 @@ class Fresh:
         """Takes a whole explanation; returns what is known with it."""
         verdict = whole.verdict
         self._whole, self._before = whole, Before(verdict.report, whole.counted.sums())
-        self._tally.put(whole.counted)
+        self._sums.put(whole.counted)
         self.contradicted = False
         # what has been seen since stays
         newer = self._lanes is not None and self._lanes.first + self._lanes.columns > verdict.lanes.first
@@ -89,11 +89,11 @@ class Fresh:
         low = self._low(end, window.begin_ns)
         scene, owner = seen(window, (low, end))
         counted = count(scene, owner, light=True)
-        self._tally.put(counted)
+        self._sums.put(counted)
         gpu = scene.analysis.gpu
         settled = min((span.end for span in gpu.spans), default=end)
         self._settled_ns = max(min(settled, end - LEAST_NEW_NS), low)
-        sums = self._tally.sums(window.begin_ns // COLUMN_NS, -(-end // COLUMN_NS))
+        sums = self._sums.sums(window.begin_ns // COLUMN_NS, -(-end // COLUMN_NS))
         now = Now(sums, scene, owner, (window.begin_ns, end))
         report, self.contradicted = renewed(before, now)
         outcome = Outcome((), (), 0, 0, owner)

@@ -21,11 +21,11 @@ from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.families import family_table
 from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.scene import Scene
+from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, Kind, by_losses
 from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
 from gputop.explain.proofs.witness import witness
-from gputop.explain.tally import Counted, Key, OfCause, OfGpu, Row
 
 LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go
 JUDGED = 0.5  # of a loss was there when it was explained at length and was no finding
@@ -34,7 +34,7 @@ APART = 0.05  # of the time: NVML and what is told contradict each other beyond 
 
 @dataclass(frozen=True)
 class Before:
-    """What was explained at length: the report, and the sums (tally.py) of what it rests on."""
+    """What was explained at length: the report, and the sums (columnsums.py) of what it rests on."""
 
     report: Report
     sums: Mapping[Key, int]

@@ -307,8 +307,8 @@ class GputopApp(Host):
 
     # -- files and signals --------------------------------------------------------------------
 
-    def action_export(self) -> None:
-        """The frame and its verdict as JSON."""
+    async def action_export(self) -> None:
+        """The frame and its verdict as JSON; hundreds of processes take longer than the screen may wait."""
         frame, report = self.view.frame, self.view.explained.report
         if frame is None:
             self.say("there is no frame yet")
@@ -316,8 +316,10 @@ class GputopApp(Host):
         from gputop.engine.frame_json import frame_to_json
         from gputop.explain.answer.output import report_to_json
 
-        made = frame_to_json(frame) | {"verdict": report_to_json(report) if report else None}
-        self._save("json", json.dumps(made) + "\n")
+        def made() -> str:
+            return json.dumps(frame_to_json(frame) | {"verdict": report_to_json(report) if report else None})
+
+        self._save("json", await asyncio.to_thread(made) + "\n")
 
     def action_picture(self) -> None:
         """The screen as a picture."""

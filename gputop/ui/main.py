@@ -108,7 +108,7 @@ class MainScreen(TimeScreen):
         yield Chain(view, classes="boxed")
         yield Log(view)
         yield TimeBar(view)
-        yield Keys()
+        yield Keys(view)
 
     def show(self) -> None:
         """Panes that the user has hidden are not there."""

@@ -99,7 +99,7 @@ class Page(TimeScreen):
         yield Banner(self.view)
         yield Text(self.view, self)
         yield TimeBar(self.view)
-        yield Keys()
+        yield Keys(self.view)
 
     def told_title(self) -> str:
         """The title."""

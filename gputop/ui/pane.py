@@ -141,8 +141,10 @@ class Pane(ScrollView, can_focus=True):
         if wanted != self._asked[1] and self.styles.is_auto_height:
             self._asked = (self._asked[0], wanted)
             self.refresh(layout=True)
+        if not wanted or not self.display:
+            return
         width, height = self.scrollable_content_region.size
-        if not wanted or not width or not height or not self.display:
+        if not width or not height:
             return
         lines = list(self.lines(width, height))
         if self.view.glyphs.ascii:
@@ -213,7 +215,7 @@ class Pane(ScrollView, can_focus=True):
         if y >= len(self._shown):
             return Strip.blank(width, palette.style(""))
         # the lines are escaped where they are made; what was forgotten there does not reach the terminal
-        strip = Strip([Segment(escape_text(text), palette.style(token)) for text, token in self._shown[y]])
+        strip = Strip([Segment(_safe(text), palette.style(token)) for text, token in self._shown[y]])
         # between a resize and the next look the lines have the old width
         strip = strip.adjust_cell_length(width, palette.style(""))
         selection = self.text_selection
@@ -273,6 +275,7 @@ class Plain(Pane, can_focus=False):
 
 
 _style = lru_cache(maxsize=256)(Style.from_rich_style)
+_safe = lru_cache(maxsize=4_096)(escape_text)  # blocks and graphs are looked at sign by sign
 
 
 class Tabbed(Pane):

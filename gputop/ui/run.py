@@ -8,8 +8,10 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 from gputop.format import escape_text
 from gputop.playback.feed import Feed
@@ -20,6 +22,14 @@ from gputop.ui.model.config import Preferences
 _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20
+_LATER = (
+    "gputop.ui.pages",
+    "gputop.ui.exports",
+    "gputop.engine.frame_json",
+    "gputop.explain.answer.output",
+    "gputop.explain.live",
+    "pygments.lexers.python",
+)
 
 
 def run_app(
@@ -100,6 +110,14 @@ def _begin(seen: Callable[[], None]) -> None:
     gc.freeze()
     gc.enable()
     seen()
+    threading.Thread(target=_load, name="gputop-later", daemon=True).start()
+
+
+def _load() -> None:
+    """Loads what keys open, so that the first of them does not wait for its code either."""
+    for module in _LATER:
+        import_module(module)
+    gc.freeze()
 
 
 def _is_terminal(descriptor: int) -> bool:

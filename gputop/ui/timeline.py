@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.format import NS_PER_S as S
 from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.timeblocks import Picture
@@ -28,7 +27,6 @@ class TimelinePane(Pane):
         Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
     ]
     _picture: Picture | None = None
-    _drawn: tuple[object, int] = (None, 0)  # the explanation, and the moment at the right end
 
     def wanted(self, width: int) -> int:
         """Lines for everything there is, one where there is nothing."""
@@ -56,9 +54,7 @@ class TimelinePane(Pane):
         subject = view.thread_subject()
         subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []
         look = Look(view.glyphs, self.app.palette.letters)
-        if not (view.live and self._drawn[0] is view.explained and 0 <= frame.time_ns - self._drawn[1] < S):
-            self._drawn = view.explained, frame.time_ns  # between explanations once a second is enough
-        self._picture = view.timeline.picture(width, height, subjects, self._drawn[1], look)
+        self._picture = view.timeline.picture(width, height, subjects, frame.time_ns, look)
         return self._picture.lines
 
     def clicked(self, x: int, y: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench import calls, crowd, demo, explain, hour, lines, pipeline, screen, why
+from tests.bench import calls, crowd, demo, explain, hour, lines, pipeline, screen, start, why
 from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
@@ -23,6 +23,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "slowdown": demo.slowdown,
     "screen": screen.rows,
     "crowd": crowd.rows,
+    "start": start.rows,
     "hour": hour.rows,
     "explanation": why.rows,
     "explain": explain.rows,

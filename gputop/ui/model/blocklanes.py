@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from gputop.explain.answer.picture import (
 )
 from gputop.explain.evidence.waits import Wait
 from gputop.ui.model.lanehistory import Cells
-from gputop.ui.model.look import Glyphs, Span, merged
+from gputop.ui.model.look import Glyphs, Line, Span, merged
 from gputop.ui.model.waterfall import LETTERS, call_token
 
 _FAMILY = {family.letter: family for family in FAMILIES}
@@ -72,13 +73,16 @@ class Sign:
     rank: int = 1
 
 
+NO_MARK = Sign(" ", "", "")
+
+
 def _pick(look: Look, unicode: str, ascii_: str) -> str:
     return ascii_ if look.glyphs.ascii else unicode
 
 
-def not_seen(look: Look) -> Sign:
-    """Time that no explanation has told of: before the first, or not yet."""
-    return Sign(look.glyphs.dot, "faint", "not seen", 0)
+def not_seen(look: Look, *, yet: bool = False) -> Sign:
+    """Time that no explanation has told of: before the first, between two, or the newest: not yet."""
+    return Sign(look.glyphs.dot, "faint", "not explained yet" if yet else "not seen", 0)
 
 
 def unknown(look: Look) -> Sign:
@@ -163,7 +167,7 @@ def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
 def mark_signs(marks: Cells, chosen: Iterable[int], look: Look) -> list[Sign]:
     """Where records are missing, and the worst moments of findings; in ``chosen`` cells the selected one."""
     table = [
-        Sign(" ", "", ""), Sign("!", "warn", "finding", 0), Sign("~", "alert", "records lost", 0),
+        NO_MARK, Sign("!", "warn", "finding", 0), Sign("~", "alert", "records lost", 0),
         Sign(look.glyphs.descending, "alert", "selected finding", 0),
     ]  # fmt: skip
     code = np.where(marks[FINDING] > 0, 1, 0)
@@ -171,14 +175,14 @@ def mark_signs(marks: Cells, chosen: Iterable[int], look: Look) -> list[Sign]:
     return [table[one] for one in np.where(marks[LOST] > 0, 2, code).tolist()]
 
 
-def different(signs: Sequence[Sign]) -> tuple[Sign, ...]:
-    """Those that a lane shows, each once."""
-    return tuple({id(sign): sign for sign in signs}.values())
+def runs_of(signs: Sequence[Sign]) -> list[tuple[Sign, int]]:
+    """A lane in runs of equal cells."""
+    return [(next(one for one in same), 1 + sum(1 for _ in same)) for _id, same in groupby(signs, id)]
 
 
-def spans_of(signs: Sequence[Sign]) -> list[Span]:
-    """A lane."""
-    return list(merged([(sign.glyph, sign.token) for sign in signs]))
+def spans_of(runs: Sequence[tuple[Sign, int]], repeat: int) -> Line:
+    """A lane, each of its cells ``repeat`` columns wide."""
+    return merged([(sign.glyph * count * repeat, sign.token) for sign, count in runs])
 
 
 def legend(signs: Iterable[Sign]) -> list[list[Span]]:

@@ -9,7 +9,7 @@ goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputop.explain.answer.picture import COLUMN_NS, WHOLE
 from gputop.format import NS_PER_S, escape_text, fit, format_percent
@@ -92,6 +92,17 @@ class _Entry:
     signs: tuple[Sign, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A lane as the newest explanation tells it: its signs up to where that ends."""
+
+    place: tuple[int, int]
+    rank: int
+    name: str
+    signs: list[Sign]
+    figure: str
+
+
 class TimeBlocks:
     """The lanes kept, and how much time is in sight.
 
@@ -107,6 +118,7 @@ class TimeBlocks:
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
         self._drawn: tuple[object, Picture] | None = None
+        self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
 
     def take(self, explained: Explained) -> None:
         """Join the lanes of an explanation on; the same ones again cost nothing."""
@@ -182,7 +194,20 @@ class TimeBlocks:
         return self._history.cells(key, view.first, view.count, view.group)
 
     def _entries(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
-        out: list[_Entry] = []
+        """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
+        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self._taken
+        cells = view.first - self._looked[1]
+        if self._looked[0] != asked or not 0 <= cells < view.count * view.group:
+            self._looked = asked, view.first, self._lanes(view, subjects, look)
+            cells = 0
+        gone, later = cells // view.group, blocklanes.not_seen(look, yet=True)
+        seen = (lane for lane in self._looked[2] if lane.figure or any(one.word for one in lane.signs[gone:]))
+        lanes = [_entry(lane, gone, later, view, look) for lane in seen]
+        return [*lanes, _Entry((3, 0), 2, _axis(view, look))]
+
+    def _lanes(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
+        out: list[_Lane] = []
+        told = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
         gpus = self._history.gpus
         own = {index for subject in subjects for index in subject.gpus}
         first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
@@ -191,31 +216,34 @@ class TimeBlocks:
             shares, known = self._cells(("gpu", label), view)
             ends = blocklanes.idle_range(shares, known)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
-            signs = blocklanes.gpu_signs(shares, known, look)
-            line = _lane(escape_text(label, ascii_only=ascii_only), signs, figure, view, look)
-            out.append(_Entry((0, place), 0 if place in first else 6, line, blocklanes.different(signs)))
+            signs = blocklanes.gpu_signs(shares, known, look)[:told]
+            name = escape_text(label, ascii_only=ascii_only)
+            out.append(_Lane((0, place), 0 if place in first else 6, name, signs, figure))
         for place, subject in enumerate(subjects):
             name = f"{subject.tid} {escape_text(subject.name, ascii_only=ascii_only)}"
             shares, known = self._cells(("states", subject.tid), view)
-            signs = blocklanes.state_signs(shares, known, look)
-            line = _lane(name, signs, _share("CPU", shares[:1], known), view, look)
-            out.append(_Entry((1, 2 * place), 1 if not place else 7, line, blocklanes.different(signs)))
+            signs = blocklanes.state_signs(shares, known, look)[:told]
+            figure = _share("CPU", shares[:1], known)
+            out.append(_Lane((1, 2 * place), 1 if not place else 7, name, signs, figure))
             shares, known = self._cells(("calls", subject.tid), view)
-            signs = blocklanes.call_signs(shares, known, look)
-            line = _lane("  its calls", signs, _share("calls", shares, known), view, look)
-            out.append(_Entry((1, 2 * place + 1), 3 if not place else 7, line, blocklanes.different(signs)))
+            signs = blocklanes.call_signs(shares, known, look)[:told]
+            figure = _share("calls", shares, known)
+            out.append(_Lane((1, 2 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
         marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, look)
-        if any(sign.word for sign in marks):
-            out.append(_Entry((2, 0), 3, _lane("marks", marks, "", view, look), blocklanes.different(marks)))
-        out.append(_Entry((3, 0), 2, _axis(view, look)))
-        return out
+        return [*out, _Lane((2, 0), 3, "marks", marks, "")]
 
 
-def _lane(label: str, signs: Sequence[Sign], figure: str, view: View, look: Look) -> Line:
-    name: Span = (fit(label, view.left - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
-    wide = [sign for sign in signs for _ in range(view.repeat)]
-    return (name, *blocklanes.spans_of(wide), (fit(figure, _FIGURE, right=True), ""))
+def _entry(lane: _Lane, gone: int, later: Sign, view: View, look: Look) -> _Entry:
+    """A lane of which some cells have gone out of sight at the left; new ones are not explained yet."""
+    signs = lane.signs[gone:]
+    following = later if lane.figure else blocklanes.NO_MARK
+    signs += [following] * (view.count - len(signs))
+    runs = blocklanes.runs_of(signs)
+    name: Span = (fit(lane.name, view.left - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
+    figure = fit(lane.figure, _FIGURE, right=True)
+    line = (name, *blocklanes.spans_of(runs, view.repeat), (figure, ""))
+    return _Entry(lane.place, lane.rank, line, tuple(sign for sign, _count in runs))
 
 
 def _share(word: str, shares: Cells, known: Cells) -> str:

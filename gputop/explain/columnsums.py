@@ -149,7 +149,7 @@ def _gap_counts(scene: Scene, cause: Ints, grid: Grid) -> dict[Key, Ints]:
     return found
 
 
-class Tally:
+class ColumnSums:
     """The newest ``KEPT`` columns of every figure."""
 
     def __init__(self) -> None:
