@@ -62,10 +62,10 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts
     if sample is None:
         return ()
     age_ns = max(mark_ns - sample.time_ns, 0)
-    return tuple(_gpu_row(row, history, age_ns, facts) for row in _listed(sample))
+    return tuple(_gpu_row(row, history, age_ns, facts, sample.time_ns) for row in _listed(sample))
 
 
-def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts) -> GpuRow:
+def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts, time_ns: int) -> GpuRow:
     index = int(row.get("index", 0))
     told = {} if age_ns > STALE_NS else row
     figures = {key: _integer(told.get(key)) for key in _FIGURES}
@@ -83,7 +83,7 @@ def _gpu_row(row: dict[str, Any], history: History, age_ns: int, facts: Facts) -
         clock_events=None if bits is None else clock_events.words(bits),
         mig_enabled=enabled if isinstance(enabled, bool) else None,
         mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
-        processes=gpu_processes(told, facts),
+        processes=gpu_processes(told, facts, time_ns),
         **figures,
         **shares,  # type: ignore[arg-type]
     )
