@@ -108,7 +108,13 @@ class ProcessJson(_MayBelong):
     unknown_waits: int
 
 
-class GpuProcessJson(TypedDict):
+class _IdleJson(TypedDict, total=False):
+    """Of a process that does nothing on its GPU."""
+
+    idle_ns: int
+
+
+class GpuProcessJson(_IdleJson):
     """Who has a context on a GPU, watched or not."""
 
     pid: int

@@ -172,6 +172,7 @@ class GpuProcess:
     command: str
     container: str  # "" outside of one
     watched: bool
+    idle_ns: int | None = None  # it has done nothing on it for so long at least; None: it works, or not known
 
 
 @dataclass(frozen=True, slots=True)

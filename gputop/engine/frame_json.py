@@ -11,7 +11,7 @@ import math
 from typing import Any, Final
 
 from gputop.documents.frame import FrameDocument
-from gputop.engine.frame import Frame, GpuRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.engine.frame import Frame, GpuProcess, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.histogram import METHOD
 
 SCHEMA: Final = "gputop.frame/1"
@@ -57,8 +57,13 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
     made = _fields(gpu, "unavailable", "mig", "processes")
     made["unavailable"] = dict(gpu.unavailable)
     made["mig"] = [_fields(row, "unavailable") | {"unavailable": dict(row.unavailable)} for row in gpu.mig]
-    made["processes"] = None if gpu.processes is None else [_fields(row) for row in gpu.processes]
+    made["processes"] = None if gpu.processes is None else [_gpu_process(row) for row in gpu.processes]
     return made
+
+
+def _gpu_process(row: GpuProcess) -> dict[str, Any]:
+    """Without what is not known: recordings of older gputops do not tell it of anybody."""
+    return _fields(row, *(["idle_ns"] if row.idle_ns is None else []))
 
 
 def _process(row: ProcessRow) -> dict[str, Any]:

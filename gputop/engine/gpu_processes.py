@@ -12,19 +12,22 @@ _USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
 _Use = dict[str, int | None]
 
 
-def gpu_processes(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | None:
+def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProcess, ...] | None:
     """Everybody NVML lists on a GPU, who holds most memory first; None when it lists nobody.
 
     Args:
         row: What NVML said of the GPU.
         facts: Who is who.
+        time_ns: When NVML said so.
     """
     clients = row.get("clients")
     if not isinstance(clients, list):
         return _of_old_recording(row, facts)
     use = _use_by_pid(row.get("process_utilization"))
     idle: _Use = dict.fromkeys(_USE, 0 if use is not None else None)
-    found = [_process(client, (use or {}).get(int(client["pid"]), idle), facts) for client in clients]
+    found = [
+        _process(client, (use or {}).get(int(client["pid"]), idle), facts, time_ns) for client in clients
+    ]
     return tuple(sorted(found, key=lambda process: -(process.memory_bytes or 0)))
 
 
@@ -49,10 +52,11 @@ def _use_by_pid(columns: Any) -> dict[int, _Use] | None:
     }
 
 
-def _process(client: dict[str, Any], use: _Use, facts: Facts) -> GpuProcess:
+def _process(client: dict[str, Any], use: _Use, facts: Facts, time_ns: int = 0) -> GpuProcess:
     pid = _own_number(int(client["pid"]), facts)
     known = facts.of(pid) or {}
     size, instance = client.get("memory_bytes"), client.get("gpu_instance")
+    since = client.get("idle_since_ns")
     return GpuProcess(
         pid=pid,
         kind=str(client.get("type", "C")),
@@ -63,6 +67,7 @@ def _process(client: dict[str, Any], use: _Use, facts: Facts) -> GpuProcess:
         command=str(known.get("command", "")),
         container=str(known.get("container", "")),
         watched=bool(known.get("watched")),
+        idle_ns=max(time_ns - since, 0) if isinstance(since, int) else None,
         **use,
     )
 

@@ -73,12 +73,13 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts
     if sample is None:
         return ()
     return tuple(
-        _gpu_row(row, history, max(mark_ns - int(row.get("time_ns", sample.time_ns)), 0), facts)
+        _gpu_row(row, history, facts, mark_ns, int(row.get("time_ns", sample.time_ns)))
         for row in listed_gpus(sample)
     )
 
 
-def _gpu_row(row: GpuData, history: History, age_ns: int, facts: Facts) -> GpuRow:
+def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns: int) -> GpuRow:
+    age_ns = max(mark_ns - time_ns, 0)
     index = int(row.get("index", 0))
     told = {} if age_ns > STALE_NS else row
     figures = {key: _integer(told.get(key)) for key in _FIGURES}
@@ -96,7 +97,7 @@ def _gpu_row(row: GpuData, history: History, age_ns: int, facts: Facts) -> GpuRo
         clock_events=None if bits is None else clock_events.words(bits),
         mig_enabled=enabled if isinstance(enabled, bool) else None,
         mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
-        processes=gpu_processes(told, facts),
+        processes=gpu_processes(told, facts, time_ns),
         **figures,
         **shares,  # type: ignore[arg-type]
     )

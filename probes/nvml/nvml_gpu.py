@@ -12,6 +12,7 @@ import pynvml
 from probes.nvml import nvml_processes
 from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, RefusalError, is_loss, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
+from probes.nvml.nvml_idle import IdleSince
 from probes.nvml.nvml_mig import MigReader, text_of
 from probes.nvml.nvml_samples import UtilizationSamples
 
@@ -61,6 +62,7 @@ class GpuReader:
         self.samples = UtilizationSamples()
         self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
+        self._idle = IdleSince()
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
         self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_ASKED)
         self._rounds = 0
@@ -142,7 +144,7 @@ class GpuReader:
             refused |= dict.fromkeys(gone, self.lost)
         row = {"index": self.index, **figures, "unavailable": refused, "lost": self.lost}
         row["name"], row["uuid"] = row["name"] or "GPU", row["uuid"] or ""
-        holders = row["clients"]
+        holders = row["clients"] = self._with_idle(row["clients"], row["process_utilization"])
         # [pid, bytes] of those that compute: as the first version of the format has it
         row["processes"] = (
             None
@@ -152,6 +154,19 @@ class GpuReader:
         if holders is None:
             refused["processes"] = refused["clients"]
         return row
+
+    def _with_idle(
+        self, clients: list[dict[str, Any]] | None, columns: dict[str, Any] | None
+    ) -> list[dict[str, Any]] | None:
+        """The processes, with since when each has done nothing (None: it works, or that is not known)."""
+        if clients is None:
+            return None
+        use = None
+        if columns is not None:
+            rows = zip(columns["pid"], *(columns[key] for key in nvml_processes.USE), strict=True)
+            use = {pid: dict(zip(nvml_processes.USE, shares, strict=True)) for pid, *shares in rows}
+        since = self._idle.take([one["pid"] for one in clients], use, time.monotonic_ns())
+        return [{**one, "idle_since_ns": since.get(one["pid"])} for one in clients]
 
     @property
     def complete(self) -> bool:

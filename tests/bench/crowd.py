@@ -112,7 +112,7 @@ def rows(folder: Path) -> list[Row]:
             longest / beside.longest_ms,
             "",
             BLOCK_BOUND,
-            f"{longest:.1f} ms of CPU time of the main thread, keys pressed; the empty one {beside.longest_ms:.1f}",
+            f"{longest:.1f} ms of the main thread, keys pressed; the empty one {beside.longest_ms:.1f}",
         ),
     ]
 

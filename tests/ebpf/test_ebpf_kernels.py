@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ebpf.recording import Recorded, Workshop
+from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
 from tests.simgpu_programs.cuda_toolkit import compiler, real_runtime
 from tests.torch_programs.wheel import HERE as TORCH_PROGRAMS
 from tests.torch_programs.wheel import torch_cuda_python
@@ -104,3 +104,24 @@ def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) 
 def test_without_lines_no_kernel_is_named(tmp_path: Path) -> None:
     run = Workshop(tmp_path).python("failing_calls.py")
     assert all("kernels" not in one for one in run.stats["processes"])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Path, late: bool) -> None:
+    workshop = Workshop(tmp_path, lines="costly")
+    command = [str(compile_program("named_kernels.c", tmp_path)), library("libcudart.so.12")]
+    if late:
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, env=workshop.environment())
+        wait_until(lambda: workshop.simgpu_log.exists(), "the first call")
+        recorder = workshop.start(["--pid", str(program.pid), "--duration", "2"])
+        run = workshop.finish(recorder)
+        assert program.stdin is not None
+        program.stdin.close()
+        assert program.wait(30) == 0
+    else:
+        run = workshop.record("sh", "-c", f"sleep 2 | exec {' '.join(command)}")
+    (process,) = [one for one in run.stats["processes"] if one["calls"]]
+    counts = {row["name"]: row["launches"] for row in process["kernels"]}
+    assert set(counts) == {"often_launched", "launched_once"}
+    assert abs(counts["often_launched"] - 2 * counts["launched_once"]) <= 2
+    assert {row["library"] for row in process["kernels"]} == {"named_kernels"}

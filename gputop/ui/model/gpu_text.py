@@ -12,6 +12,7 @@ from gputop.ui.model.look import Glyphs, Span
 
 STALE_NS = 2 * NS_PER_S
 NA = "n/a"
+IDLE_NS, MUCH_BYTES = 60 * NS_PER_S, 1 << 30  # who holds as much and did nothing for as long is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +239,18 @@ def reasons(gpu: GpuRow) -> list[str]:
         if label not in labels:
             labels.append(label)
     return [f"{NA}: {', '.join(labels)}: {escape_text(reason)}" for reason, labels in by_reason.items()]
+
+
+def idle_holders(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
+    """Who holds much of its memory and gives it no work, in sentences; who holds most first."""
+    said = []
+    for row in gpu.processes or ():
+        long = row.idle_ns is not None and row.idle_ns >= IDLE_NS
+        if long and (row.memory_bytes or 0) >= MUCH_BYTES:
+            who = f"{row.user}'s {row.name}" if row.user and row.name else row.name or "process"
+            named = escape_text(f"{who} ({row.pid})", ascii_only=glyphs.ascii)
+            size = format_bytes(row.memory_bytes)
+            said.append(
+                f"{named} holds {size} and has given it no work for {format_ns(row.idle_ns)} at least"
+            )
+    return said
