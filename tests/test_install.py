@@ -26,7 +26,7 @@ def make(*arguments: str, checkout: Path = ROOT) -> subprocess.CompletedProcess[
     # a make around the tests must not hand down its own flags and variables
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PREFIX"))
-    } | {"PIP_NO_COMPILE": "1"}  # Python does it when a module is first wanted, and most are not wanted here
+    }
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=checkout,
@@ -34,7 +34,7 @@ def make(*arguments: str, checkout: Path = ROOT) -> subprocess.CompletedProcess[
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
     )
 

@@ -148,7 +148,7 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
 
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
     with started(home, RIVALS) as pid, witness(pid) as readings:
-        found = frame(home, "--pid", str(pid), "--duration", "2")
+        found = frame(home, "--pid", str(pid), "--duration", "3")
     row = next(row for row in found["processes"] if row["pid"] == pid)
     window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
     times, *columns = np.array(readings).T
