@@ -17,10 +17,14 @@ from probes.samples import ProcessData, merged
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, NOTE, PROCESS, Sample
 
-_FORK = np.uint8(Kind.FORK)  # an enum takes numpy's slow path
+# an enum takes numpy's slow path, and looks its names up by itself: a quarter of what a fork costs here
+_RARE = np.uint8(Kind.FORK)
+_FORKED, _EXECED, _EXITED, _JOINED, _NAMED = map(int, (Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME))
+_CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 # names that are remembered so that they are told once; what is forgotten is only told again
 _MOST_NAMES = 32_768
+_COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
 # what a process has of its parent until it becomes another program
 _INHERITED = (
     "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order",
@@ -43,6 +47,7 @@ class Roster:
         self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._complete: set[int] = set()  # processes whose CUDA calls were all seen
         self._devices = DeviceCalls(self._complete.__contains__)
+        self._gone: set[int] = set()  # ended in the batch that is looked at: /proc knows nothing of them
 
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
@@ -55,26 +60,29 @@ class Roster:
 
     def notice(self, records: Records) -> Iterator[Sample]:
         """The samples that follow from a batch: births and ends in their order, then devices used."""
-        rare = records["kind"] >= _FORK
+        rare = records["kind"] >= _RARE
         if rare.any():
             yield from _one_a_process(self._notice_rare(records, rare))
         for pid, keys in self._devices.notice(records):
             yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
 
     def _notice_rare(self, records: Records, rare: npt.NDArray[np.bool_]) -> Iterator[Sample]:
-        for row in select(records, rare).view(ALIASED):
-            kind, pid, tid, now = int(row["kind"]), int(row["pid"]), int(row["tid"]), int(row["t_end"])
-            if kind == Kind.EXIT:
+        rows = select(records, rare).view(ALIASED)
+        ended = (rows["kind"] == _EXITED) & (rows["flags"] & _GROUP_DEAD != 0)
+        self._gone = set(rows["pid"][ended].tolist())
+        for row in rows[[*_COLUMNS]].tolist():
+            kind, pid, tid, now, flags, code, maker, comm = row
+            if kind == _EXITED:
                 self._names.pop(tid, None)
-                if row["flags"] & ExitFlag.CALLED:
+                if flags & _CALLED:
                     self._callers.add(pid)
-                if row["flags"] & ExitFlag.GROUP_DEAD:
-                    yield from self._ended(pid, now, int(row["ret"]))
+                if flags & _GROUP_DEAD:
+                    yield from self._ended(pid, now, code)
                 continue
-            name = row["comm"].decode(errors="replace")
+            name = comm.decode(errors="replace")
             self._name(pid, tid, name)
-            if kind == Kind.EXEC or (kind != Kind.NAME and pid not in self._alive):
-                if kind == Kind.JOIN:
+            if kind == _EXECED or (kind != _NAMED and pid not in self._alive):
+                if kind == _JOINED:
                     self._late.add(pid)
                 if pid in self._past_callers and pid not in self._alive:
                     del self._past_callers[pid]
@@ -82,15 +90,15 @@ class Roster:
                         f"process number {pid} went to a new process: totals by number hold the calls of both"
                     )
                     yield Sample(NOTE, now, {"text": said})
-                yield self._began(pid, name, now, kind, int(row["next_pid"]))
+                yield self._began(pid, name, now, kind, maker)
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
-        facts = self._forked(pid, name, now, maker) if kind == Kind.FORK else _facts_at(pid, now)
+        facts = self._forked(pid, name, now, maker) if kind == _FORKED else _facts_at(pid, now)
         if facts is None:  # lived less than one poll: what the record says is all there is
             facts = {"pid": pid, "parent_pid": 0, "name": name, "start_ns": now}
         self._alive[pid] = facts
         # one that joins with its first call, and was not there before us, has made no call before
-        if kind in (Kind.FORK, Kind.EXEC) or int(facts["start_ns"]) > self._since_boot_ns:
+        if kind in (_FORKED, _EXECED) or int(facts["start_ns"]) > self._since_boot_ns:
             self._complete.add(pid)
         if self._devices.forget(pid):  # another program in the same process
             facts |= {"cuda_devices": [], "cuda_devices_missed": False, "cuda_devices_hidden": False}
@@ -110,7 +118,7 @@ class Roster:
                 "name": name,
                 "start_ns": now,
             }
-        start = procfs.start_of(pid)
+        start = procfs.start_of(pid) if pid not in self._gone else None
         if start is not None and start[1] > now:
             start = None
         return {
