@@ -77,15 +77,24 @@ class _Plan:
     columns: tuple[Column, ...]
 
 
+TRY_WITHOUT = "Without one: gputop demo storm"
+
+
 def no_gpu_sentence(frame: Frame) -> str:
     """Why there is no line of a GPU."""
+    traced = "CUDA calls are still traced."
+    more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
     for problem in frame.problems:
-        about, _, reason = problem.partition(": ")
-        if about in ("no GPU figures", "NVML"):
-            return f"No GPU shown: {escape_text(reason)}"
+        if says_why_none(problem):
+            return f"No GPU is shown: {escape_text(problem.partition(': ')[2])}. {more}"
     if frame.driver:
-        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. CUDA calls are still traced."
-    return "No GPU shown: NVML could not be loaded (no NVIDIA driver). CUDA calls are still traced."
+        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. {traced}"
+    return f"No GPU is shown: NVML could not be loaded (no NVIDIA driver). {more}"
+
+
+def says_why_none(problem: str) -> bool:
+    """Whether a problem is the reason for which no GPU is shown."""
+    return problem.partition(": ")[0] in ("no GPU figures", "NVML")
 
 
 def offered(column: Column, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
