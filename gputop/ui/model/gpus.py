@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, GpuRow
-from gputop.format import bar, escape_text, fit, format_percent, sparkline
+from gputop.format import bar, brief, escape_text, fit, format_percent, sparkline
 from gputop.ui.model import gpu_text as text
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
@@ -77,7 +77,7 @@ class _Plan:
     columns: tuple[Column, ...]
 
 
-TRY_WITHOUT = "Without one: gputop demo storm"
+TRY_WITHOUT = "Try: gputop demo storm"
 
 
 def no_gpu_sentence(frame: Frame) -> str:
@@ -86,7 +86,7 @@ def no_gpu_sentence(frame: Frame) -> str:
     more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
     for problem in frame.problems:
         if says_why_none(problem):
-            return f"No GPU is shown: {escape_text(problem.partition(': ')[2])}. {more}"
+            return f"No GPU is shown: {escape_text(brief(problem.partition(': ')[2], 0))}. {more}"
     if frame.driver:
         return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. {traced}"
     return f"No GPU is shown: NVML could not be loaded (no NVIDIA driver). {more}"
