@@ -83,9 +83,9 @@ shown: dev
 	@.venv/bin/python scripts/library_page.py
 	@.venv/bin/python scripts/notebook.py
 
-# the pictures of the README, drawn from the recordings
+# the pictures of the README, drawn from the recordings; ARGS=FOLDER: nine subjects in four sizes, as SVG and PNG
 pictures: dev
-	@.venv/bin/python scripts/pictures.py
+	@.venv/bin/python scripts/pictures.py $(ARGS)
 
 # after a change of the screen: the texts in tests/screens that tests/test_ui_screens.py compares with
 screens: dev

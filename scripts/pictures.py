@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the README from the recordings, as the screen shows them.
+"""Draws what people see: from the recordings, and of made-up machines that no recording here shows.
 
-One SVG a picture in docs/pictures/. They hold text, not pixels, and name no font to be fetched.
+``pictures.py`` draws the README's choice, one SVG a picture in docs/pictures/; ``pictures.py FOLDER`` draws
+every subject in every size there, as SVG and, where there is a browser, as PNG. An SVG holds text, and names
+no font to be fetched.
 """
 
 from __future__ import annotations
@@ -9,45 +11,138 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from dataclasses import dataclass
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gputop.engine.frame import Frame
+from gputop.engine.lines import Line as SourceLine
+from gputop.explain.chains.pytorch import TITLES, advice_of
+from gputop.playback.feed import Explained, Feed
 from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp
 from replay.reader import SessionReader
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import fake_frames as fake  # noqa: E402
+from tests import fake_reports as why  # noqa: E402
+
 PICTURES = ROOT / "docs" / "pictures"
+SIZES = ((80, 24), (120, 40), (200, 50), (250, 70))
 PATIENCE_S = 30.0
 BEFORE_END = 4  # marks: later the programs have ended
+TICKS = 500  # of a made-up machine, four a second: its graphs are full
 _FONT_FACES = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _INTERPRETER = re.compile(r"((?:/[\w.-]+)+)/bin/python")  # of the machine that made the recording
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A recording, the size of the terminal, and the keys pressed before it is drawn."""
+    """What is shown, the size of the terminal, and the keys pressed before it is drawn."""
 
     name: str
-    recording: str
+    of: str
     size: tuple[int, int]
     keys: tuple[str, ...] = ()
 
 
-ALL = (
+README = (
     Picture("screen", "dataloader-workers", (120, 40)),
     Picture("wide", "dataloader-workers", (200, 50)),
     Picture("chain", "dataloader-workers", (120, 30), ("enter",)),
     Picture("call", "storm", (120, 30), ("up", "enter", "enter")),
+    Picture("small", "numpy-sync", (80, 24)),
+    Picture("healthy", "healthy", (120, 40)),
+    Picture("eight-gpus", "eight-gpus", (120, 40)),
+    Picture("without-root", "without-root", (80, 24)),
 )
+# what a picture is called, and the recording or the made-up machine that it is of
+SUBJECTS = {
+    "input-bound": "dataloader",
+    "sync-bound": "numpy-sync",
+    "compute-bound": "numpy-sync-fixed",
+    "healthy": "healthy",
+    "three-processes": "three-processes",
+    "eight-gpus": "eight-gpus",
+    "storm": "storm",
+    "without-cuda": "without-cuda",
+    "without-root": "without-root",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A made-up machine: so many GPUs and processes, and what is told of it."""
+
+    gpus: int
+    processes: int
+    storm: bool = False
+    traced: bool = True
+    problems: tuple[str, ...] = ()
+    explained: Callable[[int], Explained] | None = None
+
+
+def _of_many(end_ns: int, gpus: int) -> Explained:
+    """Some of the GPUs are idle for longer than others, all by one cause."""
+    accounts = [why.account(2_500 + 500 * ((5 * index) % 8), 300) for index in range(gpus)]
+    spans = tuple(
+        why.GpuSpan(f"GPU {index}", 10 * why.S, one.idle, one) for index, one in enumerate(accounts)
+    )
+    lost = sum(one.proved_ns for one in accounts) * 4 // 5
+    found = why.finding(
+        loss=why.Range(lost, lost),
+        title=TITLES["read"].format(often="every step"),
+        advice=advice_of("read", size="391K", times="8.0 times a step"),
+        line=SourceLine("/home/user/train.py", 88, "forward"),
+    )
+    told = why.explained(
+        found, end_ns=end_ns, gpus=spans, span_ns=gpus * 10 * why.S, diagnosis=why.diagnosis()
+    )
+    return Explained(told.report, told.end_ns, told.start_ns, lanes=why.lanes(end_ns, gpus=gpus))
+
+
+_NO_DRIVER = "no GPU figures: no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
+_NO_ROOT = "no eBPF without root: CUDA calls and who preempts are not shown; for them: sudo gputop"
+MACHINES = {
+    "three-processes": Machine(1, 3, explained=lambda end_ns: _of_many(end_ns, 1)),
+    "eight-gpus": Machine(8, 12, explained=lambda end_ns: _of_many(end_ns, 8)),
+    "without-cuda": Machine(0, 0, problems=(_NO_DRIVER,)),
+    "without-root": Machine(2, 4, traced=False, problems=(_NO_ROOT,)),
+}
+
+
+def frame_of(machine: Machine, tick: int) -> Frame:
+    """What is seen of it at a tick."""
+    made = fake.frame(tick, gpus=machine.gpus, processes=machine.processes, storm=machine.storm)
+    made = replace(made, calls_observed=machine.traced, problems=machine.problems)
+    if not machine.gpus:
+        made = replace(made, driver="", calls_per_second=0.0, events_per_second=0.0)
+    if machine.traced:
+        return made
+    unseen = {"calls": (), "top_api": "", "calls_per_second": 0.0}
+    return replace(made, processes=tuple(replace(row, **unseen) for row in made.processes))
 
 
 async def drawn(picture: Picture) -> str:
     """The picture as SVG."""
-    reader = SessionReader(ROOT / "recordings" / f"{picture.recording}.msgpack")
+    if picture.of in MACHINES:
+        return await _drawn_machine(picture, MACHINES[picture.of])
+    reader = SessionReader(ROOT / "recordings" / f"{picture.of}.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()
-    app = GputopApp(feed, mode="replay", title=f"{picture.recording}.msgpack")
+    try:
+        app = GputopApp(feed, mode="replay", title=f"{picture.of}.msgpack")
+        return await _drawn(app, feed, picture, f"gputop replay recordings/{picture.of}.msgpack")
+    finally:
+        feed.close()
+
+
+async def _drawn(app: GputopApp, feed: Feed, picture: Picture, title: str) -> str:
     async with app.run_test(size=picture.size) as pilot:
         for _ in range(int(PATIENCE_S / 0.1)):
             if feed.explained().report is not None:
@@ -56,8 +151,29 @@ async def drawn(picture: Picture) -> str:
         app.poll()
         await pilot.press(*picture.keys)
         await pilot.pause()
-        svg = app.export_screenshot(title=f"gputop replay recordings/{picture.recording}.msgpack")
-    feed.close()
+        return _anonymous(app.export_screenshot(title=title))
+
+
+async def _drawn_machine(picture: Picture, machine: Machine) -> str:
+    feed = fake.FakeFeed(frame_of(machine, 0))
+    chosen = frame_of(machine, 0).processes[0].pid if machine.explained else None
+    app = GputopApp(feed, rate_hz=0.001, selected_pid=chosen)
+    async with app.run_test(size=picture.size) as pilot:
+        for tick in range(1, TICKS):
+            feed.newest = frame_of(machine, tick)
+            app.view.show(feed.newest)
+        feed.newest = last = frame_of(machine, TICKS)
+        if machine.explained is not None:
+            feed.why = machine.explained(last.time_ns)
+        app.poll()
+        await pilot.press(*picture.keys)
+        await pilot.pause()
+        app.show()  # what one look learns of the size the next one knows
+        await pilot.pause()
+        return _anonymous(app.export_screenshot(title="gputop"))
+
+
+def _anonymous(svg: str) -> str:
     return _INTERPRETER.sub(_somewhere, _FONT_FACES.sub("", svg))
 
 
@@ -66,14 +182,47 @@ def _somewhere(path: re.Match[str]) -> str:
     return "/home/user/venvs/train".ljust(len(path[1]), "-")[: len(path[1])] + "/bin/python"
 
 
-def main() -> None:
-    """Draws all of them."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
+def rasterize(folder: Path) -> None:
+    """A PNG beside each SVG of a folder; none where there is no browser."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.stderr.write("no PNG: there is no chromium (apt-get install chromium)\n")
+        return
+    with suppress(ImportError):
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            for file in sorted(folder.glob("*.svg")):
+                text = file.read_text()
+                width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)[0]
+                page = browser.new_page(
+                    viewport={"width": int(float(width)) + 1, "height": int(float(height)) + 1}
+                )
+                page.set_content(f"<body style='margin:0'>{text}</body>")
+                page.screenshot(path=str(file.with_suffix(".png")))
+                page.close()
+            browser.close()
+
+
+def main(words: list[str]) -> None:
+    """Draws the README's choice, or all into a folder."""
+    folder = Path(words[0]) if words else PICTURES
+    chosen = README
+    if words:
+        chosen = tuple(
+            Picture(f"{name}-{size[0]}x{size[1]}", of, size)
+            for name, of in SUBJECTS.items()
+            for size in SIZES
+        )
+    folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     os.environ.pop("NO_COLOR", None)
-    for picture in ALL:
-        (PICTURES / f"{picture.name}.svg").write_text(asyncio.run(drawn(picture)), encoding="utf-8")
+    for picture in chosen:
+        (folder / f"{picture.name}.svg").write_text(asyncio.run(drawn(picture)), encoding="utf-8")
+    if words:
+        rasterize(folder)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

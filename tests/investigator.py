@@ -63,7 +63,7 @@ async def investigate(ask: Ask, session: str) -> Investigation:
         said.append(
             f"{finding['cause']}, {finding['level']}: {loss['proved']} to {loss['at_most']} ms of idle time"
             + (f" at {at['file']}:{at['line']}" if at else "")
-            + f". {shown} A change wins at most {finding['max_gain_ms']} ms: {'; '.join(finding['advice'])}."
+            + f". {shown} The fix saves at most {finding['max_gain_ms']} ms: {'; '.join(finding['advice'])}."
         )
         break
     else:

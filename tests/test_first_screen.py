@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from gputop.demo import loaders, transfers
+from gputop.ui.pane import Pane
+from tests import fake_frames as fake
 from tests import told_recordings as recordings
 from tests.first_screen import FirstScreen, read
-from tests.screen_support import Shown
+from tests.screen_support import Shown, tokens_of
 
 pytestmark = pytest.mark.slow
 SIZES = ((80, 24), (120, 40))
@@ -74,6 +76,30 @@ def test_where_nothing_is_wrong_a_stranger_reads_no_cause_and_no_fix(
     screen = painted(name, size)
     assert (screen.what, screen.place, screen.fix) == ("", "", "")
     assert screen.kind == "compute-bound"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_without_a_driver_and_without_cuda_one_calm_sentence_says_so(size: tuple[int, int]) -> None:
+    reason = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
+    nothing = fake.frame(gpus=0, processes=0, storm=False, driver="", problems=(f"no GPU figures: {reason}",))
+    with Shown(nothing, size=size) as screen:
+        text = screen.text()
+        spans = [span for pane in screen.app.screen.query(Pane) for span in tokens_of(pane)]
+    assert text.count("no NVIDIA driver") == 1
+    assert "Try: gputop demo storm" in text
+    assert "no process made a CUDA call so far" in text
+    assert "[w] all findings" not in text, "there is none"
+    assert [told for told, token in spans if token == "alert"] == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_without_root_it_is_said_what_is_not_seen_and_what_to_type(size: tuple[int, int]) -> None:
+    problem = "no eBPF without root: CUDA calls and who preempts are not shown; for them: sudo gputop"
+    with Shown(fake.frame(storm=False, calls_observed=False, problems=(problem,)), size=size) as screen:
+        text = " ".join(screen.text().split())
+    assert "nobody can tell without eBPF, which sees the CUDA calls: gputop check" in text
+    assert "for them: sudo gputop" in text
+    assert "FIX 1" not in text
 
 
 def test_at_80x24_the_answer_takes_three_lines() -> None:

@@ -40,7 +40,7 @@ def test_a_sentence_goes_on_in_the_next_line_where_a_table_is_cut() -> None:
 
 def test_an_empty_frame_speaks() -> None:
     text = render_text(fake.frame(processes=0, gpus=0, driver=""), width=None)
-    assert "No GPU shown" in text
+    assert "No GPU is shown" in text
     assert "Waiting for a process" in text
 
 

@@ -155,10 +155,10 @@ def test_clocks_that_are_held_down_show_where_there_is_little_room() -> None:
 def test_without_a_gpu_a_sentence_says_why(size: tuple[int, int]) -> None:
     frame = replace(fake.frame(), gpus=(), problems=("no GPU figures: no NVIDIA driver",))
     shown = Shown(frame, size=size)
-    assert any("No GPU shown: no NVIDIA driver" in line for line in lines_of(shown, size))
+    assert any("No GPU is shown: no NVIDIA driver" in line for line in lines_of(shown, size))
     for key in (*PAGE, "down", "pagedown"):
         shown.press(key)
-        assert any("No GPU shown" in line for line in lines_of(shown, size))
+        assert any("No GPU is shown" in line for line in lines_of(shown, size))
 
 
 def test_the_page_has_every_figure() -> None:

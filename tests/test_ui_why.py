@@ -237,7 +237,7 @@ def test_many_gpus_have_their_bars_and_those_without_room_are_counted(count: int
 
 def test_of_gpus_without_room_those_that_are_idle_most_are_shown() -> None:
     lines = text(told(made.explained(made.finding(), gpus=many(8).gpus)), 60, 5)[1:3]
-    assert " 7 83–84 %" in lines[1]
+    assert "GPU7 83–84 %" in lines[1]
     assert lines[1].rstrip().endswith("+4 GPUs")
     assert all(" 0 48" not in line for line in lines)
 

@@ -57,7 +57,7 @@ class Why(Pane):
         if self._is_line() or self.app.size.height < TALL:
             return None
         told = self._why()
-        return heading(told, self.view.glyphs), "" if told.calm and not told.more else "[w] all findings"
+        return heading(told, self.view.glyphs), "[w] all findings" if told.causes else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The panel, or the verdict in one line."""

@@ -34,8 +34,8 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
 
 def _advise_preempted(claim: Claim) -> tuple[str, ...]:
     return (
-        f"{occupants(claim)}keep them off the CPU of the submitting thread: taskset, nice, or fewer "
-        "workers than CPUs (num_workers), torch.set_num_threads(1) in each",
+        f"{occupants(claim)}keep others off its CPU with taskset or nice, or run fewer workers than "
+        "CPUs (num_workers), with torch.set_num_threads(1) in each",
     )
 
 

@@ -111,7 +111,7 @@ class ChainPage:
             text.add(said, "", 1)
         if self._explained.detail_age_ns >= OLD_NS:
             age = format_ns(self._explained.detail_age_ns)
-            text.add(f"chains, steps and what a fix wins are {age} older than the figures", "dim", 1)
+            text.add(f"chains, steps and what a fix saves are {age} older than the figures", "dim", 1)
         text.blank()
         for place, finding in enumerate(report.findings):
             text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))
@@ -209,11 +209,11 @@ def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
         text.add(f"{finding.line.full_text()}{source}", "value", 1, lead="line      ")
     text.blank()
     for place, advice in enumerate(finding.advice):
-        text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")
-    gain = f"at most {format_ns(finding.max_gain_ns)}"
+        text.add(advice, "value", 1, lead="fix       " if place == 0 else "          ")
+    gain = f"up to {format_ns(finding.max_gain_ns)}"
     if finding.per_step_ns:
         gain += f"; lost {format_ns(finding.per_step_ns)} a step, {finding.gaps} times"
-    text.add(gain, "", 1, lead="wins      ")
+    text.add(gain, "", 1, lead="saves     ")
     if finding.moments_ns:
         text.lines.append(_moments(finding, moment, replay, text.width, text.glyphs))
     for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):

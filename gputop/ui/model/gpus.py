@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, GpuRow
-from gputop.format import bar, escape_text, fit, format_percent, sparkline
+from gputop.format import bar, brief, escape_text, fit, format_percent, sparkline
 from gputop.ui.model import gpu_text as text
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
@@ -77,15 +77,24 @@ class _Plan:
     columns: tuple[Column, ...]
 
 
+TRY_WITHOUT = "Try: gputop demo storm"
+
+
 def no_gpu_sentence(frame: Frame) -> str:
     """Why there is no line of a GPU."""
+    traced = "CUDA calls are still traced."
+    more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
     for problem in frame.problems:
-        about, _, reason = problem.partition(": ")
-        if about in ("no GPU figures", "NVML"):
-            return f"No GPU shown: {escape_text(reason)}"
+        if says_why_none(problem):
+            return f"No GPU is shown: {escape_text(brief(problem.partition(': ')[2], 0))}. {more}"
     if frame.driver:
-        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. CUDA calls are still traced."
-    return "No GPU shown: NVML could not be loaded (no NVIDIA driver). CUDA calls are still traced."
+        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. {traced}"
+    return f"No GPU is shown: NVML could not be loaded (no NVIDIA driver). {more}"
+
+
+def says_why_none(problem: str) -> bool:
+    """Whether a problem is the reason for which no GPU is shown."""
+    return problem.partition(": ")[0] in ("no GPU figures", "NVML")
 
 
 def offered(column: Column, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:

@@ -18,6 +18,7 @@ from gputop.format import (
 )
 from gputop.playback.feed import RecordingState
 from gputop.ui.model.details import shares_text
+from gputop.ui.model.gpus import says_why_none
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 
 
@@ -115,9 +116,9 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
         glyphs: The signs used.
 
     Returns:
-        Nothing when nothing is wrong.
+        Nothing when nothing is wrong, or what the pane of the GPUs says already: that there is none to show.
     """
-    problems = frame.problems if frame else ()
+    problems = [one for one in frame.problems if frame.gpus or not says_why_none(one)] if frame else []
     if status.failure:
         text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
     elif problems:

@@ -42,7 +42,7 @@ class Glyphs:
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
-    descending="▾", play="▶", pause="⏸", record="●", position="●", track="─", pending="▸", separator="│",
+    descending="▾", play="▶", pause="‖", record="●", position="●", track="─", pending="▸", separator="│",
     full="█", half="▒",
 )  # fmt: skip
 ASCII = Glyphs(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_CAUSES = 2
 _MOSTLY = 0.5  # of a GPU's time: where nobody tells of more than that, its idle time cannot be told
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
-_UNTRACED = "which calls the GPU waits for is not known without eBPF: gputop check says what to type"
+_UNTRACED = "nobody can tell without eBPF, which sees the CUDA calls: gputop check says what is missing"
 _NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
 _EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
 

@@ -86,8 +86,9 @@ def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
     """Everything below the heading, as far as there is room for it."""
-    free = room - with_gpus - len(why.causes)  # several GPUs take what is left of it
-    fix = _fix_lines(why.fix, width, max(free, 1), glyphs) if why.fix is not None and room > 1 else []
+    gpu_rows = len(_gpu_rows(why, width, room, glyphs, legend=True)) if with_gpus else 0
+    free = max(room - gpu_rows - len(why.causes), 1)
+    fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
         said = [((f" {text}", "dim"),) for text in wrap(_shown(why.said, glyphs), max(width - 2, 8))]
         if len(why.gpus) == 1:
@@ -156,8 +157,8 @@ def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) ->
 
 
 def _name(gpu: GpuIdle, count: int) -> str:
-    """The GPU's name; of many only what tells them apart."""
-    return gpu.label if count <= 2 else gpu.label.removeprefix("GPU ")
+    """The GPU's name, in fewer columns where there are many; a number alone would be that of a cause."""
+    return gpu.label if count <= 2 else gpu.label.replace("GPU ", "GPU", 1)
 
 
 def _says(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
@@ -323,12 +324,11 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
     right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []
     lines = [merged(spread([(_FIX, "head"), (told, token)], right, width))]
+    below = width - len(_FIX) - 1
     if rest:
-        lines.append(_below(_clause(" ".join(rest), width - len(_FIX), glyphs), token))
+        lines.append(_below(_clause(" ".join(rest), below, glyphs), token))
     if reason and len(lines) < rows:
-        lines.append(
-            _below(clip(brief(reason, width - len(_FIX)), width - len(_FIX), glyphs.ellipsis), "dim")
-        )
+        lines.append(_below(clip(brief(reason, below), below, glyphs.ellipsis), "dim"))
     return lines
 
 
