@@ -93,7 +93,7 @@ class TablePane(Pane, inherit_bindings=False):
 
     def show(self) -> None:
         """Follow the selected row where it was in sight, and look at the rows again."""
-        if self.is_attached:
+        if self.is_attached and self.display:
             self.virtual_size = Size(0, len(self.table.rows) + 1)
             self._follow()
         super().show()
