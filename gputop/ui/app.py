@@ -29,7 +29,7 @@ from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.view import View
 from gputop.ui.native_log import NativeLog
 from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
-from gputop.ui.pane import Host, PaneScreen
+from gputop.ui.pane import Host, PaneScreen, quiet_key
 from gputop.ui.processes import Processes
 from gputop.ui.timeline import TimelinePane
 from gputop.ui.why import Why
@@ -50,24 +50,12 @@ class GputopApp(Host):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help", key_display="?", tooltip="this page"),
         Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
-        Binding(
-            "exclamation_mark",
-            "problems",
-            "Problems",
-            show=False,
-            tooltip="what could not be observed, in full",
-        ),
-        Binding("x", "export", "Export", show=False, tooltip="save the frame as JSON in this directory"),
-        Binding("S", "picture", "Picture", show=False, tooltip="save the screen as SVG in this directory"),
-        Binding("T", "theme", "Theme", show=False, tooltip="next theme"),
-        Binding("ctrl+p", "command_palette", "palette", show=False, tooltip="find an action by its name"),
-        Binding(
-            "ctrl+z",
-            "suspend_process",
-            "Suspend",
-            show=False,
-            tooltip="suspend; fg in the shell brings it back",
-        ),
+        quiet_key("exclamation_mark", "problems", "Problems", "what could not be observed, in full"),
+        quiet_key("x", "export", "Export", "save the frame as JSON in this directory"),
+        quiet_key("S", "picture", "Picture", "save the screen as SVG in this directory"),
+        quiet_key("T", "theme", "Theme", "next theme"),
+        quiet_key("ctrl+p", "command_palette", "palette", "find an action by its name"),
+        quiet_key("ctrl+z", "suspend_process", "Suspend", "suspend; fg in the shell brings it back"),
         Binding(
             "ctrl+c,ctrl+q",
             "quit_now",

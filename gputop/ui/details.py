@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
 from gputop.ui.flame import FlamePane
 from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
-from gputop.ui.pane import Plain, Tabbed
+from gputop.ui.pane import Plain, Tabbed, quiet_key
 from gputop.ui.panes import Chart
 from gputop.ui.reported import Failed, Kernels, Memory
 from gputop.ui.tables import Calls, Lines, Threads
@@ -33,12 +33,10 @@ class Details(Vertical):
     """What is known of the selected process: one of several panes, which tabs choose."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "turn(1)", "Next pane", show=False, tooltip="the next tab, then the next pane"),
-        Binding(
-            "shift+tab", "turn(-1)", "Pane before", show=False, tooltip="the tab before, then the pane before"
-        ),
-        Binding("right", "turn(1)", "Next tab", show=False, tooltip="the next tab"),
-        Binding("left", "turn(-1)", "Tab before", show=False, tooltip="the tab before"),
+        quiet_key("tab", "turn(1)", "Next pane", "the next tab, then the next pane"),
+        quiet_key("shift+tab", "turn(-1)", "Pane before", "the tab before, then the pane before"),
+        quiet_key("right", "turn(1)", "Next tab", "the next tab"),
+        quiet_key("left", "turn(-1)", "Tab before", "the tab before"),
     ]
 
     def __init__(self, view: View) -> None:

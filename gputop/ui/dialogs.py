@@ -13,6 +13,8 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from gputop.ui.pane import quiet_key
+
 MOST_CHARACTERS = 4096
 _ENDS = "Enter, Esc"
 
@@ -20,7 +22,7 @@ _ENDS = "Enter, Esc"
 class Question(ModalScreen[None]):
     """Asks for a line of text; a wrong answer leaves it open and says why."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [quiet_key("escape", "cancel", "Cancel")]
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Menu(ModalScreen[None]):
     """Asks for one of several."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "Cancel", show=False),
+        quiet_key("escape,q", "dismiss", "Cancel"),
         Binding("j", "move('cursor_down')", show=False),
         Binding("k", "move('cursor_up')", show=False),
     ]

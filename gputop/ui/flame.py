@@ -11,7 +11,7 @@ from gputop.ui.model.flame import Flame, Way, flame, move, told
 from gputop.ui.model.flametree import Node, Path, start, tree_of
 from gputop.ui.model.look import Line, Span, fit_line
 from gputop.ui.model.view import View
-from gputop.ui.pane import Tabbed
+from gputop.ui.pane import Tabbed, quiet_key
 
 
 class FlamePane(Tabbed, inherit_bindings=False):
@@ -19,10 +19,10 @@ class FlamePane(Tabbed, inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "zoom", "Zoom", tooltip="the frame with the cursor has the whole width; again: all"),
-        Binding("up,k", "go('up')", "Caller", show=False, tooltip="the caller of a frame"),
-        Binding("down,j", "go('down')", "Callee", show=False, tooltip="what a frame spends most time in"),
-        Binding("left", "go('left')", "Left", show=False, tooltip="the frame to the left"),
-        Binding("right", "go('right')", "Right", show=False, tooltip="the frame to the right"),
+        quiet_key("up,k", "go('up')", "Caller", "the caller of a frame"),
+        quiet_key("down,j", "go('down')", "Callee", "what a frame spends most time in"),
+        quiet_key("left", "go('left')", "Left", "the frame to the left"),
+        quiet_key("right", "go('right')", "Right", "the frame to the right"),
     ]
     name_shown = "Flame"
 

@@ -28,6 +28,7 @@ class Keys(Plain):
     _known: Sequence[tuple[Binding, str]] = ()  # bindings, each with how its key is written
     _drawn: tuple[tuple[int, Binding], ...] = ()  # where each ends
     _pointed: Binding | None = None
+    _made: tuple[object, Line] = None, ()
 
     def on_mount(self) -> None:
         """Other keys work when the cursor goes elsewhere."""
@@ -50,7 +51,13 @@ class Keys(Plain):
         return self._known
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The keys that there is room for."""
+        """The keys that there is room for; they change less often than frames come."""
+        asked = width, self._keys(), self._pointed
+        if self._made[0] != asked:
+            self._made = asked, self._line(width)
+        return [self._made[1]]
+
+    def _line(self, width: int) -> Line:
         fixed = [one for one in self._keys() if one[1] in _LAST]
         palette = [one for one in self._keys() if one[0].action == _PALETTE]
         others = sorted((one for one in self._keys() if one not in (*fixed, *palette)), key=_rank)
@@ -69,7 +76,7 @@ class Keys(Plain):
         for one in palette:
             right = [*([] if self.view.glyphs.ascii else [("▏", "rule")]), *self._spans(one), (" ", "dim")]
             self._drawn = (*self._drawn, (width - 1, one[0]))
-        return [spread(left, right, width, fill=(" ", "dim"))]
+        return spread(left, right, width, fill=(" ", "dim"))
 
     def _spans(self, key: tuple[Binding, str]) -> list[Span]:
         chosen = "+select" if key[0] is self._pointed else ""

@@ -11,7 +11,7 @@ from gputop.explain.answer.picture import OneStep
 from gputop.format import escape_text
 from gputop.ui.model import gpu_history, gpu_users, gpus, waterfall
 from gputop.ui.model.look import Line, Span, fit_line
-from gputop.ui.pane import Heading, Pane, Plain
+from gputop.ui.pane import Heading, Pane, Plain, quiet_key
 
 TALL, HUGE = 30, 44  # lines of a screen that has room for graphs, and of one that has it for users
 USERS = 2  # of GPUs that a huge screen lists beside the GPUs themselves
@@ -24,8 +24,8 @@ class Gpus(Pane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.gpu_page", "Open", tooltip="a GPU: every figure of it"),
-        Binding("up,k", "cursor(-1)", "Up", show=False, tooltip="the GPU above"),
-        Binding("down,j", "cursor(1)", "Down", show=False, tooltip="the GPU below"),
+        quiet_key("up,k", "cursor(-1)", "Up", "the GPU above"),
+        quiet_key("down,j", "cursor(1)", "Down", "the GPU below"),
     ]
     _first: int | None = None  # line of the first GPU where each has a line of its own
     _more = ""

@@ -15,7 +15,7 @@ from gputop.ui.footer import Keys
 from gputop.ui.gpus import Gpus, Step
 from gputop.ui.model.lines import line_uses
 from gputop.ui.model.view import TOGGLED, View
-from gputop.ui.pane import Pane, Tabbed
+from gputop.ui.pane import Pane, Tabbed, quiet_key
 from gputop.ui.panes import Banner, Chain, Header, Log, Storms, TimeBar, TooSmall
 from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines, TablePane
@@ -38,17 +38,11 @@ class MainScreen(TimeScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
         Binding("s", "source", "Source", tooltip="the line of Python that makes the calls, in its file"),
-        Binding(
-            "escape,backspace",
-            "back",
-            "Back",
-            show=False,
-            tooltip="back out: unzoom, list all, to the processes, to the verdict",
+        quiet_key(
+            "escape,backspace", "back", "Back", "back out: unzoom, list all, to the processes, to the verdict"
         ),
-        Binding(
-            "z", "zoom", "Zoom", show=False, tooltip="the focused pane takes the screen or gives it back"
-        ),
-        Binding("t,6", "timeline", "Timeline", show=False, tooltip="show or hide the timeline"),
+        quiet_key("z", "zoom", "Zoom", "the focused pane takes the screen or gives it back"),
+        quiet_key("t,6", "timeline", "Timeline", "show or hide the timeline"),
         # where the cursor is in no table these are for the processes
         *(
             Binding(one.key, f"list('{one.action}')", one.description, show=one.show, tooltip=one.tooltip)
@@ -56,32 +50,18 @@ class MainScreen(TimeScreen):
             if isinstance(one, Binding)
         ),
         *(
-            Binding(one.key, f"processes('{one.action}')", one.description, show=False, tooltip=one.tooltip)
+            quiet_key(one.key, f"processes('{one.action}')", one.description, one.tooltip)
             for one in TablePane.BINDINGS
             if isinstance(one, Binding) and one.key not in ("enter", "home", "end")
         ),
-        Binding(
-            "home",
-            "edge(0)",
-            "Oldest",
-            show=False,
-            tooltip="the first process; on the bar of time the oldest moment",
-        ),
-        Binding(
-            "end",
-            "edge(1)",
-            "Newest",
-            show=False,
-            tooltip="the last process; on the bar of time the newest moment",
-        ),
+        quiet_key("home", "edge(0)", "Oldest", "the first process; on the bar of time the oldest moment"),
+        quiet_key("end", "edge(1)", "Newest", "the last process; on the bar of time the newest moment"),
         *(
-            Binding(
-                str(place), f"pane('{name}')", f"Hide {name}", show=False, tooltip=f"show or hide the {name}"
-            )
+            quiet_key(str(place), f"pane('{name}')", f"Hide {name}", f"show or hide the {name}")
             for place, name in enumerate(TOGGLED, 1)
         ),
-        Binding("F", "all_panes", "All panes", show=False, tooltip="show all panes again"),
-        Binding("l", "log", "Log", show=False, tooltip="show or hide the output of the started command"),
+        quiet_key("F", "all_panes", "All panes", "show all panes again"),
+        quiet_key("l", "log", "Log", "show or hide the output of the started command"),
     ]
 
     def __init__(self, view: View) -> None:

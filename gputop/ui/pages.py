@@ -16,7 +16,7 @@ from gputop.ui.model.copying import page_text
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.source_page import SourcePage as SourceText
 from gputop.ui.model.view import View
-from gputop.ui.pane import Heading, Pane
+from gputop.ui.pane import Heading, Pane, quiet_key
 from gputop.ui.panes import Banner, Header, TimeBar, TooSmall
 from gputop.ui.time_keys import TimeScreen
 from gputop.ui.why import Why
@@ -82,7 +82,7 @@ class Page(TimeScreen):
         Binding(
             "escape,backspace,enter", "back", "Back", key_display="Esc", tooltip="back to where one came from"
         ),
-        Binding("w", "why", "Why", show=False),
+        quiet_key("w", "why", "Why"),
         Binding("y", "copy", "Copy", tooltip="copy the page, or what is marked"),
     ]
 
@@ -102,8 +102,8 @@ class Page(TimeScreen):
         yield Keys(self.view)
 
     def told_title(self) -> str:
-        """The title."""
-        raise NotImplementedError
+        """What stands above its text."""
+        return self.title or ""
 
     def head(self, width: int) -> Sequence[Line]:
         """Lines that stay."""
@@ -132,19 +132,16 @@ class WhyPage(Page):
     """Every finding, and the chain of the selected one down to what is to blame."""
 
     chooses = True
+    TITLE = "Why the GPU waits"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "finding(-1)", "Up", show=False, tooltip="the finding above"),
-        Binding("down,j", "finding(1)", "Down", show=False, tooltip="the finding below"),
-        Binding("tab", "moment(1)", "Moment", show=False, tooltip="the next of its worst moments"),
-        Binding("shift+tab", "moment(-1)", "Moment", show=False, tooltip="the worst moment before"),
+        quiet_key("up,k", "finding(-1)", "Up", "the finding above"),
+        quiet_key("down,j", "finding(1)", "Down", "the finding below"),
+        quiet_key("tab", "moment(1)", "Moment", "the next of its worst moments"),
+        quiet_key("shift+tab", "moment(-1)", "Moment", "the worst moment before"),
         Binding("enter", "go", "Go there", tooltip="to the worst moment that is chosen"),
         Binding("s", "source", "Source", tooltip="the line of the finding, in its file"),
-        Binding("w", "back", "Back", show=False, tooltip="close this page"),
+        quiet_key("w", "back", "Back", "close this page"),
     ]
-
-    def told_title(self) -> str:
-        """The title."""
-        return "Why the GPU waits"
 
     def lines(self, width: int) -> Sequence[Line]:
         """All of it."""
@@ -179,7 +176,7 @@ class SourcePage(Page):
     """A line in its file."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "back", "Back", show=False, tooltip="close this page"),
+        quiet_key("s", "back", "Back", "close this page"),
     ]
 
     def __init__(self, view: View, line: SourceLine | None, pid: int) -> None:
@@ -193,6 +190,7 @@ class SourcePage(Page):
         super().__init__(view)
         source = read_source(line, pid if view.mode == "live" else None) if line is not None else None
         self._text = SourceText(line, pid, source)
+        self.title = self._text.title
 
     def on_mount(self) -> None:
         """The line is in the middle."""
@@ -203,10 +201,6 @@ class SourcePage(Page):
         text = self.query_one(Text)
         text.show()  # it knows how long it is from now on
         text.scroll_to(y=top, animate=False, force=True)
-
-    def told_title(self) -> str:
-        """The title."""
-        return self._text.title
 
     def head(self, width: int) -> Sequence[Line]:
         """The path, the stack, the headings."""
@@ -221,14 +215,11 @@ class CallPage(Page):
     """How long the calls of the selected function took."""
 
     chooses = True
+    TITLE = "Call"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "call(-1)", "Up", show=False, tooltip="the call above"),
-        Binding("down,j", "call(1)", "Down", show=False, tooltip="the call below"),
+        quiet_key("up,k", "call(-1)", "Up", "the call above"),
+        quiet_key("down,j", "call(1)", "Down", "the call below"),
     ]
-
-    def told_title(self) -> str:
-        """The title."""
-        return "Call"
 
     def lines(self, width: int) -> Sequence[Line]:
         """The chart and the buckets."""
@@ -247,8 +238,8 @@ class GpuPage(Page):
 
     chooses = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "gpu(-1)", "Up", show=False, tooltip="the GPU before"),
-        Binding("down,j", "gpu(1)", "Down", show=False, tooltip="the next GPU"),
+        quiet_key("up,k", "gpu(-1)", "Up", "the GPU before"),
+        quiet_key("down,j", "gpu(1)", "Down", "the next GPU"),
     ]
 
     def told_title(self) -> str:
@@ -273,13 +264,10 @@ class GpuPage(Page):
 class ProblemsPage(Page):
     """Everything that could not be observed."""
 
+    TITLE = "Problems and notes"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("exclamation_mark", "back", "Back", show=False, tooltip="close this page"),
+        quiet_key("exclamation_mark", "back", "Back", "close this page"),
     ]
-
-    def told_title(self) -> str:
-        """The title."""
-        return "Problems and notes"
 
     def lines(self, width: int) -> Sequence[Line]:
         """All of them in full."""
@@ -290,8 +278,9 @@ class ProblemsPage(Page):
 class HelpPage(Page):
     """All keys, and what the columns mean."""
 
+    TITLE = "Help"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "back", "Back", show=False, tooltip="close this page"),
+        quiet_key("question_mark,f1", "back", "Back", "close this page"),
     ]
 
     def __init__(self, view: View, places: Iterable[tuple[str, Any]]) -> None:
@@ -318,10 +307,6 @@ class HelpPage(Page):
             for text, bindings in told.items()
             if node.check_action(bindings[0].action.partition("(")[0], ()) is not False
         ]
-
-    def told_title(self) -> str:
-        """The title."""
-        return "Help"
 
     def lines(self, width: int) -> Sequence[Line]:
         """All of it."""

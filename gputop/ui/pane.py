@@ -37,6 +37,18 @@ _NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
 Heading = tuple[Sequence[Span], str]
 
 
+def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
+    """A key that the last line does not name.
+
+    Args:
+        keys: By Textual's names, between commas.
+        action: What it does.
+        name: That in a word.
+        tooltip: That in a sentence, for the help page and the palette; "" leaves it out of both.
+    """
+    return Binding(keys, action, name, show=False, tooltip=tooltip)
+
+
 class Host(App[int]):
     """The program as panes and screens know it.
 
@@ -84,8 +96,8 @@ class Pane(ScrollView, can_focus=True):
 
     app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "scroll_up", show=False),
-        Binding("j", "scroll_down", show=False),
+        quiet_key("k", "scroll_up", ""),
+        quiet_key("j", "scroll_down", ""),
     ]
 
     def __init__(self, view: View, *, id: str | None = None, classes: str | None = None) -> None:

@@ -13,7 +13,7 @@ from gputop.ui.dialogs import FilterSuggester, Menu, Question
 from gputop.ui.model import processes
 from gputop.ui.model.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
 from gputop.ui.model.table import Context
-from gputop.ui.pane import Heading
+from gputop.ui.pane import Heading, quiet_key
 from gputop.ui.tables import TablePane
 
 
@@ -25,24 +25,15 @@ class Processes(TablePane):
             "slash", "filter", "Filter",
             tooltip="list only some processes: text, !regex, gpu: user: call: state: pid: name: command:",
         ),
-        Binding("o", "freeze", "Freeze", show=False, tooltip="freeze the order of the rows, values go on"),
-        Binding(
-            "g", "gpu", "GPU", show=False,
-            tooltip="only the processes of one GPU: the next one, at last all again",
-        ),
-        Binding(
-            "e", "tree", "Tree", show=False,
-            tooltip="processes under the one that started them, folded with the sums; or a list",
-        ),
-        Binding("E", "fold", "Fold", show=False, tooltip="fold or unfold the branch of the selected process"),
-        Binding(
-            "f", "follow", "Follow", show=False,
-            tooltip="follow the selected process: it stays selected, listed and in sight",
-        ),
-        Binding(
-            "K", "signal", "Signal", show=False,
-            tooltip="send the selected process a signal: a menu, and a question before it is sent",
-        ),
+        quiet_key("o", "freeze", "Freeze", "freeze the order of the rows, values go on"),
+        quiet_key("g", "gpu", "GPU", "only the processes of one GPU: the next one, at last all again"),
+        quiet_key("e", "tree", "Tree",
+                  "processes under the one that started them, folded with the sums; or a list"),
+        quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
+        quiet_key("f", "follow", "Follow",
+                  "follow the selected process: it stays selected, listed and in sight"),
+        quiet_key("K", "signal", "Signal",
+                  "send the selected process a signal: a menu, and a question before it is sent"),
     ]  # fmt: skip
     mark = True
 

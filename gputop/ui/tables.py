@@ -19,7 +19,7 @@ from gputop.ui.model.pages import COLUMNS_HELP
 from gputop.ui.model.subject import without_cuda
 from gputop.ui.model.table import Context, Table
 from gputop.ui.model.view import View
-from gputop.ui.pane import Pane, Tabbed
+from gputop.ui.pane import Pane, Tabbed, quiet_key
 
 _EVERY = 1_000_000  # more rows than any table has
 _WAITING = ("Waiting for the first frame ...",)
@@ -40,16 +40,16 @@ class TablePane(Pane, inherit_bindings=False):
         Binding(
             "enter", "open", "Open", tooltip="a process: its calls; a call: its page; a line: its source"
         ),
-        Binding("up,k", "cursor(-1)", "Up", show=False, tooltip="the row above"),
-        Binding("down,j", "cursor(1)", "Down", show=False, tooltip="the row below"),
-        Binding("pageup", "page(-1)", "Page up", show=False, tooltip="one page up"),
-        Binding("pagedown", "page(1)", "Page down", show=False, tooltip="one page down"),
-        Binding("home", "first", "First row", show=False, tooltip="the first row"),
-        Binding("end", "last", "Last row", show=False, tooltip="the last row"),
-        Binding("comma", "sort(-1)", "Sort left", show=False, tooltip="sort by the column to the left"),
+        quiet_key("up,k", "cursor(-1)", "Up", "the row above"),
+        quiet_key("down,j", "cursor(1)", "Down", "the row below"),
+        quiet_key("pageup", "page(-1)", "Page up", "one page up"),
+        quiet_key("pagedown", "page(1)", "Page down", "one page down"),
+        quiet_key("home", "first", "First row", "the first row"),
+        quiet_key("end", "last", "Last row", "the last row"),
+        quiet_key("comma", "sort(-1)", "Sort left", "sort by the column to the left"),
         Binding("full_stop", "sort(1)", "Sort", key_display=", .", tooltip="sort by the column to the right"),
         Binding("r", "reverse", "Reverse", tooltip="reverse the order"),
-        Binding("y", "copy", "Copy", show=False, tooltip="copy the row with all its columns, or marked text"),
+        quiet_key("y", "copy", "Copy", "copy the row with all its columns, or marked text"),
     ]
 
     mark = False  # whether the selected row is marked when the keys go elsewhere
@@ -93,7 +93,7 @@ class TablePane(Pane, inherit_bindings=False):
 
     def show(self) -> None:
         """Follow the selected row where it was in sight, and look at the rows again."""
-        if self.is_attached:
+        if self.is_attached and self.display:
             self.virtual_size = Size(0, len(self.table.rows) + 1)
             self._follow()
         super().show()

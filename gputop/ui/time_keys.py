@@ -14,7 +14,7 @@ from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
 from gputop.ui.dialogs import Question
 from gputop.ui.model.jump import HINT, jump_target
-from gputop.ui.pane import PaneScreen
+from gputop.ui.pane import PaneScreen, quiet_key
 
 AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
 
@@ -24,27 +24,23 @@ class TimeScreen(PaneScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", tooltip="pause or play; live data is still collected"),
-        Binding(
-            "left_square_bracket", "step(-1)", "Back", show=False,
-            tooltip="one mark back; live: pause and step back through the last ten minutes",
-        ),
+        quiet_key("left_square_bracket", "step(-1)", "Back",
+                  "one mark back; live: pause and step back through the last ten minutes"),
         Binding("right_square_bracket", "step(1)", "Step", key_display="[ ]", tooltip="one mark forward"),
-        Binding(
-            "left_curly_bracket", "landmark(-1)", "Earlier", show=False,
-            tooltip="to the finding (!) or marker (M) before, on the bar of time",
-        ),
+        quiet_key("left_curly_bracket", "landmark(-1)", "Earlier",
+                  "to the finding (!) or marker (M) before, on the bar of time"),
         Binding(
             "right_curly_bracket", "landmark(1)", "Finding", key_display="{ }",
             tooltip="to the next finding or marker; ~ is where events were lost or nothing was recorded",
         ),
-        Binding("minus", "speed(0.5)", "Slower", show=False, tooltip="half the speed, down to 0.25"),
+        quiet_key("minus", "speed(0.5)", "Slower", "half the speed, down to 0.25"),
         Binding(
             "equals_sign,plus", "speed(2.0)", "Speed", show=False, key_display="=",
             tooltip="twice the speed, up to 64",
         ),
         Binding("J", "jump", "Jump", tooltip=f"go to a moment: {HINT}"),
-        Binding("L", "newest", "Live", show=False, tooltip="to the newest frame, and on with it"),
-        Binding("m", "mark", "Mark", show=False, tooltip="mark this moment with a note"),
+        quiet_key("L", "newest", "Live", "to the newest frame, and on with it"),
+        quiet_key("m", "mark", "Mark", "mark this moment with a note"),
         Binding(
             "R", "record", "Record",
             tooltip="record on or off; what is kept of the past can be included",

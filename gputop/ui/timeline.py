@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.timeblocks import Picture
-from gputop.ui.pane import Heading, Pane
+from gputop.ui.pane import Heading, Pane, quiet_key
 from gputop.ui.time_keys import TimeScreen
 
 NO_LANES = "no lane yet: the first seconds are still being looked at"
@@ -20,10 +20,10 @@ class TimelinePane(Pane):
     """Lanes of the GPUs and of one thread, or of all threads, over the last seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("comma", "span(-1)", "Less", show=False, tooltip="less time"),
+        quiet_key("comma", "span(-1)", "Less", "less time"),
         Binding("full_stop", "span(1)", "Time", key_display=", .", tooltip="more time: 10 s, 1 min, 5 min"),
-        Binding("up,k", "thread(-1)", "Up", show=False, tooltip="the lane of the thread above"),
-        Binding("down,j", "thread(1)", "Down", show=False, tooltip="the lane of the thread below"),
+        quiet_key("up,k", "thread(-1)", "Up", "the lane of the thread above"),
+        quiet_key("down,j", "thread(1)", "Down", "the lane of the thread below"),
         Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
     ]
     _picture: Picture | None = None

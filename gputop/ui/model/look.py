@@ -36,19 +36,18 @@ class Glyphs:
     pending: str
     separator: str
     full: str
-    half: str
     ascii: bool = False
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="‖", record="●", position="●", track="─", pending="▸", separator="│",
-    full="█", half="▒",
+    full="█",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    full="#", half="+", ascii=True,
+    full="#", ascii=True,
 )  # fmt: skip
 
 
