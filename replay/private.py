@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from probes.code.source_files import without_folders
 from probes.schema import ALIASED, ExitFlag, Kind, Records
@@ -98,6 +99,9 @@ class Disguise:
         self._watched = np.zeros(_PIDS, bool)
         self._names: dict[int, str] = {}
         self._process_of = np.zeros(_PIDS, np.int32)  # by thread id
+        # the same of other machines in a merged recording, whose numbers are larger
+        self._far_watched: set[int] = set()
+        self._far_process_of: dict[int, int] = {}
         self._ended: set[int] = set()  # watched until the next mark, for samples that are on their way
 
     def records(self, records: Records) -> Records:
@@ -140,7 +144,15 @@ class Disguise:
 
     def is_watched(self, pid: int) -> bool:
         """Whether this process is watched as far as is known by now."""
-        return bool(self._watched[pid]) if 0 <= pid < _PIDS else False
+        return bool(self._watched[pid]) if 0 <= pid < _PIDS else pid in self._far_watched
+
+    def _watch(self, pid: int, *, watched: bool) -> None:
+        if 0 <= pid < _PIDS:
+            self._watched[pid] = watched
+        elif watched:
+            self._far_watched.add(pid)
+        else:
+            self._far_watched.discard(pid)
 
     def name(self, pid: int) -> str:
         """What a process that is not watched is called in the file."""
@@ -153,25 +165,35 @@ class Disguise:
         known = evidence | ((kinds == Kind.NAME) & inside)
         self._process_of[tids[known]] = pids[known]
         self._watched[pids[evidence]] = True
+        if not inside.all():
+            self._learn_far(records, ~inside)
+            evidence = _EVIDENCE[kinds]
         # The number of a process that ended may be given to a stranger.
         if self._ended:
             self._ended -= set(np.unique(pids[evidence]).tolist())
-        gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0) & inside
+        gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0)
         last_exit = {int(pids[row]): row for row in np.flatnonzero(gone).tolist()}
         for pid, row in last_exit.items():
             if not (evidence[row:] & (pids[row:] == pid)).any():
                 self._ended.add(pid)
 
+    def _learn_far(self, records: Records, far: npt.NDArray[np.bool_]) -> None:
+        seen = _EVIDENCE[records["kind"]]
+        self._far_watched.update(np.unique(records["pid"][far & seen]).tolist())
+        known = far & (seen | (records["kind"] == Kind.NAME))
+        tids, first = np.unique(records["tid"][known], return_index=True)
+        self._far_process_of.update(zip(tids.tolist(), records["pid"][known][first].tolist(), strict=True))
+
     def _bury(self) -> None:
         for pid in self._ended:
-            self._watched[pid] = False
+            self._watch(pid, watched=False)
         self._ended.clear()
 
     def _learn_processes(self, data: Any) -> None:
         if isinstance(data, Mapping):
             pid = _number(data.get("pid"))
-            if data.get("watched") is True and pid is not None and 0 <= pid < _PIDS:
-                self._watched[pid] = True
+            if data.get("watched") is True and pid is not None:
+                self._watch(pid, watched=True)
                 if data.get("exited_ns") is not None:
                     self._ended.add(pid)
             for key, inner in data.items():
@@ -245,7 +267,8 @@ class Disguise:
         """The unwatched process that these numbers name; None for a watched one."""
         number, thread = _number(pid), _number(tid)
         if number is None and thread is not None:
-            number = int(self._process_of[thread]) if 0 <= thread < _PIDS else 0
+            near = 0 <= thread < _PIDS
+            number = int(self._process_of[thread]) if near else self._far_process_of.get(thread, 0)
             number = number or thread
         if number is None:
             return otherwise

@@ -17,7 +17,7 @@ from gputop.library.evidence import evidence_of
 from gputop.merging.clocks import Rank, by_collectives
 from gputop.merging.numbering import PIDS_APART
 from probes.schema import Kind
-from probes.source import MARK, Item, Sample
+from probes.source import MARK, NAMES, Item, Sample
 from tests import items
 from tests.inside import run
 from tests.items import MS, SECOND, START
@@ -209,6 +209,31 @@ def test_machines_have_processes_and_gpus_of_their_own(tmp_path: Path) -> None:
     for gpu in both.gpus:
         assert gpu.account == alone.gpus[0].account
     assert {finding.cause for finding in both.findings} == {finding.cause for finding in alone.findings}
+
+
+def test_a_merged_recording_is_redacted_as_its_parts_are(tmp_path: Path) -> None:
+    parts = []
+    for boot in "ab":
+        header, told = job(0, random.Random(1), pid=100, boot=boot)
+        header["machine"] = {"boot": boot, "host": f"node-{boot}"}
+        known = [
+            items.names(START, {100: f"train{boot}"}, pid=100),
+            items.names(START, {500: "secretd"}, pid=500),
+        ]
+        parts.append(write(tmp_path / boot, header, [*told[:2], *known, *told[2:]]))
+    out, public = merged(tmp_path / "out", *parts), tmp_path / "public"
+    assert run("redact", str(out), str(public)).returncode == 0
+    _header, told = read(public)
+    names = {
+        pid: name
+        for item in told
+        if isinstance(item, Sample) and item.kind == NAMES
+        for pid, name in zip(item.data["pid"], item.data["name"], strict=True)
+    }
+    assert (names[100], names[100 + PIDS_APART]) == ("traina", "trainb")
+    assert names[500].startswith("other-")
+    assert names[500 + PIDS_APART].startswith("other-")
+    assert b"node-" not in public.read_bytes()
 
 
 JOB_STEPS = 40

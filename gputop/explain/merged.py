@@ -39,6 +39,7 @@ from gputop.format import format_ns, format_percent
 
 MOST_EVENTS = 200  # the longest are told; the others are small gaps
 MOST_NOTES = 32
+TOO_LONG = "the recording is too long to be explained at once"
 Key = TypeVar("Key")
 _WEAK = 0.05  # of a loss: so much of it decides how sure all of it is
 _ORDER = (Level.PROVED, Level.STRONG, Level.HINT)
@@ -217,19 +218,12 @@ def merge(earlier: Partial, later: Partial) -> Partial:
     )
 
 
-TOO_LONG = "the recording is too long to be explained at once"
-
-
 def finish(
     partial: Partial, pids: frozenset[int] | None = None, why: str = TOO_LONG, between_ns: int = 0
 ) -> Report:
-    """The report. Of one part its own.
+    """The report; only findings and events of ``pids``, if there are any. Of one part its own.
 
-    Args:
-        partial: Of all parts.
-        pids: Only their findings and events, if there are any.
-        why: It is in parts, in words.
-        between_ns: Time that is in no part.
+    ``why`` says in words why it is in parts, ``between_ns`` is the time that is in none of them.
     """
     longest = partial.longest
     if partial.parts == 1 and pids is None:

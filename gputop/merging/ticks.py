@@ -14,11 +14,9 @@ import numpy as np
 
 from gputop.merging.numbering import Numbering
 from probes.schema import ALIASED, Kind, Records, empty, join, select
-from probes.source import APIS, FRAMES, GPUS, HOLE, MARK, NAMES, OPEN, Item, Sample
+from probes.source import APIS, FRAMES, GPUS, HOLE, MARK, OPEN, Item, Sample
 
-_EARLY: Final = frozenset(
-    {APIS, NAMES, FRAMES}
-)  # who is who, and which stack is which: told before its records
+_EARLY: Final = frozenset({APIS, FRAMES})  # which function and which stack it is, told before the records
 _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, "call_since": 0}
 
 
