@@ -29,7 +29,7 @@ from probes.ebpf.loader import ProbeError
 from probes.ebpf.reach import Reach
 from probes.schema import Kind
 from probes.source import Item, Sample
-from replay.history import History
+from replay.history import History, cut_header
 
 if TYPE_CHECKING:  # prometheus-client is asked for by who wants metrics only
     from gputop.serve.http import Address, MetricsServer
@@ -94,6 +94,7 @@ class Service:
         """
         self._settings, self._switch_off, self._probed = settings, switch_off, probed
         self._people = People()
+        self.explained_anew = 0  # how often the explanation had to begin anew
         self._reduce, self._calls = reduce, 0
         self._budget: Budget | None = None
         if settings.budget is not None:
@@ -138,6 +139,8 @@ class Service:
             self._calls += int(np.count_nonzero(item["kind"] == np.uint8(Kind.CALL)))
         if marked:
             self._keep_within_budget()
+            if self._explainer.failure:
+                self._explain_anew()
             told = set(self.daemon.totals.processes)
             self._people.forget(told)
             self._idle.forget(told)
@@ -145,6 +148,20 @@ class Service:
             self._asked.clear()
             self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
         return marked
+
+    def _explain_anew(self) -> None:
+        """Begins to explain from now on: more events came than it could take in, or it failed."""
+        failed, history = self._explainer, self._history
+        _LOG.warning("%s; it begins anew", failed.failure)
+        self.explained_anew += 1
+        with history.lock:
+            facts, lost, now = history.facts(now=True), history.lost_now(), history.end_ns
+        header = cut_header(self.daemon.header, now, lost)
+        self._explainer = self.daemon.explainer = LiveExplainer(header, self._take_verdict, unseen=True)
+        self._explainer.start()
+        for sample in facts.samples(now):
+            self._explainer.feed(sample)
+        threading.Thread(target=failed.close, name="gputop-close", daemon=True).start()
 
     def _keep_within_budget(self) -> None:
         budget = self._budget
@@ -227,7 +244,7 @@ class Service:
 
     def _status(self, uid: int) -> dict[str, Any]:
         told = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
-        told["clients"] = self._hub.count()
+        told["clients"], told["explained_anew"] = self._hub.count(), self.explained_anew
         if self._budget is not None:
             told["budget"] = {
                 "step": int(self._budget.reach),
