@@ -19,7 +19,7 @@ from probes.source import Item, Sample
 from replay.writer import SessionWriter
 from tests.bench.rows import Row
 
-COST_BOUND, BYTES_BOUND = 1.5, 10.0  # times the compression of the records as they are; bytes an event
+COST_BOUND, BYTES_BOUND = 4.0, 10.0  # times the compression of the records as they are; bytes an event
 SECONDS = 3.0
 PAIRS = 3
 REPEATS = 5
