@@ -101,7 +101,11 @@ def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_les
 
 
 @pytest.mark.parametrize(
-    "name", ["dataloader", "dataloader-workers", "numpy-sync", "redundant-to-device", "storm", "healthy"]
+    "name",
+    [
+        *("dataloader", "dataloader-workers", "numpy-sync", "storm", "healthy"),
+        pytest.param("redundant-to-device", marks=pytest.mark.long),
+    ],
 )
 def test_looks_add_up_to_what_a_whole_explanation_says_then(name: str) -> None:
     reader = SessionReader(RECORDINGS / f"{name}.msgpack")

@@ -56,7 +56,11 @@ def call_sums(recording: Path) -> dict[tuple[int, str], tuple[int, int]]:
 # -- Perfetto -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("recording", [STORM, WORKERS, DIRECT], ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "recording",
+    [STORM, WORKERS, pytest.param(DIRECT, marks=pytest.mark.long)],
+    ids=lambda file: file.stem,
+)
 def test_perfetto_finds_every_call_state_wakeup_and_idle_piece(recording: Path, tmp_path: Path) -> None:
     records = records_of(recording)
     with gputop.open_session(recording) as session:

@@ -18,6 +18,8 @@ from tests.browser import opened
 from tests.each_recording import FILES as EACH
 from tests.typed import typed
 
+# not in make check, which ends a test where it starts a process: Playwright would leave its loop running then
+BROWSER = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 STORM = ROOT / "recordings" / "storm.msgpack"
 LARGEST = 2_000_000
@@ -57,6 +59,7 @@ def test_a_page_is_small_and_names_no_other_place(recording: Path, tmp_path: Pat
     assert "unsafe" not in policy[1]
 
 
+@BROWSER
 @pytest.mark.parametrize("name", ["storm", "dataloader-workers", "healthy"])
 def test_in_a_browser_every_figure_is_that_of_explain_and_nothing_is_asked_for(
     name: str, tmp_path: Path
@@ -85,6 +88,7 @@ def test_in_a_browser_every_figure_is_that_of_explain_and_nothing_is_asked_for(
         assert (shown.asked, shown.complaints) == ([], [])
 
 
+@BROWSER
 def test_the_tables_are_those_of_stats_and_sort_by_their_exact_figures(tmp_path: Path) -> None:
     totals = gputop.stats(STORM)
     sums = sorted(call.sum_ns for process in totals.processes for call in process.calls)
@@ -110,6 +114,7 @@ def test_the_tables_are_those_of_stats_and_sort_by_their_exact_figures(tmp_path:
         assert shown.complaints == []
 
 
+@BROWSER
 def test_a_box_of_the_flame_graph_grows_and_all_come_back(tmp_path: Path) -> None:
     with opened(page_of(STORM, tmp_path)) as shown:
         boxes = shown.page.locator("svg.flame >> nth=1 >> css=:scope > svg")
@@ -124,6 +129,7 @@ def test_a_box_of_the_flame_graph_grows_and_all_come_back(tmp_path: Path) -> Non
         )
 
 
+@BROWSER
 @pytest.mark.parametrize("dark", [False, True])
 def test_on_a_phone_nothing_runs_out_of_the_screen_in_either_colours(dark: bool, tmp_path: Path) -> None:
     with opened(page_of(STORM, tmp_path), width=390, dark=dark) as shown:
@@ -132,6 +138,7 @@ def test_on_a_phone_nothing_runs_out_of_the_screen_in_either_colours(dark: bool,
         assert colour == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
 
 
+@BROWSER
 def test_names_that_are_meant_to_do_harm_are_shown_as_what_they_are(tmp_path: Path) -> None:
     path = page_of(hostile_names.write(tmp_path / "names.msgpack"), tmp_path)
     page = path.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from tests.bench.tmux import Terminal
 
 # times what an empty Textual program takes that draws its screen as often, in turn with gputop: of a core,
 # all of it and the screen alone; to the first frame; to the prompt; memory
-CPU_BOUND, SCREEN_BOUND, START_BOUND, QUIT_BOUND, RSS_BOUND = 8.0, 3.0, 3.0, 3.0, 5.0
+CPU_BOUND, SCREEN_BOUND, START_BOUND, QUIT_BOUND, RSS_BOUND = 6.0, 2.5, 4.5, 4.0, 6.0
 WARM_UP_S, WATCH_S, SHORT_S = 7.0, 6.0, 1.0  # the first five seconds of work are explained more often
 SHORT_RUNS = 2
 _PATIENCE_S = 20.0
