@@ -136,3 +136,13 @@ def test_no_wait_leaves_nothing_known() -> None:
     program.call(LAUNCH, 500, 510)
     assert pending(program) == []
     assert np.asarray(program.analysis().gpu.pending(0)[0]).size == 0
+
+
+def test_who_waits_for_an_event_of_its_own_gpu_waits_for_nothing_else() -> None:
+    program = with_streams()
+    program.call(LAUNCH, 10, 20, stream=p.FREE)
+    program.call(p.RECORD, 30, 35, aux=0x9000, stream=p.FREE)
+    program.call(p.WAIT, 40, 45, aux=0x9000)
+    program.call(LAUNCH, 50, 60)
+    program.call(SYNC, 100, 1000)
+    assert works_at(program, 500)

@@ -72,9 +72,45 @@ def test_what_breaks_a_reader_is_kept_once_with_the_error(
     assert kept[b"error"].read_text().startswith("ZeroDivisionError at ")
     assert kept[b"time"].read_text().startswith("TooSlowError at ")
     assert child.input_at_work(tmp_path / "current") == (7, b"")
-    slowest_s, memory = child.taken(tmp_path / "current")
+    slowest_s, memory, _left = child.taken(tmp_path / "current")
     assert slowest_s >= 0.1  # the limit, as finely as the kernel counts a process's time
     assert 60 << 20 <= memory <= 2 * child.MEMORY_BYTES
+
+
+def test_a_reader_that_keeps_what_each_input_took_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bytearray] = []
+    subject = Target(
+        lambda: [b""], lambda data, _random: data, lambda _data, _: kept.append(bytearray(b"x") * (4 << 20))
+    )
+    monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
+    monkeypatch.setattr(child, "MEMORY_BYTES", 64 << 20)
+    monkeypatch.setattr(child, "EACH", 1)
+    runner = child.Runner("any", tmp_path)
+    for number in range(12):
+        runner(bytes([number]))
+    assert not runner.kinds, "so much may stay"
+    for number in range(12, 24):
+        runner(bytes([number]))
+    assert [kind.split()[0] for kind in runner.kinds] == ["GrownError"]
+    assert child.taken(tmp_path / "current")[2] > 64 << 20
+
+
+def test_what_one_input_takes_and_gives_back_is_no_growth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Target(
+        lambda: [b""], lambda data, _random: data, lambda _data, _: bytearray(b"x") * (48 << 20) and None
+    )
+    monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
+    monkeypatch.setattr(child, "MEMORY_BYTES", 64 << 20)
+    monkeypatch.setattr(child, "EACH", 1)
+    runner = child.Runner("any", tmp_path)
+    for number in range(10):
+        runner(bytes([number]))
+    assert not runner.kinds
+    assert runner.left < 8 << 20
 
 
 def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:

@@ -37,6 +37,7 @@ class Outcome:
         error: Why the target itself did not come to its end, or "".
         slowest_s: CPU seconds of the slowest input.
         memory_bytes: That an input made its process grow by, at most.
+        left_bytes: What all inputs together left behind in the process.
         covered: Edges of the readers' code that were reached; None: nobody counted (no atheris).
     """
 
@@ -45,6 +46,7 @@ class Outcome:
     error: str
     slowest_s: float = 0.0
     memory_bytes: int = 0
+    left_bytes: int = 0
     covered: int | None = None
 
     @property
@@ -59,7 +61,8 @@ class Outcome:
         covered = "not guided" if self.covered is None else f"{self.covered} edges"
         return (
             f"{self.inputs} inputs, {len(self.found)} findings, {covered}, "
-            f"slowest {self.slowest_s:.2f} s, at most {self.memory_bytes >> 20} MB for one"
+            f"slowest {self.slowest_s:.2f} s, at most {self.memory_bytes >> 20} MB for one, "
+            f"{self.left_bytes >> 20} MB left by all"
         )
 
 
@@ -88,7 +91,7 @@ def run(name: str, out: Path, *words: str, seconds: float) -> Outcome:
             child.wait()
     current = out / "current"
     number, data = input_at_work(current) if current.exists() else (0, b"")
-    slowest_s, memory = taken(current) if current.exists() else (0.0, 0)
+    slowest_s, memory, left = taken(current) if current.exists() else (0.0, 0, 0)
     if not error and child.returncode:
         error = f"{name} ended with status {child.returncode}: {_end(log)}"
     if error:
@@ -96,7 +99,7 @@ def run(name: str, out: Path, *words: str, seconds: float) -> Outcome:
         error = f"{error}; the last input: {out / 'last'}"
     found = tuple(sorted(path for path in out.glob("input-*") if path.suffix != ".txt"))
     counts = re.findall(r"^#\d+\t.* cov: (\d+)", log.read_text(errors="replace"), re.MULTILINE)
-    return Outcome(found, number, error, slowest_s, memory, int(counts[-1]) if counts else None)
+    return Outcome(found, number, error, slowest_s, memory, left, int(counts[-1]) if counts else None)
 
 
 def _watched(child: subprocess.Popen[bytes], current: Path, seconds: float) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import gc
 import hashlib
 import mmap
 import os
@@ -27,7 +29,8 @@ from tests.fuzz import mutation
 MEMORY_BYTES = 300 << 20  # of address space, beyond what is there before an input
 CPU_S = 5.0  # of an input
 CURRENT_BYTES = 4 << 20
-_HEAD = 32
+EACH = 16  # of so many inputs one is looked at for what it leaves behind, and stands for all of them
+_HEAD = 40
 _BLIND = 0.15  # the share of changes that know nothing of the structure
 _LONGEST = 200_000  # bytes of an input
 _PAGE = resource.getpagesize()
@@ -37,6 +40,10 @@ _OURS = ("gputop", "probes", "replay", "fuzz")
 
 class TooSlowError(BaseException):
     """An input took longer than it may; no reader takes this for damage."""
+
+
+class GrownError(Exception):
+    """What the inputs leave behind is too much: a reader keeps what it should forget."""
 
 
 class Current:
@@ -55,11 +62,12 @@ class Current:
         self._map[_HEAD : _HEAD + len(kept)] = kept
         self._map[:16] = self._number.to_bytes(8, "little") + len(kept).to_bytes(8, "little")
 
-    def took(self, cpu_s: float, memory: int) -> None:
-        """What the input took."""
+    def took(self, cpu_s: float, memory: int, left: int) -> None:
+        """What the input took, and what all inputs so far have left behind."""
         slowest = max(int.from_bytes(self._map[16:24], "little"), int(cpu_s * 1e6))
-        most = max(int.from_bytes(self._map[24:_HEAD], "little"), memory)
-        self._map[16:_HEAD] = slowest.to_bytes(8, "little") + most.to_bytes(8, "little")
+        most = max(int.from_bytes(self._map[24:32], "little"), memory)
+        figures = slowest, most, max(left, 0)
+        self._map[16:_HEAD] = b"".join(figure.to_bytes(8, "little") for figure in figures)
 
 
 def input_at_work(path: Path) -> tuple[int, bytes]:
@@ -68,10 +76,11 @@ def input_at_work(path: Path) -> tuple[int, bytes]:
     return int.from_bytes(data[:8], "little"), data[_HEAD : _HEAD + int.from_bytes(data[8:16], "little")]
 
 
-def taken(path: Path) -> tuple[float, int]:
-    """(CPU seconds of the slowest input so far, bytes that one made the process grow by at most)."""
+def taken(path: Path) -> tuple[float, int, int]:
+    """(CPU seconds of the slowest input so far, bytes that one took at most, bytes that all left)."""
     data = path.read_bytes()[16:_HEAD]
-    return int.from_bytes(data[:8], "little") / 1e6, int.from_bytes(data[8:], "little")
+    slowest, most, left = (int.from_bytes(data[at : at + 8], "little") for at in (0, 8, 16))
+    return slowest / 1e6, most, left
 
 
 class Runner:
@@ -82,6 +91,7 @@ class Runner:
 
         self.target = target(name)
         self.runs, self.kinds = 0, set[str]()
+        self.left = 0  # bytes that the inputs left behind; what the fuzzer keeps between them does not count
         self.out, self._folder = out, out / "work"
         self._folder.mkdir(exist_ok=True)
         self._current = Current(out / "current")
@@ -91,6 +101,9 @@ class Runner:
         """One input."""
         self._current.put(data)
         self.runs += 1
+        counts = self.runs % EACH == 0
+        if counts:
+            _let_go()
         begun, held = time.process_time(), _peak_bytes(anew=True)
         try:
             with _limits():
@@ -100,7 +113,13 @@ class Runner:
         except BaseException as error:
             self._keep(data, error)
         finally:
-            self._current.took(time.process_time() - begun, _peak_bytes() - held)
+            took, most = time.process_time() - begun, _peak_bytes() - held
+            if counts:
+                _let_go()
+                self.left += EACH * (_held_bytes() - held)
+            self._current.took(took, most, self.left)
+        if self.left > MEMORY_BYTES:
+            self._keep(data, GrownError(f"{self.runs} inputs left {self.left >> 20} MB behind"))
 
     def _keep(self, data: bytes, error: BaseException) -> None:
         kind = _kind(error)
@@ -120,6 +139,16 @@ def _peak_bytes(*, anew: bool = False) -> int:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+def _let_go() -> None:
+    """What only waits to be freed, or is free already, is not held."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def _held_bytes() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) << 10
 
 
 def _kind(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from probes.code import elf, foreign, interpreter, libraries
 from probes.code.layout import OWN_BYTES, row_bytes
 from probes.code.libraries import Target as Library
 from probes.code.symbols import Functions
-from probes.stacks import native
+from probes.stacks import lookups
 from tests import hostile_elf
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
@@ -155,7 +155,6 @@ def _run(data: bytes, folder: Path) -> None:
                 found = interpreter.read(file, shown)
                 if found is not None and found.layout is not None:
                     _as_the_kernel_is_told(found)
-        native._table_bytes(file)
     _functions(path)
 
 
@@ -171,14 +170,17 @@ def _as_the_kernel_is_told(found: interpreter.Interpreter) -> None:
 
 
 def _functions(path: Path) -> None:
-    functions = native._functions_of(foreign.opened(path))
-    if functions is None:
+    try:
+        functions = Functions(foreign.opened(path))
+    except elf.ElfError:
         return
     try:
         functions.keeping()
-        for place in range(_PLACES):
-            for exact in (False, True):
-                native._answer(functions, str(path), place * path.stat().st_size // _PLACES, exact)
+        size = path.stat().st_size
+        places = [(place * size // _PLACES, exact) for place in range(_PLACES) for exact in (False, True)]
+        for found in functions.answers(places):
+            if found is not None and lookups._sane(list(found)) is None:
+                raise AssertionError("an answer that is not taken for one")
         _each(functions)
     finally:
         functions.close()
@@ -188,8 +190,8 @@ def _each(functions: Functions) -> None:
     for address in functions._begin[:_PLACES].tolist():
         with contextlib.suppress(elf.ElfError):
             found = functions.function(int(address))
-            if found is not None and len(found[0]) > 256:
-                raise AssertionError("a name of more than 256 characters")
+            if found is not None and len(found[0]) > elf.LONGEST_NAME:
+                raise AssertionError("a name that is longer than any")
 
 
 TARGET = Target(_seeds, _mutate, _run)
