@@ -28,7 +28,7 @@ _STEPS = """\
    Another one: get_stacks, or get_timeline around its moments; gputop://causes/{Cxx} says what would be seen.
    Where the check contradicts the finding, say so and go on with the next one.
 4. Answer: the cause with its level, its line and its time, what your check showed, then what to change, as
-   "advice" says, and what that wins at most (max_gain_ms). Say what stays unexplained.
+   "advice" says, and what that saves at most (max_gain_ms). Say what stays unexplained.
 
 Every number that you quote stands in a reply of a tool. Claim nothing that is above its level.
 """
