@@ -1,0 +1,97 @@
+"""The first frame comes before what it does not need, and nothing that was opened stays behind."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from textual.widget import Widget
+
+from gputop.playback.player import ReplayFeed
+from gputop.ui.footer import Keys
+from replay.reader import SessionReader
+from tests import fake_frames as fake
+from tests.screen_support import Shown, close_all
+
+ROOT = Path(__file__).resolve().parents[1]
+LOADED = "import sys, gputop.commands.replay, gputop.ui.app; print(*sys.modules)"
+LATER = (
+    "gputop.explain.causes",
+    "gputop.explain.live",
+    "gputop.ui.pages",
+    "gputop.ui.exports",
+    "pygments.lexers",
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> object:
+    yield
+    close_all()
+
+
+def test_what_explains_and_what_keys_open_is_not_loaded_for_the_first_frame() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert "gputop.ui.main" in loaded
+    assert [name for name in LATER if name in loaded] == []
+
+
+def test_a_replay_explains_from_the_moment_it_is_asked_to() -> None:
+    reader = SessionReader(str(ROOT / "recordings/dataloader.msgpack"))
+    feed = ReplayFeed(reader, len(reader.marks) - 1, playing=False)
+    feed.start(explain=False)
+    try:
+        time.sleep(0.2)  # long enough for whoever would have begun
+        assert feed.explained().report is None
+        assert feed.explained().problem
+        feed.explain()
+        until = time.monotonic() + 20
+        while feed.explained().report is None:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert feed.explained().end_ns == feed.position_ns
+    finally:
+        feed.close()
+        reader.close()
+
+
+def widgets() -> int:
+    """How many there are in all of this process."""
+    gc.collect()
+    return sum(isinstance(one, Widget) for one in gc.get_objects())
+
+
+def test_neither_the_cursor_nor_pages_leave_widgets_behind() -> None:
+    shown = Shown(fake.frame())
+    shown.press("tab", "w", "escape", "question_mark", "escape", "shift+tab")
+    before = widgets()
+    for _ in range(5):
+        shown.press("tab", "w", "escape", "question_mark", "escape", "shift+tab")
+    assert widgets() == before
+
+
+def test_a_click_on_a_key_in_the_last_line_presses_it() -> None:
+    shown = Shown(fake.frame())
+    last = shown.text().splitlines()[-1]
+    shown.click(last.index("? Help") + 2, 39)
+    assert type(shown.app.screen).__name__ == "HelpPage"
+    shown.press("escape")
+    shown.click(last.index("^p palette") + 4, 39)
+    assert type(shown.app.screen).__name__ == "CommandPalette"
+
+
+def test_a_key_under_the_pointer_says_what_it_does() -> None:
+    shown = Shown(fake.frame())
+    last = shown.text().splitlines()[-1]
+    keys = shown.app.screen.query_one(Keys)
+    shown._do(lambda: shown._pilot.hover(offset=(last.index("w Why"), 39)))
+    assert keys.tooltip == "why the GPU waits: all findings and their chains"
+    shown._do(lambda: shown._pilot.hover(offset=(5, 5)))
+    assert keys.tooltip is None
