@@ -89,8 +89,11 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
         made.publish(uid, _tick(number), _first)
     incoming, marks, dropped, headers = wire.Incoming(wire.MOST_TOLD), list[int](), 0, 0
     client.settimeout(0.2)
-    for number in range(400, 420):
-        made.publish(uid, _tick(number), _first)
+    published = 400
+    while headers < 2 or not marks or marks[-1] != published - 1:  # until it has caught up
+        assert published < 800
+        made.publish(uid, _tick(published), _first)
+        published += 1
         try:
             while data := client.recv(1 << 20):
                 for message in incoming.feed(data):
@@ -101,9 +104,9 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
             pass
     client.close()
     assert dropped > 0
-    assert headers == 2  # it is told again what is known
+    assert headers >= 2  # it is told again what is known
     assert marks == sorted(marks)
-    assert len(marks) + dropped + headers == 420
+    assert len(marks) + dropped + headers == published
 
 
 def _until(condition: Any) -> None:

@@ -29,6 +29,7 @@ from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{8}-\d{6}-[a-z-]+-\d+\.msgpack\Z")
+_PART = ".part"  # while it is being written
 _HOUR_S = 3600.0
 _LOOK_S = 0.5
 
@@ -168,15 +169,16 @@ class Keeper:
         try:
             for item in past.items():
                 if writer is None:
-                    writer = SessionWriter(path, past.header, overwrite=False, sums=Tally())
+                    writer = SessionWriter(path + _PART, past.header, sums=Tally())
                     for one in (trigger, *kept.also):
                         writer.write(Sample(MARKER, one.time_ns, {"text": one.text}))
                 writer.write(item)
         finally:
             if writer is not None:
                 writer.close()
-                os.chown(path, *_owner(kept.uid), follow_symlinks=False)  # nobody else writes in this folder
+                os.chown(path + _PART, *_owner(kept.uid), follow_symlinks=False)  # only root writes here
         if writer is not None:
+            os.rename(path + _PART, path)  # who finds it finds it whole
             self.written += 1
             _LOG.info("kept %s: %s", path, trigger.text)
 

@@ -23,7 +23,8 @@ class Owners:
 
     def __init__(self) -> None:
         """Start without knowing anybody."""
-        self._uid: npt.NDArray[np.int64] = np.full(PIDS, NOBODY, np.int64)  # pages appear when used
+        # one more than the user's id, since zeros take no memory: pages appear when used
+        self._user: npt.NDArray[np.int64] = np.zeros(PIDS, np.int64)
         self._process: npt.NDArray[np.int32] = np.zeros(PIDS, np.int32)
         self._ended: set[int] = set()
         self._mixed: set[int] = set()  # were somebody else's before, within this tick
@@ -38,12 +39,12 @@ class Owners:
             return
         pid = data["pid"]
         if "uid" in data:
-            if self._uid[pid] not in (NOBODY, int(data["uid"])):
+            if self.of(pid) not in (NOBODY, int(data["uid"])):
                 self._mixed.add(pid)
-            self._uid[pid] = int(data["uid"])
+            self._user[pid] = int(data["uid"]) + 1
             self._ended.discard(pid)
         elif "start_ns" in data:  # a new process of which /proc told nothing any more
-            self._uid[pid] = NOBODY
+            self._user[pid] = 0
         if item.data.get("exited_ns") is not None:
             self._ended.add(pid)
 
@@ -58,13 +59,13 @@ class Owners:
     def bury(self) -> None:
         """At a mark, when it has been shown: numbers of processes that ended may be given to strangers."""
         for pid in self._ended:
-            self._uid[pid] = NOBODY
+            self._user[pid] = 0
         self._ended.clear()
         self._mixed.clear()
 
     def of(self, pid: int) -> int:
         """The user id of a process, NOBODY where it is not known."""
-        return int(self._uid[pid]) if 0 <= pid < PIDS else NOBODY
+        return int(self._user[pid]) - 1 if 0 <= pid < PIDS else NOBODY
 
     def of_thread(self, tid: int) -> int:
         """The user id of a thread's process."""
@@ -72,7 +73,7 @@ class Owners:
 
     def are(self, pids: npt.NDArray[np.uint32], uid: int) -> npt.NDArray[np.bool_]:
         """Of which of some processes the records of this tick are a user's, all of them."""
-        mine: npt.NDArray[np.bool_] = self._uid[np.minimum(pids, PIDS - 1)] == uid
+        mine: npt.NDArray[np.bool_] = self._user[np.minimum(pids, PIDS - 1)] == uid + 1
         mine &= pids < PIDS
         for pid in self._mixed:
             mine &= pids != pid
