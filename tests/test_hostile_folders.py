@@ -14,7 +14,7 @@ import pytest
 
 from gputop.process.outputfile import OutputFile
 from gputop.ui.exports import ExportError, save
-from replay import folders
+from probes.process import openat2
 from replay.format import SessionError
 from replay.ownership import create
 from replay.writer import SessionWriter
@@ -128,7 +128,7 @@ def test_a_link_of_proc_does_not_lead_past_closed_folders(
 def test_without_openat2_users_record_all_the_same(
     theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "_OPENAT2", 100_000)
+    monkeypatch.setattr(openat2, "_OPENAT2", 100_000)
     record(theirs / "s", USER)
     assert (theirs / "s").stat().st_uid == NOBODY
     with pytest.raises(SessionError, match="there is no directory"):
