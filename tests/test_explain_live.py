@@ -13,7 +13,8 @@ import pytest
 from gputop.explain import live
 from gputop.explain.columnsums import Counted
 from gputop.explain.fresh import Fresh, Whole
-from gputop.explain.live import LiveExplainer, Looks, Pace, ReplayExplainer
+from gputop.explain.live import LiveExplainer, ReplayExplainer
+from gputop.explain.pace import Looks, Pace
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
 from probes import api

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gputop.explain.live import FIRST_SHARE
+from gputop.explain.pace import FIRST_SHARE
 from tests.soak.machine import FORKS, TICK_NS
 
 HOURS = float(os.environ.get("GPUTOP_SOAK_HOURS", "24"))

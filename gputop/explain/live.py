@@ -9,7 +9,6 @@ decides when the next one is made. Between two of them the verdict is kept fresh
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -22,21 +21,14 @@ from gputop.explain.evidence.effort import LIVE, WHOLE
 from gputop.explain.evidence.memory import give_back
 from gputop.explain.evidence.ranges import FOREVER
 from gputop.explain.fresh import Fresh, Whole, explained
+from gputop.explain.pace import SHARE, Looks, Pace
 from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.history import cut_header
 from replay.items import ItemReader
 
 _LOG = logging.getLogger(__name__)
-PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
-SHARE = 0.02  # of a core: an explanation that costs more comes less often
-HURRIED_SHARE = 0.08  # while what is seen contradicts the explanation that is shown
-LOOK_SHARE, LONGEST_S = (
-    0.02,
-    0.7,
-)  # of looks; the longest time between two, so that a mark comes within a second
 UNSEEN_SHARE, UNSEEN_SPARE_S = 0.005, 2.0  # where nobody looks: every window is joined to the one before
-FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
 LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
@@ -44,56 +36,6 @@ FAR_BYTES = 12 << 20  # of a file: who jumps farther does not wait until all bef
 RUN_UP_NS = 3_000_000_000  # read before the window, so that what it rests on is known
 LISTED_NS = 3_000_000_000  # NVML's samples are at most so far apart
 MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
-
-
-class Pace:
-    """Says when the next whole explanation is due."""
-
-    def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:
-        self._share, self._longest_s = share, longest_s
-        self._began, self._wait_s = 0.0, 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether enough time has passed."""
-        return time.monotonic() >= self._began + self._wait_s
-
-    @property
-    def due_at_once(self) -> bool:
-        """The same while what is seen contradicts what was explained: it may cost more then."""
-        hurried = self._wait_s * self._share / HURRIED_SHARE
-        return time.monotonic() >= self._began + max(hurried, PERIOD_S)
-
-    def explain(self, make: Callable[[], Whole]) -> Whole:
-        """Explains; the next is due the later, the more this one costs."""
-        began, cpu = time.monotonic(), time.thread_time()
-        made = make()
-        first = made.verdict.report.span_ns < FIRST_NS
-        share = self._share * (FIRST_SHARE / SHARE if first else 1)
-        self._began, self._wait_s = (
-            began,
-            max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s)),
-        )
-        return made
-
-
-class Looks:
-    """Says when the next look at the newest time is due: as often as it can, and once a second at least."""
-
-    def __init__(self) -> None:
-        self._due = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether enough time has passed."""
-        return time.monotonic() >= self._due
-
-    def look(self, fresh: Fresh, window: Window) -> Verdict | None:
-        """Looks; the next is due the later, the more this one costs."""
-        began, cpu = time.monotonic(), time.thread_time()
-        verdict = fresh.look(window)
-        self._due = began + min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)
-        return verdict
 
 
 class LiveExplainer:

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from gputop.explain.fresh import Fresh, explained
-from gputop.explain.live import LONGEST_S, LOOK_SHARE, PERIOD_S, SHARE
+from gputop.explain.pace import LONGEST_S, LOOK_SHARE, PERIOD_S, SHARE
 from gputop.explain.window import Window
 from probes.source import Sample
 from tests.bench.demo import observe

@@ -395,7 +395,4 @@ def join(parts: list[Gaps]) -> Gaps:
         for name, dtype in zip(names, types, strict=True)
     ]
     order = np.argsort(columns[0], kind="stable")
-    begin, end, device, drained_by, refilled_by, thread, proved, estimated = (
-        column[order] for column in columns
-    )
-    return Gaps(begin, end, device, drained_by, refilled_by, thread, proved, estimated)
+    return Gaps(**{name: column[order] for name, column in zip(names, columns, strict=True)})
