@@ -293,17 +293,11 @@ def _in_parts(partial: Partial, why: str) -> str:
 
 
 def _sum_of(one: Range, other: Range) -> Range:
-    known = one.estimate is not None or other.estimate is not None
-    return Range(
-        one.lower + other.lower,
-        one.upper + other.upper,
-        int(
-            (one.middle if one.estimate is None else one.estimate)
-            + (other.middle if other.estimate is None else other.estimate)
-        )
-        if known
-        else None,
-    )
+    lower, upper = one.lower + other.lower, one.upper + other.upper
+    if one.estimate is None and other.estimate is None:
+        return Range(lower, upper)
+    told = (part.middle if part.estimate is None else part.estimate for part in (one, other))
+    return Range(lower, upper, int(sum(told)))
 
 
 def _both(one: Account, other: Account) -> Account:
