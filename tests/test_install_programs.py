@@ -26,7 +26,13 @@ CALLS = {
     "Child",
 }  # what starts a program, by its first argument
 WORD = re.compile(r"[a-z][a-z0-9+_.-]*")
-OPTIONAL = {"py-spy", "sudo", "gputop"}  # what is there is used; nothing is skipped for want of it
+OPTIONAL = {
+    "py-spy",
+    "sudo",
+    "gputop",
+    "prometheus",
+    "promtool",
+}  # what is there is used; nothing is skipped for want of it
 OWN = frozenset(TABLE)  # words that tests give to gputop itself
 SHELL = frozenset(
     re.findall(

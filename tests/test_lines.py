@@ -283,8 +283,8 @@ def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(trai
     assert any(told in line for line in shown), "one's own code first"
     (here,) = [line for line in shown if "line_200()" in line]
     (neighbour,) = [line for line in shown if "line_202()" in line]
-    assert here.split() == ["400", "500ms", "200", "›", "line_200()"]
-    assert neighbour.split() == ["10", "50.0ms", "202", "line_202()"]
+    assert here.split()[:5] == ["400", "500ms", "200", "›", "line_200()"]
+    assert neighbour.split()[:4] == ["10", "50.0ms", "202", "line_202()"]
     assert any(str(train.file) in line for line in shown)
     made.press("escape")
     assert "line_200()" not in made.text()

@@ -91,7 +91,7 @@ def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
         env.pop("LD_LIBRARY_PATH")
         done = run("--once", "--json", program=(*as_nobody(), *GPUTOP), env=env | {"LD_LIBRARY_PATH": ""})
     found = json.loads(done.stdout)
-    assert [row["pid"] for row in found["processes"]] == [pid]
+    assert pid in {row["pid"] for row in found["processes"]}  # others of this user's may run beside
     assert found["gpus"] == []
     assert any("libnvidia-ml" in problem for problem in found["problems"])
 
@@ -137,8 +137,8 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     assert process["calls"] == []
     (thread,) = process["threads"]
     assert 200 <= voluntary <= thread["voluntary_switches"] <= voluntary + 5
-    # it may be preempted once more between the last reading and its own
-    assert involuntary - 2 <= thread["involuntary_switches"] <= involuntary + 5
+    # how often it is preempted on its way out depends on who else wants its CPU
+    assert thread["involuntary_switches"] >= involuntary - 2
     # the loader's and the interpreter's time before the loop is counted by both, its end only by gputop
     assert cpu_ns - 1_000_000 <= thread["on_cpu_ns"] <= cpu_ns + 10_000_000
     total = sum(thread[key] for key in ("on_cpu_ns", "runnable_ns", "blocked_ns"))
@@ -263,7 +263,7 @@ def test_what_stands_in_the_way_is_named_and_the_rest_is_shown(
     with started(home, CALLER, "0") as pid:
         found = frame(home, "--pid", str(pid), within=within)
     assert is_rootless(found, *words)
-    assert [row["pid"] for row in found["processes"]] == [pid]
+    assert pid in {row["pid"] for row in found["processes"]}  # others of this user's may run beside
     assert found["processes"][0]["threads"]
 
 
@@ -291,7 +291,9 @@ def test_hidden_processes_are_spoken_of(home: Path) -> None:
     with started(home, CALLER, "0") as pid, started(home, RIVALS, within=()) as others:
         found = frame(home, within=within)
         done = run("--once", "--pid", str(others), program=(*within, *GPUTOP), env=environment(home))
-    assert [row["pid"] for row in found["processes"]] == [pid]
+    told = {row["pid"] for row in found["processes"]}  # others of this user's may run beside
+    assert pid in told
+    assert others not in told
     assert any("hidepid" in problem for problem in found["problems"])
     assert done.returncode == 1
     assert f"process {others} belongs to another user, and /proc hides it" in done.stderr

@@ -35,7 +35,9 @@ def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) 
 
 def test_a_process_has_its_memory_and_its_share_of_the_gpu(bench: Bench, workload: int) -> None:
     (row,) = ask(bench.directory, SETTLED)
-    assert row["clients"] == [{"pid": workload, "type": "C", "memory_bytes": 356 << 20, "gpu_instance": None}]
+    assert row["clients"] == [
+        {"pid": workload, "type": "C", "memory_bytes": 356 << 20, "gpu_instance": None, "idle_since_ns": None}
+    ]
     assert row["processes"] == [[workload, 356 << 20]]
     assert row["process_utilization"]["pid"] == [workload]
     assert 35 <= row["process_utilization"]["sm_percent"][0] <= 65

@@ -212,5 +212,8 @@ def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
             before = None
         data = cast(ProcessData, sample.data)
         known = cast(ProcessData, before.data) if before is not None else None
-        told[data["pid"]] = Sample(PROCESS, sample.time_ns, {**merged(known, data)})
+        row = merged(known, data)
+        if "seen_ns" in row and "start_ns" in row:  # /proc counts in ticks of the clock, records in ns
+            row["start_ns"] = min(row["start_ns"], row["seen_ns"])
+        told[data["pid"]] = Sample(PROCESS, sample.time_ns, {**row})
     yield from told.values()
