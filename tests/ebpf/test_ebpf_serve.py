@@ -137,12 +137,12 @@ def test_twenty_clients_and_one_that_never_reads_delay_nobody(daemon: Daemon) ->
         stuck.connect(daemon.socket)
         stuck.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
         clients = [_Follower(daemon.socket) for _ in range(20)]
-        wait_until(lambda: daemon.status()["clients"] >= 21, "the clients", 20)
+        wait_until(lambda: daemon.status()["clients"] >= 21, "the clients", 60)
         marks_go_on(daemon, 6)
-        wait_until(lambda: all(client.marks() >= 4 for client in clients), "marks at each client", 40)
+        wait_until(lambda: all(client.marks() >= 4 for client in clients), "marks at each client", 120)
         for client in clients:
             client.close()
-        wait_until(lambda: daemon.status()["clients"] <= 3, "the clients to be gone", 20)
+        wait_until(lambda: daemon.status()["clients"] <= 3, "the clients to be gone", 60)
         stuck.close()
     marks_go_on(daemon)
 
