@@ -21,6 +21,9 @@ from tests.cli_support import GPUTOP, run
 from tests.conftest import needed, skip_or_fail
 from tests.rootless_support import as_nobody
 
+pytestmark = pytest.mark.xdist_group(
+    "nobody"
+)  # who looks at all of nobody's processes sees those of other tests
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
 PATIENCE_S = 30.0
 

@@ -22,7 +22,10 @@ from tests.ebpf.recording import GPUTOP, wait_until
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, calling, marks_go_on, serving
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [
+    pytest.mark.ebpf,
+    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+]
 SECRET = "the-secret-of-root"
 
 

@@ -17,7 +17,10 @@ from tests.ebpf.recording import GPUTOP
 from tests.rootless_support import as_nobody, environment
 from tests.serving import calling, serving
 
-pytestmark = pytest.mark.ebpf
+pytestmark = [
+    pytest.mark.ebpf,
+    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+]
 
 
 async def _answers(parameters: Any, mine: int, roots: int) -> None:
