@@ -20,7 +20,7 @@ fail() {
 # -- Debian packages -------------------------------------------------------------------------------
 
 packages=(python3-bpfcc gcc libc6-dev)
-[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium g++ git libcap2-bin make mount nodejs procps shellcheck stress-ng tmux util-linux)
+[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium g++ git libcap2-bin make mount nodejs openssl procps shellcheck stress-ng tmux util-linux)
 
 missing_packages() {
 	command -v dpkg-query >/dev/null || return 0
@@ -102,6 +102,22 @@ install_project() {
 		fail "pip could not install them: is there a network? Nothing else is missing for: make $level"
 }
 
+# Prometheus and promtool, for tests, without their package's service: its files, in the user's cache.
+unpack_prometheus() {
+	local place=${XDG_CACHE_HOME:-$HOME/.cache}/gputop-tests/prometheus folder
+	[ ! -x "$place/usr/bin/promtool" ] && command -v apt-get >/dev/null || return 0
+	say "unpacking the package prometheus into $place"
+	folder=$(mktemp -d)
+	chmod 777 "$folder" # apt downloads as a user of its own
+	if (cd "$folder" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } &&
+		mkdir -p "$place" && dpkg-deb -x ./*.deb "$place") >&2 </dev/null; then
+		rm -rf "$folder"
+		return 0
+	fi
+	rm -rf "$folder"
+	say "prometheus could not be had, so the tests with it are skipped: is there a network?"
+}
+
 absent=$(missing_packages "${packages[@]}")
 if [ -n "$absent" ]; then
 	# replay and stats work without; gputop itself says what it lacks for more
@@ -110,6 +126,7 @@ if [ -n "$absent" ]; then
 fi
 check_python
 [ "$level" != system ] || exit 0
+[ "$level" != dev ] || unpack_prometheus
 wanted=$(key)
 if [ "$wanted" != "$(cat "$venv/.setup-$level" 2>/dev/null)" ]; then
 	install_project

@@ -58,7 +58,7 @@ class Visitor:
             "websocket", lambda socket: socket.on("framereceived", lambda sent: frames.append(_bytes(sent)))
         )
         page.on("request", lambda request: self.asked.append(request.url))
-        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("console", lambda message: self.complaints.append(_said(message)))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.goto(address)
         return page
@@ -106,6 +106,11 @@ def _chromium() -> Iterator[Any]:
             browser.close()
 
 
+def _said(message: Any) -> str:
+    """What the browser wrote to its console, and about which address."""
+    return f"{message.text} {message.location.get('url', '')}".strip()
+
+
 @contextmanager
 def opened(path: Path, *, width: int = 1200, dark: bool = False) -> Iterator[Opened]:
     """Shows a file in headless Chromium."""
@@ -119,7 +124,7 @@ def opened(path: Path, *, width: int = 1200, dark: bool = False) -> Iterator[Ope
         page = context.new_page()
         found = Opened(page)
         page.on("request", lambda request: found.asked.append(request.url))
-        page.on("console", lambda message: found.complaints.append(message.text))
+        page.on("console", lambda message: found.complaints.append(_said(message)))
         page.on("pageerror", lambda error: found.complaints.append(str(error)))
         page.on("dialog", lambda dialog: found.complaints.append(f"dialog: {dialog.message}"))
         page.goto(address)

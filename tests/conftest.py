@@ -23,7 +23,12 @@ from hypothesis import HealthCheck, settings
 
 from probes import api
 from probes.ebpf import minimal
-from tests import quick, rootless_support, sharing
+
+# helpers say what was compared, as tests do
+_OTHERS = (path.stem for path in Path(__file__).parent.iterdir() if path.stem != "conftest")
+pytest.register_assert_rewrite(*(f"tests.{name}" for name in _OTHERS))
+
+from tests import quick, rootless_support, sharing  # noqa: E402
 
 # the same examples each time, however slow the machine is, and more of them with -m long (scripts/test.sh);
 # others: pytest --hypothesis-profile=random

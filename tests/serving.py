@@ -6,10 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gputop.serve.client import asked
@@ -113,11 +114,26 @@ def _answers(daemon: Daemon) -> bool:
 
 
 @contextmanager
-def calling(home: Path, calls: int, pause: float, *marker: str, nobody: bool = False) -> Iterator[int]:
-    """A program that makes so many calls; its number. ``marker``: words that are seen in its command line."""
+def calling(
+    home: Path,
+    calls: int,
+    pause: float,
+    *marker: str,
+    nobody: bool = False,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[int]:
+    """A program that makes so many calls; its number.
+
+    Args:
+        home: Where the simulated GPUs meet.
+        calls, pause: How many, and how long after each, in s.
+        marker: Words that are seen in its command line.
+        nobody: Whose it is.
+        env: What its environment says beside the usual.
+    """
     process = subprocess.Popen(
         [*(as_nobody() if nobody else ()), sys.executable, "-c", CALLS, str(calls), str(pause), *marker],
-        env=environment(home),
+        env=environment(home) | dict(env),
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +11,8 @@ import pytest
 
 from gputop.commands.cli import parse
 from probes.process.privileges import FILES, OBSERVING
-from tests.conftest import needed
+from tests.conftest import needed, skip_or_fail
+from tests.stories.installed import program_of_prometheus
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 EXPRESSIONS = [
@@ -25,9 +24,9 @@ _OURS = re.compile(r"\bgputop_\w+")
 
 
 def _promtool(*words: str) -> str:
-    tool = os.environ.get("PROMTOOL") or shutil.which("promtool")
-    if tool is None:
-        pytest.skip("no promtool (Debian's package prometheus has it; PROMTOOL=PATH names one)")
+    tool = program_of_prometheus("promtool")
+    if not tool:
+        skip_or_fail("no promtool: make setup")
     done = subprocess.run([tool, *words], cwd=DEPLOY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

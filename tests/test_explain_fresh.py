@@ -239,4 +239,5 @@ def test_at_twenty_thousand_calls_a_second_a_verdict_comes_every_second() -> Non
     apart = np.diff([about for about, _at in moments]) / 1e9
     assert np.median(apart) <= 1.0
     assert np.mean(apart <= 1.3) > 0.8, "also where the machine is busy"
-    assert len(moments) > 2 * len(whole), "most of them are no whole explanations"
+    explained = {verdict.end_ns for verdict in whole}
+    assert len({about for about, _at in moments} - explained) >= 3, "some of them are no whole explanations"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def failures(*calls: Item) -> tuple[Failure, ...]:
     return tuple(one for process in stats_of(*calls).processes for one in process.failures)
 
 
+# in a process of its own: other tests must not find CUDA in this one
+ITS_ERRORS = """
+import ctypes, json, sys
+runtime = ctypes.CDLL(sys.argv[1])
+runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = ctypes.c_char_p
+print(json.dumps({code: [runtime.cudaGetErrorName(code).decode(), runtime.cudaGetErrorString(code).decode()]
+                  for code in range(1, int(sys.argv[2]))}))
+"""
+
+
 def runtimes() -> list[Path]:
     found = [Path(entry) / "nvidia" for entry in sys.path]
     places = ("cuda_runtime/lib/libcudart.so.12", "cu13/lib/libcudart.so.13")
@@ -53,16 +64,13 @@ def runtimes() -> list[Path]:
 
 @pytest.mark.parametrize("library", runtimes(), ids=lambda path: path.name)
 def test_names_and_texts_are_those_of_nvidias_own_runtime(library: Path) -> None:
-    runtime = ctypes.CDLL(str(library))
-    runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = ctypes.c_char_p
-    seen = 0
-    for code in range(1, cuda_errors.MOST):
-        name = runtime.cudaGetErrorName(code).decode()
-        if name != cuda_errors.UNKNOWN:
-            ours = cuda_error("runtime", code)
-            assert (ours.name, ours.text) == (name, runtime.cudaGetErrorString(code).decode())
-            seen += 1
-    assert seen > 100
+    command = [sys.executable, "-c", ITS_ERRORS, str(library), str(cuda_errors.MOST)]
+    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    known = {int(code): said for code, said in told.items() if said[0] != cuda_errors.UNKNOWN}
+    assert {
+        code: [cuda_error("runtime", code).name, cuda_error("runtime", code).text] for code in known
+    } == known
+    assert len(known) > 100
 
 
 @pytest.mark.skipif(not runtimes(), reason="NVIDIA's runtime is not installed: make setup")

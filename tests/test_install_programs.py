@@ -30,8 +30,6 @@ OPTIONAL = {
     "py-spy",
     "sudo",
     "gputop",
-    "prometheus",
-    "promtool",
 }  # what is there is used; nothing is skipped for want of it
 OWN = frozenset(TABLE)  # words that tests give to gputop itself
 SHELL = frozenset(

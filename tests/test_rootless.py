@@ -37,6 +37,7 @@ from tests.rootless_support import (
     started,
 )
 
+ATTEMPTS = 8
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
     pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
@@ -149,13 +150,17 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
 
 
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
-    with started(home, RIVALS) as pid, witness(pid) as readings:
-        found = frame(home, "--pid", str(pid), "--duration", "3")
+    for _ in range(ATTEMPTS):
+        with started(home, RIVALS) as pid, witness(pid) as readings:
+            found = frame(home, "--pid", str(pid), "--duration", "3")
+        window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
+        times, *columns = np.array(readings).T
+        on_cpu, queued = (np.diff(np.interp(window, times, column))[0] for column in columns)
+        if min(on_cpu, queued) > 0.3 * found["window_ns"]:
+            break  # else somebody before whom all wait had the CPU, and the readings come late, too
+    else:
+        pytest.fail(f"rivals had no CPU to share in {ATTEMPTS} attempts")
     row = next(row for row in found["processes"] if row["pid"] == pid)
-    window = [found["time_ns"] - found["window_ns"], found["time_ns"]]
-    times, *columns = np.array(readings).T
-    on_cpu, queued = (np.diff(np.interp(window, times, column))[0] for column in columns)
-    assert queued > 0.2 * found["window_ns"], "they were rivals"
     assert row["on_cpu_percent"] == pytest.approx(100 * on_cpu / found["window_ns"], abs=3)
     assert row["runnable_percent"] == pytest.approx(100 * queued / found["window_ns"], abs=3)
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,19 @@ from probes.process.sandbox import LOADING, Limits, Refused
 from probes.process.syscall_numbers import numbers
 from tests.confined_child import in_child, needs_root, status
 
-# memory: a forked test has all that the tests before it have mapped
-LIMITS = Limits(memory_bytes=4 << 30, cpu_s=5)
 needs_filter = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "aarch64"), reason="the filter is for these two"
 )
 
 
+def limits(cpu_s: int = 5) -> Limits:
+    """A gigabyte beyond what a forked test has: all that the tests before it have mapped."""
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return Limits(memory_bytes=mapped + (1 << 30), cpu_s=cpu_s)
+
+
 def confined() -> None:
-    sandbox.confine(LIMITS, LOADING)
+    sandbox.confine(limits(), LOADING)
 
 
 FORBIDDEN: dict[str, Callable[[], object]] = {
@@ -114,7 +117,7 @@ def test_a_name_that_nobody_knows_is_a_mistake() -> None:
 
 def test_memory_beyond_the_limit_is_refused() -> None:
     assert in_child(confined, lambda: len(bytearray(1 << 20))) == str(1 << 20)
-    assert in_child(confined, lambda: len(bytearray(5 << 30))) == "MemoryError"
+    assert in_child(confined, lambda: len(bytearray(2 << 30))) == "MemoryError"
 
 
 def test_limits_hold_for_files_cores_and_cpu() -> None:
@@ -126,11 +129,12 @@ def test_limits_hold_for_files_cores_and_cpu() -> None:
         while True:
             pass
 
-    assert in_child(lambda: sandbox.limit(LIMITS), files) == "EMFILE"
+    assert in_child(lambda: sandbox.limit(limits()), files) == "EMFILE"
     assert (
-        in_child(lambda: sandbox.limit(LIMITS), lambda: resource.getrlimit(resource.RLIMIT_CORE)) == "(0, 0)"
+        in_child(lambda: sandbox.limit(limits()), lambda: resource.getrlimit(resource.RLIMIT_CORE))
+        == "(0, 0)"
     )
-    assert in_child(lambda: sandbox.limit(replace(LIMITS, cpu_s=1)), spin) == "SIGKILL"
+    assert in_child(lambda: sandbox.limit(limits(cpu_s=1)), spin) == "SIGKILL"
 
 
 def test_no_file_can_be_written(tmp_path: Path) -> None:
@@ -138,7 +142,7 @@ def test_no_file_can_be_written(tmp_path: Path) -> None:
     file = tmp_path / "grows"
     file.touch()
     file.chmod(0o666)
-    assert in_child(lambda: sandbox.limit(LIMITS), lambda: file.write_bytes(b"x")) in ("SIGXFSZ", "EFBIG")
+    assert in_child(lambda: sandbox.limit(limits()), lambda: file.write_bytes(b"x")) in ("SIGXFSZ", "EFBIG")
 
 
 @needs_root

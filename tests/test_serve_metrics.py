@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import ssl
@@ -25,8 +24,9 @@ from probes import api
 from probes.schema import Records, join
 from probes.source import MARK, OPEN, Sample
 from tests import items as made
-from tests.conftest import needed
+from tests.conftest import needed, skip_or_fail
 from tests.items import MS, SECOND, START
+from tests.stories.installed import program_of_prometheus
 
 NAMES = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMalloc", "cudaStreamSynchronize", "cuLaunchKernel")
 calls = st.lists(
@@ -224,7 +224,7 @@ def test_only_metrics_and_health_are_there(server: Any) -> None:
 
 def test_with_a_certificate_it_is_tls_and_nothing_else(server: Any, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate")
+        skip_or_fail("no openssl to make a certificate: make setup")
     pem = tmp_path / "both.pem"
     words = [
         "openssl",
@@ -257,9 +257,9 @@ def test_connections_that_say_nothing_do_not_keep_others_waiting(server: Any) ->
 
 
 def test_promtool_finds_nothing_to_say(server: Any) -> None:
-    promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool (Debian's package prometheus has it; PROMTOOL=PATH names one)")
+    promtool = program_of_prometheus("promtool")
+    if not promtool:
+        skip_or_fail("no promtool: make setup")
     _, port = server()
     text = _get(f"http://127.0.0.1:{port}/metrics")
     done = subprocess.run(

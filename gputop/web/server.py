@@ -28,7 +28,10 @@ _HEADERS = {
     "font-src 'self'; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'",
 }
 # a redirect would still be of the page that the link was on, and a strict cookie would not go with it
-_WELCOME = '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/"><title>gputop</title>'
+_WELCOME = (
+    '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/">'
+    '<link rel="icon" href="data:,"><title>gputop</title>'
+)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

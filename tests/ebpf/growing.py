@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from probes.samples import text_of
 from probes.source import Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
@@ -29,6 +30,12 @@ def samples(file: Path) -> Iterator[Sample]:
         return
     yield from (item for item in reader.items() if isinstance(item, Sample))
     reader.close()
+
+
+def traced(file: Path) -> list[str]:
+    """The libraries to whose functions gputop has attached by now."""
+    notes = [text_of(one) for one in samples(file) if one.kind == "note"]
+    return [text.split(" functions of ")[1] for text in notes if text.endswith(" are traced")]
 
 
 def has(file: Path, kind: str, *texts: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +17,14 @@ from gputop.simgpu import environment
 from probes.source import Sample
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
-from tests.ebpf.growing import marks
+from tests.ebpf.growing import marks, traced
 from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
 
 pytestmark = pytest.mark.ebpf
 
 CALLS = 200
-SETTLED_MS = "400"  # after a library is mapped, for it to be attached to
 WANTED_MS = 100  # from the opening of a library to the first call that is seen
-RUNTIME = "libcudart.so.12"
+RUNTIME, DRIVER = "libcudart.so.12", "libcuda.so"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,22 @@ class Machine(Workshop):
     def wait_ready(self, count: int) -> None:
         """Waits until so many programs have said that they wait."""
         wait_until(lambda: len(self.said()) >= count, "programs to start")
+
+    @property
+    def traced(self) -> Path:
+        """For which programs wait before they call."""
+        return self.directory / "traced"
+
+    def wait_traced(self, *libraries: str | Path) -> None:
+        """Lets the programs call once gputop has attached to each of these: parts of paths."""
+        wanted = Counter(map(str, libraries))
+
+        def there() -> bool:
+            found = traced(self.file)
+            return all(sum(name in path for path in found) >= count for name, count in wanted.items())
+
+        wait_until(there, "the libraries to be traced")
+        self.traced.touch()
 
     @contextmanager
     def watching(self, *arguments: str) -> Iterator[list[Recorded]]:
@@ -110,7 +126,7 @@ def test_a_program_started_later_is_counted_from_its_first_call_when_its_library
 ) -> None:
     machine = Machine(tmp_path)
     with machine.watching() as runs:
-        programs = [machine.run(late, library(RUNTIME), str(CALLS + n), "0") for n in range(2)]
+        programs = [machine.run(late, library(RUNTIME), str(CALLS + n), "") for n in range(2)]
     for extra, program in enumerate(programs):
         assert numbers(runs[0], program.pid, "cudaMemcpyAsync") == list(range(1, CALLS + extra + 1))
         assert numbers(runs[0], program.pid, "cudaMalloc") == [1 << 16]
@@ -122,7 +138,7 @@ def test_a_library_nobody_knew_is_attached_to_within_100_ms_of_its_dlopen(
     tmp_path: Path, late: str, attached_to: str
 ) -> None:
     machine, go = Machine(tmp_path), tmp_path / "go"
-    program = machine.run(late, copied(tmp_path / "own"), str(CALLS), "0", str(go))
+    program = machine.run(late, copied(tmp_path / "own"), str(CALLS), "", str(go))
     machine.wait_ready(1)
     flags = ("--pid", str(program.pid)) if attached_to == "the process" else ()
     with machine.watching(*flags) as runs:
@@ -140,7 +156,8 @@ def test_calls_later_than_that_are_all_counted_also_in_a_program_started_later(
 ) -> None:
     machine = Machine(tmp_path)
     with machine.watching() as runs:
-        program = machine.run(late, copied(tmp_path / "own"), str(CALLS), SETTLED_MS)
+        program = machine.run(late, own := copied(tmp_path / "own"), str(CALLS), str(machine.traced))
+        machine.wait_traced(own)
     assert numbers(runs[0], program.pid, "cudaMemcpyAsync") == ALL
 
 
@@ -171,8 +188,9 @@ def test_two_copies_of_a_library_under_one_path_in_two_mount_namespaces_are_both
     with machine.watching() as runs:
         for number in range(2):
             copy = copied(tmp_path / f"copy{number}")
-            command = [late, str(path), str(CALLS + number), SETTLED_MS]
+            command = [late, str(path), str(CALLS + number), str(machine.traced)]
             programs.append(machine.run(*in_namespace(f"mount --bind {copy} {path}", *command)))
+        machine.wait_traced(path, path)
     for number, program in enumerate(programs):
         seen = numbers(runs[0], program.pid, "cudaMemcpyAsync")
         assert seen == list(range(1, CALLS + number + 1))
@@ -188,15 +206,15 @@ def test_one_library_below_two_overlays_is_not_counted_twice(tmp_path: Path, lat
     )
     if subprocess.run(in_namespace(prepare + overlays, "true"), capture_output=True).returncode:
         skip_or_fail("overlayfs cannot be mounted here")
-    go = tmp_path / "go"
+    go, machine = tmp_path / "go", Machine(tmp_path)
     both = "; ".join(
-        f"{late} {base}/{name}/{RUNTIME} {CALLS} {SETTLED_MS} {go} & p{name}=$!" for name in "ab"
+        f"{late} {base}/{name}/{RUNTIME} {CALLS} {machine.traced} {go} & p{name}=$!" for name in "ab"
     )
-    machine = Machine(tmp_path)
     with machine.watching() as runs:
         machine.run(*in_namespace(f"{prepare}{overlays}; cd /; {both}; wait $pa; wait $pb", "true"))
         machine.wait_ready(2)
         go.touch()
+        machine.wait_traced(base)
     pids = {line["pid"] for line in machine.said()}
     assert len(pids) == 2
     for pid in pids:
@@ -207,14 +225,14 @@ def test_one_library_below_two_overlays_is_not_counted_twice(tmp_path: Path, lat
 def test_a_library_replaced_while_mapped_is_counted_in_the_old_program_and_in_the_new_one(
     tmp_path: Path, late: str
 ) -> None:
-    machine, go = Machine(tmp_path), tmp_path / "go"
+    machine = Machine(tmp_path)
     path = Path(copied(tmp_path / "lib"))
-    old = machine.run("env", f"LD_PRELOAD={path}", late, str(path), str(CALLS), "1", str(go))
+    old = machine.run("env", f"LD_PRELOAD={path}", late, str(path), str(CALLS), str(machine.traced))
     machine.wait_ready(1)
     Path(copied(tmp_path / "new")).rename(path)
     with machine.watching() as runs:
-        new = machine.run(late, str(path), str(CALLS + 1), SETTLED_MS, str(go))
-        go.touch()
+        new = machine.run(late, str(path), str(CALLS + 1), str(machine.traced))
+        machine.wait_traced(path, path)
     assert numbers(runs[0], old.pid, "cudaMemcpyAsync") == ALL
     assert numbers(runs[0], new.pid, "cudaMemcpyAsync") == [*ALL, CALLS + 1]
 
@@ -230,7 +248,7 @@ def assert_both_layers(run: Recorded, pid: int, *, very_first: int = 0) -> None:
 def test_a_runtime_linked_into_the_command_is_counted_from_its_first_call(
     tmp_path: Path, static: Path
 ) -> None:
-    run = Workshop(tmp_path).record(str(static), str(CALLS), "0")
+    run = Workshop(tmp_path).record(str(static), str(CALLS))
     assert_both_layers(run, run.said[0]["pid"], very_first=1)
 
 
@@ -239,16 +257,17 @@ def test_a_runtime_linked_into_a_program_is_found_when_the_program_loads_the_dri
 ) -> None:
     machine = Machine(tmp_path)
     with machine.watching() as runs:
-        program = machine.run(str(static), str(CALLS), SETTLED_MS)
+        program = machine.run(str(static), str(CALLS), str(machine.traced))
+        machine.wait_traced(static, DRIVER)
     assert_both_layers(runs[0], program.pid)
 
 
 def test_a_runtime_linked_into_a_running_program_is_found_at_the_start(tmp_path: Path, static: Path) -> None:
-    machine, go = Machine(tmp_path), tmp_path / "go"
-    program = machine.run(str(static), str(CALLS), "0", str(go))
+    machine = Machine(tmp_path)
+    program = machine.run(str(static), str(CALLS), str(machine.traced))
     machine.wait_ready(1)
     with machine.watching() as runs:
-        go.touch()
+        machine.wait_traced(static, DRIVER)
     assert_both_layers(runs[0], program.pid)
 
 
@@ -257,8 +276,9 @@ def test_a_stripped_program_is_seen_in_the_driver_and_said_to_be_blind_in_the_ru
 ) -> None:
     machine = Machine(tmp_path)
     with machine.watching() as runs:
-        program = machine.run(str(static.with_name("stripped")), str(CALLS), SETTLED_MS)
-        other = machine.run(str(static), str(CALLS), SETTLED_MS)
+        program = machine.run(str(static.with_name("stripped")), str(CALLS), str(machine.traced))
+        other = machine.run(str(static), str(CALLS), str(machine.traced))
+        machine.wait_traced(static, DRIVER)
     assert numbers(runs[0], program.pid, "cuMemAlloc") == ALL
     assert runs[0].counts(program.pid)["cudaMalloc"] == 0
     blind = [sample for sample in samples(runs[0], "problem") if "runtime layer blind" in sample.data["text"]]

@@ -88,10 +88,9 @@ def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_l
         recorder.kill()
         recorder.communicate(timeout=20)
         wait_until(lambda: not held & existing(), "links and programs to vanish")
-        # somebody else's gputop that watches the whole machine may have been in the library, too
-        calm = min(without, cost(workshop))
-        assert probed > 3 * calm
-        wait_until(lambda: cost(workshop) < 1.25 * calm, "calls to cost what they did")
+        # another test's gputop that watches the whole machine may be in the library, too, and goes again
+        wait_until(lambda: cost(workshop) < probed / 3, "calls to cost a third of it", GONE_S)
+        wait_until(lambda: cost(workshop) < 1.25 * without, "calls to cost what they did", GONE_S)
         stop.touch()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import needed
+from tests.conftest import needed, skip_or_fail
 from tests.ebpf.recording import HERE, PROGRAMS, wait_until
 from tests.rootless_support import environment
 from tests.serving import calling, marks_go_on, serving
+from tests.stories.installed import program_of_prometheus
 
 pytestmark = pytest.mark.ebpf
 CLUSTER = {"RANK": "2", "WORLD_SIZE": "4", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
@@ -50,7 +50,7 @@ def test_counts_are_the_programs_own(tmp_path: Path) -> None:
     needed("prometheus_client")
     port, log = _free_port(), tmp_path / "self.jsonl"
     with serving(tmp_path, "--keep-dir", "", "--metrics", str(port)) as daemon:
-        env = environment(tmp_path) | CLUSTER | {"SELF_LOG": str(log), "SIMGPU_LAUNCH_NS": "0"}
+        env = environment(tmp_path) | {"SELF_LOG": str(log), "SIMGPU_LAUNCH_NS": "0"}
         env["PYTHONPATH"] = os.pathsep.join([str(PROGRAMS), str(HERE.parent / "simgpu_programs")])
         done = subprocess.run(
             [sys.executable, str(PROGRAMS / "python_counts.py"), "300"],
@@ -69,17 +69,22 @@ def test_counts_are_the_programs_own(tmp_path: Path) -> None:
         assert len(said) == 3
         for line in said:
             assert {api: told[line["pid"]][api] for api in line["made"]} == line["made"]
-        infos = {one.labels["pid"]: one.labels for one in _samples(port, "gputop_process_info")}
-        info = infos[str(said[0]["pid"])]
-        assert (info["rank"], info["world_size"], info["job_kind"], info["job_id"]) == (
-            "2",
-            "4",
-            "slurm",
-            "4711",
-        )
         lost = _samples(port, "gputop_lost_events_total")
         assert sum(one.value for one in lost) == 0
         assert all(one.value > 0 for one in _samples(port, "gputop_probes_active"))
+
+
+def test_a_process_is_named_as_its_cluster_names_it(tmp_path: Path) -> None:
+    needed("prometheus_client")
+    port = _free_port()
+    with (
+        serving(tmp_path, "--keep-dir", "", "--metrics", str(port)) as daemon,
+        calling(tmp_path, 100, 0.001, env=CLUSTER) as pid,
+    ):
+        marks_go_on(daemon, 3)
+        infos = {one.labels["pid"]: one.labels for one in _samples(port, "gputop_process_info")}
+        told = [infos[str(pid)][name] for name in ("rank", "world_size", "job_kind", "job_id")]
+        assert told == ["2", "4", "slurm", "4711"]
 
 
 def _ask(port: int, query: str) -> list[Any]:
@@ -90,9 +95,9 @@ def _ask(port: int, query: str) -> list[Any]:
 
 
 def test_a_real_prometheus_scrapes_it_and_joins_who_it_is(tmp_path: Path) -> None:
-    prometheus = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
-    if prometheus is None:
-        pytest.skip("no prometheus (Debian's package prometheus; PROMETHEUS=PATH names one)")
+    prometheus = program_of_prometheus("prometheus")
+    if not prometheus:
+        skip_or_fail("no prometheus: make setup")
     needed("prometheus_client")
     port, own = _free_port(), _free_port()
     (tmp_path / "prometheus.yml").write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -18,6 +19,12 @@ def _folder(script: str, variable: str, name: str) -> Path | None:
     (version,) = re.findall(r"^version=(.+)$", (_SCRIPTS / script).read_text(), re.MULTILINE)
     folder = Path(os.environ.get(variable) or cache() / f"{name}-{version}")
     return folder if (folder / "complete").exists() else None
+
+
+def program_of_prometheus(name: str) -> str:
+    """Where one of its programs is, unpacked by scripts/setup.sh or installed; "" where there is none."""
+    unpacked = cache() / "prometheus" / "usr" / "bin" / name
+    return str(unpacked) if unpacked.exists() else shutil.which(name) or ""
 
 
 def wheel() -> Path | None:

@@ -1,5 +1,5 @@
-/* static_runtime CALLS WAIT_MS [GO]: has CUDA runtime functions inside, as nvcc links them in by default, and loads
- * the driver. At its very beginning it frees nothing, once. Then it waits for the file GO, and WAIT_MS more;
+/* static_runtime CALLS [TRACED]: has CUDA runtime functions inside, as nvcc links them in by default, and loads
+ * the driver. At its very beginning it frees nothing, once. Then it waits for the file TRACED;
  * call number i allocates i bytes. */
 #include "support.h"
 
@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
   int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
   void *context, *memory;
   cudaFree(NULL); /* the first thing that the program does */
-  if (argc < 3) return 2;
+  if (argc < 2) return 2;
   *(void **)&init = function("libcuda.so.1", "cuInit");
   *(void **)&retain = function("libcuda.so.1", "cuDevicePrimaryCtxRetain");
   *(void **)&set = function("libcuda.so.1", "cuCtxSetCurrent");
@@ -37,8 +37,7 @@ int main(int argc, char **argv) {
   *(void **)&driver_free = function("libcuda.so.1", "cuMemFree_v2");
   must(init(0) == 0 && retain(&context, 0) == 0 && set(context) == 0, "context");
   say("{\"pid\": %d, \"state\": \"ready\"}\n", getpid());
-  while (argc > 3 && access(argv[3], F_OK) != 0) usleep(1000);
-  usleep(atol(argv[2]) * 1000);
+  if (argc > 2) await(argv[2]);
   for (long i = 1; i <= atol(argv[1]); i++) {
     int code = cudaMalloc(&memory, (size_t)i);
     if (code != 0) fprintf(stderr, "%s\n", cudaGetErrorName(code));

@@ -47,6 +47,11 @@ static __attribute__((unused, format(printf, 1, 2))) void say(const char *format
   close(fd);
 }
 
+/* Waits until there is a file. */
+static __attribute__((unused)) void await(const char *path) {
+  while (access(path, F_OK) != 0) usleep(1000);
+}
+
 static __attribute__((unused)) pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }
 
 static __attribute__((unused)) void must(int ok, const char *what) {
