@@ -20,7 +20,16 @@ from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import interpreter
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
-from tests.ebpf.told_lines import Line, assert_all_right, counted, known, python, reads_its_input, seen
+from tests.ebpf.told_lines import (
+    Line,
+    assert_all_right,
+    counted,
+    known,
+    meetings,
+    python,
+    reads_its_input,
+    seen,
+)
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
@@ -35,7 +44,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
     """Programs under each Python, in a virtual environment, in a namespace; all in one recording."""
     folder = tmp_path_factory.mktemp("lines")
     found = {minor: interpreter(minor) for minor in MINORS}
-    programs = {str(minor): [path, PROGRAM, "10", "child"] for minor, path in found.items() if path}
+    programs = meetings(filter(None, found.values()))
+    programs |= {str(minor): [path, PROGRAM, "10", "child"] for minor, path in found.items() if path}
     if newest := interpreter(MINORS[-1]):
         programs["hot"] = [newest, HOT, "1"]
     if newer := interpreter(12):
@@ -73,9 +83,7 @@ def test_a_pid_namespace(runs: dict[str, Recorded]) -> None:
     assert line["pid"] == 1
     others = {told["pid"] for other in runs.values() for told in other.said}
     (process,) = [
-        process
-        for process in run.stats["processes"]
-        if PROGRAM in process["command"] and process["lines"] and process["pid"] not in others
+        process for process in run.stats["processes"] if process["lines"] and process["pid"] not in others
     ]
     assert seen(process) == counted(line["lines"])
     assert process["unknown_lines"] == 0

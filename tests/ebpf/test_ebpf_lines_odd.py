@@ -16,6 +16,7 @@ from tests.ebpf.told_lines import (
     assert_all_right,
     counted,
     known,
+    meetings,
     python,
     reads_its_input,
     seen,
@@ -40,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
     """Both in one recording."""
     folder = tmp_path_factory.mktemp("odd")
     keys = compile_program("late_keys.c", folder, "-shared", "-fPIC", output="keys.so")
-    programs = {
+    programs = meetings([python(13), python(11)]) | {
         "odd": [python(13), PROGRAM, *ODD],
         "late key": ["env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors"],
     }

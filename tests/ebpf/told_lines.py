@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.conftest import skip_or_fail
@@ -21,6 +22,20 @@ def python(minor: int) -> str:
     if found is None:
         skip_or_fail(f"no Python 3.{minor} on this machine")
     return found
+
+
+# an interpreter that is new is looked into while it runs; it sees the breakpoint of the probe in its own code
+MEET = """
+import ctypes, time
+begin = ctypes.cast(ctypes.pythonapi.Py_RunMain, ctypes.c_void_p)
+while ctypes.string_at(begin, 1) != b"\\xcc":
+    time.sleep(0.01)
+"""
+
+
+def meetings(interpreters: Iterable[str]) -> dict[str, list[str]]:
+    """Programs of a recording: each lasts until its interpreter is known; the next one has all its lines."""
+    return {f"meets {path}": [path, "-c", MEET] for path in interpreters}
 
 
 def known(workshop: Workshop) -> bool:
