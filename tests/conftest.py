@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from probes import api
+from probes.code import reader
 from probes.ebpf import minimal
 
 # helpers say what was compared, as tests do
@@ -165,6 +166,24 @@ def home() -> Iterator[Path]:
         os.chmod(name, 0o755)
         os.chown(name, rootless_support.NOBODY, rootless_support.NOBODY)
         yield Path(name)
+
+
+@pytest.fixture
+def child() -> Iterator[reader.Reader]:
+    """The confined child that reads others' files."""
+    yield reader.start()
+    reader.stop()
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Path]:
+    """A runtime whose file never answers."""
+    if os.geteuid() != 0:
+        skip_or_fail("only root may mount")
+    from tests import hostile_files  # which asks this module
+
+    with hostile_files.hanging_runtime(tmp_path / "mounted") as place:
+        yield place
 
 
 @pytest.fixture(autouse=True)

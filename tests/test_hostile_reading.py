@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,24 +32,11 @@ from probes.proc.procfs import descendants
 from probes.stacks.lookups import Answer, Lookups, NotYet
 from tests import hostile_elf
 from tests.hanging_files import ANSWERS, WHEN_CLOSED, WHEN_READ, stalled
-from tests.hostile_files import PATIENCE_S, RUNTIME, device, hanging_runtime, in_time, pipe
+from tests.hostile_files import PATIENCE_S, RUNTIME, device, in_time, pipe
 
+pytestmark = pytest.mark.usefixtures("child")
 ME = os.getpid()
 MEMORY_BYTES = 100 << 20  # this process may grow by: what reads is another one
-
-
-@pytest.fixture(autouse=True)
-def child() -> Iterator[reader.Reader]:
-    yield reader.start()
-    reader.stop()
-
-
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    with hanging_runtime(tmp_path / "mounted") as place:
-        yield place
 
 
 def identity_of(path: Path) -> foreign.Identity:

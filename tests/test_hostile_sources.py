@@ -6,36 +6,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gputop.engine.lines import Line
 from gputop.engine.source import Source, read_source
-from probes.code import parsing, reader
+from probes.code import parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.code.mmap_events import Mapped
 from probes.code.thread_states import NoSlotError, NotYetError
 from tests.hanging_files import WHEN_READ
-from tests.hostile_files import PATIENCE_S, device, hanging_runtime, in_time, pipe
+from tests.hostile_files import PATIENCE_S, device, in_time, pipe
 
+pytestmark = pytest.mark.usefixtures("child")
 ME = os.getpid()
-
-
-@pytest.fixture(autouse=True)
-def child() -> Iterator[reader.Reader]:
-    yield reader.start()
-    reader.stop()
-
-
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    with hanging_runtime(tmp_path / "mounted") as place:
-        yield place
 
 
 def test_memory_that_hangs_when_it_is_read_keeps_nobody_waiting(hanging: Path) -> None:
