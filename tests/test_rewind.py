@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from gputop.engine.frame import Frame
+from gputop.explain import live as explanation
+from gputop.explain.window import WINDOW_NS
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.landmarks import MARKED
 from gputop.playback.player import frame_at
@@ -73,6 +75,12 @@ class Live:
             until(lambda: self.feed._frame is not None and self.feed._frame not in self.frames[-1:])
             assert self.feed._frame is not None
             self.frames.append(self.feed._frame)
+
+    def goes_on_until_explained(self) -> bool:
+        """One mark more: it is explained at marks, and not at each."""
+        self.go(1)
+        time.sleep(0.05)
+        return self.feed.explained().report is not None
 
     def shown(self) -> int:
         """The number of the frame that is shown."""
@@ -141,19 +149,35 @@ def test_many_steps_at_once_end_where_they_should(live: Live) -> None:
 
 
 def test_the_past_is_explained_anew_and_the_moment_held_as_it_was(live: Live) -> None:
-
-    def explained() -> bool:
-        live.go(1)  # it is explained at marks, and not at each
-        time.sleep(0.05)
-        return live.feed.explained().report is not None
-
-    until(explained)
+    until(live.goes_on_until_explained)
     live.time.toggle()
     held, newest = live.feed.explained(), len(live.frames) - 1
     live.go(3)
     assert live.feed.explained() is held
     live.time.step(-8)
     until(lambda: live.feed.explained().end_ns == live.frames[newest - 8].time_ns)
+
+
+def test_an_explanation_that_stopped_begins_anew_and_says_so(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanation, "MOST_WAITING", 0)
+    live.go(1)
+    assert "more events come than it can take in" in live.feed.explained().problem
+    monkeypatch.undo()
+    live.go(WINDOW_NS // TICK - 1)
+    assert live.feed.explained().problem, "that was at once too much again, so it waits for a while"
+    live.go(1)
+    assert not live.feed.explained().problem
+    until(live.goes_on_until_explained)
+    report = live.feed.explained().report
+    assert report is not None
+    assert report.start_ns >= live.frames[24].time_ns + WINDOW_NS, "nothing is said of what it does not know"
+    (told,) = [text for text in live.frames[-1].problems if "explanation" in text]
+    assert told == (
+        "the explanation stopped: more events come than it can take in; "
+        "it began anew, and knows nothing of the time before"
+    )
 
 
 def test_what_the_history_drops_stays_on_the_screen(tmp_path: Path) -> None:

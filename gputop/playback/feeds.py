@@ -12,6 +12,8 @@ from typing import TextIO
 from gputop.engine.engine import WINDOW_NS, Engine
 from gputop.engine.frame import Frame
 from gputop.explain.live import LiveExplainer
+from gputop.explain.window import WINDOW_NS as EXPLAINED_NS
+from gputop.playback.begin_anew import begun_anew
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.landmarks import Landmarks
 from gputop.playback.player import explained_by
@@ -75,6 +77,8 @@ class LiveFeed:
         self._frame: Frame | None = None
         self._failure: str | None = None
         self._landmarks = Landmarks()
+        self._anew: str | None = None  # why the explanation began anew the last time
+        self._anew_ns = 0
         self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
         self._explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
         self.recorder = recorder or Recorder(History(source.header))
@@ -111,16 +115,27 @@ class LiveFeed:
         while marked and self._markers:
             self.recorder.write(self._markers.popleft())
         self.recorder.write(item)
+        if isinstance(item, Sample) and marked and self._explainer.failure:
+            self._explain_anew(item.time_ns)
         self._explainer.feed(item)
         if self._engine.feed(item):
             self._frame = self._told(self._engine.frame())
         if isinstance(item, Sample) and marked:
             self._landmarks.take_mark(item)
 
+    def _explain_anew(self, now_ns: int) -> None:
+        if now_ns - self._anew_ns < EXPLAINED_NS:
+            return  # what made it stop may still be there; it says so meanwhile
+        self._anew, self._anew_ns = self._explainer.failure, now_ns
+        self._explainer = begun_anew(
+            self._explainer, self._source.header, self._history, self._landmarks.take_verdict
+        )
+
     def _told(self, frame: Frame) -> Frame:
-        """The frame, beside it what is wrong with the history."""
-        problem = self._history.problem
-        return replace(frame, problems=(*frame.problems, problem)) if problem else frame
+        """The frame, beside it what is wrong with the history and the explanation."""
+        anew = f"{self._anew}; it began anew, and knows nothing of the time before" if self._anew else ""
+        problems = tuple(filter(None, (self._history.problem, anew)))
+        return replace(frame, problems=(*frame.problems, *problems)) if problems else frame
 
     def latest(self) -> Frame | None:
         """The frame to be shown: the newest, or that of the moment gone back to."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
+from gputop.playback.begin_anew import begun_anew
 from gputop.serve.answers import send_past
 from gputop.serve.budget import Budget
 from gputop.serve.daemon import Daemon
@@ -29,7 +30,7 @@ from probes.ebpf.loader import ProbeError
 from probes.ebpf.reach import Reach
 from probes.schema import Kind
 from probes.source import Item, Sample
-from replay.history import History, cut_header
+from replay.history import History
 
 if TYPE_CHECKING:  # prometheus-client is asked for by who wants metrics only
     from gputop.serve.http import Address, MetricsServer
@@ -150,18 +151,10 @@ class Service:
         return marked
 
     def _explain_anew(self) -> None:
-        """Begins to explain from now on: more events came than it could take in, or it failed."""
-        failed, history = self._explainer, self._history
-        _LOG.warning("%s; it begins anew", failed.failure)
         self.explained_anew += 1
-        with history.lock:
-            facts, lost, now = history.facts(now=True), history.lost_now(), history.end_ns
-        header = cut_header(self.daemon.header, now, lost)
-        self._explainer = self.daemon.explainer = LiveExplainer(header, self._take_verdict, unseen=True)
-        self._explainer.start()
-        for sample in facts.samples(now):
-            self._explainer.feed(sample)
-        threading.Thread(target=failed.close, name="gputop-close", daemon=True).start()
+        self._explainer = self.daemon.explainer = begun_anew(
+            self._explainer, self.daemon.header, self._history, self._take_verdict, unseen=True
+        )
 
     def _keep_within_budget(self) -> None:
         budget = self._budget

@@ -73,7 +73,7 @@ def small_library(tmp_path: Path) -> Path:
     return compile_program("fake_cuda.c", tmp_path, *shared, "-DRUNTIME", output="libcudart.so.12")
 
 
-@pytest.mark.timed
+@pytest.mark.xdist_group("nobody")  # whose daemons are in every library of the machine for minutes
 def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_library: Path) -> None:
     """The library is the test's own: others' probes may be in the simulated one until they are detached."""
     workshop, stop = Workshop(tmp_path, "multi"), tmp_path / "stop"
@@ -88,7 +88,7 @@ def test_a_killed_gputop_leaves_no_probe_and_no_slowdown(tmp_path: Path, small_l
         recorder.kill()
         recorder.communicate(timeout=20)
         wait_until(lambda: not held & existing(), "links and programs to vanish")
-        # another test's gputop that watches the whole machine may be in the library, too, and goes again
+        # another gputop that watches the whole machine may be in the library, too, and goes again
         wait_until(lambda: cost(workshop) < probed / 3, "calls to cost a third of it", GONE_S)
         wait_until(lambda: cost(workshop) < 1.25 * without, "calls to cost what they did", GONE_S)
         stop.touch()
