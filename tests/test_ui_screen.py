@@ -204,6 +204,12 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
         assert "gputop -- python train.py" in " ".join(text_of(app).split())
 
 
+async def test_the_other_tables_ask_for_no_process_to_be_selected_where_there_is_none() -> None:
+    async with running(fake.frame(processes=0), (120, 40)) as (app, _, _):
+        assert "Select a process" not in text_of(app)
+        assert text_of(app).count("Waiting for a process that uses CUDA") == 2, "processes and calls"
+
+
 async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):

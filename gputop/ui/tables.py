@@ -12,7 +12,7 @@ from textual.message import Message
 
 from gputop.engine.frame import Frame
 from gputop.format import format_count
-from gputop.ui.model import details, lines
+from gputop.ui.model import details, lines, processes
 from gputop.ui.model.copying import row_text
 from gputop.ui.model.look import Line, Span, fit_line, wrap
 from gputop.ui.model.pages import COLUMNS_HELP
@@ -235,7 +235,7 @@ class Calls(Detail):
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
         if self.view.selected is None:
-            return ("Select a process to see its calls.",)
+            return processes.unselected(frame, "calls")
         if frame.calls_observed and without_cuda(self.view.selected):
             return details.NO_CUDA
         return details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
@@ -255,7 +255,7 @@ class Threads(Detail):
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
         if self.view.selected is None:
-            return ("Select a process to see its threads.",)
+            return processes.unselected(frame, "threads")
         return ("No thread was seen in the last window.",)
 
     def row_token(self, row: Any) -> str:

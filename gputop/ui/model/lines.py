@@ -8,7 +8,7 @@ from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
 from gputop.engine.lines import Line as SourceLine
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.look import Span
-from gputop.ui.model.processes import short_api
+from gputop.ui.model.processes import short_api, unselected
 from gputop.ui.model.table import Column, Context, Table
 
 NOT_ASKED = {
@@ -91,7 +91,7 @@ def line_table() -> Table[LineUse]:
 def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]:
     """Why the table is empty."""
     if row is None:
-        return ("Select a process to see its lines.",)
+        return unselected(frame, "lines")
     if not frame.calls_observed:
         return ("Which lines make CUDA calls is not known without eBPF.",)
     if frame.lines == "off":

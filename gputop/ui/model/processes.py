@@ -30,6 +30,11 @@ def waiting(frame: Frame) -> tuple[str, ...]:
     return WAITING if frame.calls_observed else WAITING_UNTRACED
 
 
+def unselected(frame: Frame, what: str) -> tuple[str, ...]:
+    """What the table of a process's calls, or the like, says where none is selected."""
+    return (f"Select a process to see its {what}.",) if frame.processes else waiting(frame)[:1]
+
+
 def _name(row: ProcessRow, context: Context, width: int) -> Span:
     name = context.leads.get(row.pid, "") + escape_text(row.name, ascii_only=context.glyphs.ascii)
     inner = f" ({row.namespace_pid})" if row.namespace_pid is not None else ""
