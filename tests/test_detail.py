@@ -207,6 +207,13 @@ def test_of_sums_only_there_are_totals_and_no_explanation(tmp_path: Path) -> Non
     assert "no call of this time was kept" in run("explain", str(path)).stderr
     assert "no call of one of the recordings" in run("diff", str(path), str(path)).stderr
     assert run("stats", str(path)).returncode == 0
+    for command, page in (("report", "page.html"), ("export", "tables")):
+        flags = ("--to", "csv") if command == "export" else ()
+        assert run(command, *flags, str(path), "-o", str(tmp_path / page)).returncode == 0
+    told = [(tmp_path / "page.html").read_text(), (tmp_path / "tables" / "sessions.csv").read_text()]
+    for page in told:
+        assert "No call that gave a GPU work was kept (record --detail)" in page
+    assert "not kept: calls of" in told[0]
 
 
 def test_a_short_recording_is_kept_whole() -> None:

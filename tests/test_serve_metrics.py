@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -253,6 +254,28 @@ def test_connections_that_say_nothing_do_not_keep_others_waiting(server: Any) ->
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
     assert "gputop_cuda_calls_total" in _get(f"http://127.0.0.1:{port}/metrics")
     for one in silent:
+        one.close()
+
+
+def test_who_sends_a_byte_now_and_then_is_cut_off_after_a_while_all_the_same(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = needed("gputop.serve.http")
+    monkeypatch.setattr(http, "_PATIENCE_S", 0.5)
+    _, port = server()
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(http._AT_ONCE)]
+    begun = time.monotonic()
+    open_still = list(slow)
+    while open_still:
+        assert time.monotonic() - begun < 60, "they keep all others out"
+        time.sleep(0.1)  # more often than any wait for a byte lasts
+        for one in list(open_still):
+            try:
+                one.sendall(b"x")
+            except OSError:
+                open_still.remove(one)
+    assert "gputop_cuda_calls_total" in _get(f"http://127.0.0.1:{port}/metrics")
+    for one in slow:
         one.close()
 
 

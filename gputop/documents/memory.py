@@ -30,6 +30,7 @@ class HeldByJson(TypedDict):
     peak_bytes: int
     pinned_bytes: int
     unknown_frees: int
+    from_start: bool
     lines: list[HeldLineJson]
 
 
@@ -80,6 +81,7 @@ class OutOfMemoryJson(TypedDict):
     total_bytes: int | None
     held_bytes: int
     pieces: int
+    from_start: bool
     lines: list[HeldAtJson]
     others: list[HolderJson]
     by_torch: bool

@@ -117,6 +117,17 @@ def _exited(row: ProcessData) -> int:
     return int(row["exited_ns"] or 0)
 
 
+def began_ns(process: Mapping[str, Any], header: Mapping[str, Any]) -> int | None:
+    """When a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where that is not told.
+
+    It is told since the machine's start, with the time for which that slept.
+    """
+    begun, clock = process.get("start_ns"), header.get("clock", {})
+    if begun is None or "boottime_ns" not in clock:
+        return None
+    return int(begun) - (int(clock["boottime_ns"]) - int(clock.get("monotonic_ns", 0)))
+
+
 def lost_before(header: Mapping[str, Any]) -> dict[str, int]:
     """Events by kind that were lost before what begins in the middle of a session; empty for a whole one."""
     cut = header.get("cut")

@@ -147,6 +147,10 @@ def _steps(scene: Scene) -> StepFacts | None:
 def _nothing(evidence: Evidence) -> str:
     if why := evidence.header.get("unproved"):
         return f"This file does not tell when a GPU was idle: {why}. What its rows tell stands below."
+    if len(evidence.unkept[0]):
+        return (
+            "No call that gave a GPU work was kept (record --detail), so it is not known when one was idle."
+        )
     if not len(evidence.calls):
         return "No CUDA call was seen, so nothing is known about a GPU."
     return "No call gave a GPU work, so there is no idle time to explain."
@@ -186,6 +190,11 @@ def _notes(
         notes.append(
             f"process {numbers} ran before the recording: until a device synchronisation returns, a stream "
             "from before may hold work, so its gaps up to then are strong, not proved"
+        )
+    if evidence.lost_events and evidence.header.get("addresses") and evidence.held.sums:
+        notes.append(
+            "events were lost: a process may hold more or less memory than is told, and what seems to grow "
+            "may have been given back"
         )
     figures = about_figures(accounts, evidence.lost_events, gpu.voided_ns)
     return (*notes, *figures, *told_by_rows(evidence, gpu.gaps))

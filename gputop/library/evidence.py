@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gputop.errors import NoCallsError
 from gputop.explain.answer.report import Report
 from gputop.explain.build import examine
@@ -11,6 +13,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.memory import give_back
 from gputop.explain.findings.findings import Outcome
+from gputop.library.holes import about_holes
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 
@@ -67,4 +70,5 @@ def examined(session: Session, progress: Progress | None = None) -> tuple[Eviden
     if progress is not None:
         progress.goes_on("explaining")
     with understood(session.path):
-        return (evidence, *examine(evidence))
+        report, scene, outcome = examine(evidence)
+    return evidence, replace(report, notes=(*about_holes(session), *report.notes)), scene, outcome

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -65,12 +67,17 @@ class MetricsServer(ThreadingHTTPServer):
         """In a thread of its own: the handshake as well, so that nobody waits for another."""
         if not self.free.acquire(blocking=False):
             return
+        connection = [request]  # TLS puts another one in its place
+        late = threading.Timer(_PATIENCE_S, _cut, (connection,))  # of all, not of each byte
+        late.daemon = True
+        late.start()
         try:
             request.settimeout(_PATIENCE_S)
             if self._context is not None:
-                request = self._context.wrap_socket(request, server_side=True)
-            super().finish_request(request, client_address)
+                connection[0] = self._context.wrap_socket(request, server_side=True)
+            super().finish_request(connection[0], client_address)
         finally:
+            late.cancel()
             self.free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -84,6 +91,12 @@ class MetricsServer(ThreadingHTTPServer):
         """Ends."""
         self.shutdown()
         self.server_close()
+
+
+def _cut(connection: list[socket.socket]) -> None:
+    """Who has not read its answer by now gets none."""
+    with suppress(OSError):  # it has gone
+        connection[0].shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -33,6 +33,7 @@ class HeldBy:
         peak: The most of it at a time.
         pinned: Page-locked memory of the host.
         strangers: Frees of memory that it had before it was watched.
+        whole: It was watched from its beginning; else it holds what it took before as well.
         lines: Those that took memory, who hold most first.
     """
 
@@ -43,6 +44,7 @@ class HeldBy:
     pinned: int
     strangers: int
     lines: tuple[HeldLine, ...]
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class OutOfMemory:
         others: (process, name, bytes) of the others on the GPU, by NVML, the largest first.
         blame: What it was for.
         why: The same in a sentence with its figures.
+        whole: The process was watched from its beginning; else it held what it took before as well.
     """
 
     time_ns: int
@@ -111,6 +114,7 @@ class OutOfMemory:
     blame: Blame
     why: str
     by_torch: bool = False
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ KINDS = {
     "pinned": "pinned",
     "registered": "registered",
 }
+BEFORE = "what it took before it was watched"
 _SHOWN = 5  # lines, or other processes, that a text names
 
 
@@ -29,6 +30,7 @@ def memory_json(report: MemoryReport) -> MemoryJson:
                 "peak_bytes": one.peak,
                 "pinned_bytes": one.pinned,
                 "unknown_frees": one.strangers,
+                "from_start": one.whole,
                 "lines": [
                     {
                         "kind": line.use,
@@ -73,6 +75,7 @@ def memory_json(report: MemoryReport) -> MemoryJson:
                 "total_bytes": one.total,
                 "held_bytes": one.held,
                 "pieces": one.pieces,
+                "from_start": one.whole,
                 "lines": [
                     {"line": line_json(line), "held_bytes": size, "pieces": pieces}
                     for line, size, pieces in one.lines
@@ -102,11 +105,14 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
     if one.gave_back:
         lines.append(f"  it gave {format_bytes(one.gave_back)} back between the attempts")
     if one.held:
-        lines.append(f"  it held {format_bytes(one.held)} in {one.pieces} allocations:")
+        more = "" if one.whole else f", and {BEFORE}"
+        lines.append(f"  it held {format_bytes(one.held)} in {one.pieces} allocations{more}:")
         lines += [
             f"    {format_bytes(size)} in {pieces}{_at(line) or ' at lines that are not known'}"
             for line, size, pieces in one.lines[:_SHOWN]
         ]
+    elif not one.whole:
+        lines.append(f"  it held {BEFORE}")
     if one.by_torch and one.held:
         lines.append(
             "  what PyTorch's allocator holds of it unused is not seen: torch.cuda.memory_summary() tells"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gputop.engine.facts import began_ns
 from gputop.engine.occupancy import SEGMENT
 from gputop.engine.switches import OpenThreads
 from gputop.explain.evidence.backward import with_lines
@@ -182,13 +183,11 @@ def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> No
 def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
     """Processes whose birth or whose program's start was seen."""
     born = (lives["kind"] == Kind.EXEC) | ((lives["kind"] == Kind.FORK) & (lives["tid"] == lives["pid"]))
-    clock = gatherer.header.get("clock", {})
-    asleep = int(clock.get("boottime_ns", 0)) - int(clock.get("monotonic_ns", 0))
+    since = int(gatherer.header.get("start_ns", FOREVER))
     started = {
         pid
         for pid, facts in gatherer.facts.processes.items()
-        if "boottime_ns" in clock
-        and int(facts.get("start_ns", 0)) - asleep > int(gatherer.header.get("start_ns", FOREVER))
+        if (began := began_ns(facts, gatherer.header)) is not None and began > since
     }
     return frozenset(lives["pid"][born].tolist()) | started | gatherer.complete
 

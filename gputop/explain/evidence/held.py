@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gputop.engine.apart import apart
 from gputop.engine.cuda_errors import OUT_OF_MEMORY
+from gputop.explain.evidence.gpu_holders import OnGpu, gpu_of
 from probes import api
 from probes.meaning import Memory
 from probes.schema import CallFlag, ExitFlag, Kind, Records, join, select
@@ -30,6 +31,7 @@ _ENDED: Memory = ""  # in place of a use: the process ended, or became another p
 
 MOST_POINTS = 256  # of the history; then every second one goes
 MOST_SHORTAGES = 64
+MOST_ENDED = 4096  # processes that ended and had taken memory; then the oldest is forgotten
 TOLD = 16  # origins that are told with a shortage
 RETRY_NS = 1_000_000_000  # an allocator that tries again does so within this
 
@@ -53,15 +55,6 @@ class Piece(NamedTuple):
     size: int
     origin: Origin
     since: int
-
-
-@dataclass(frozen=True, slots=True)
-class OnGpu:
-    """The memory of a GPU in a sample of NVML, bytes: all of it, what is used, and who holds it."""
-
-    total: int
-    used: int
-    holders: tuple[tuple[int, int], ...]  # process, bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +108,8 @@ class Held:
         self._peaks: dict[int, int] = {}
         self._strangers: dict[int, int] = {}  # pid -> frees of what was not seen to be taken
         self._left: dict[int, dict[Origin, Sum]] = {}  # pid -> what it held when it ended
+        self._known: set[int] = set()  # processes that have taken memory, or given some back
+        self._begun: set[int] = set()  # processes whose program was seen to begin
         self.history: History = ()
         self._spacing_ns = 0
         self.shortages: tuple[Shortage, ...] = ()
@@ -150,6 +145,10 @@ class Held:
         """pid -> frees of memory that it had before it was watched."""
         return dict(self._strangers)
 
+    def begun(self, pid: int) -> bool:
+        """Whether its program was seen to begin, so that it took nothing before."""
+        return pid in self._begun
+
     def total(self, pid: int) -> int:
         """Bytes of GPUs' memory that a process holds."""
         return self._totals.get(pid, 0)
@@ -181,7 +180,7 @@ class Held:
                 self._take(*one)
         if self.shortages is not before:
             self.shortages = tuple(
-                one if one.gpu else replace(one, gpu=_gpu_of(gpus, one.pid)) for one in self.shortages
+                one if one.gpu else replace(one, gpu=gpu_of(gpus, one.pid)) for one in self.shortages
             )
         if not self.history or time_ns - self.history[-1][0] >= self._spacing_ns:
             now = {origin: one.held for origin, one in self._sums.items() if one.held}
@@ -215,8 +214,10 @@ class Held:
 
     def _take(self, at: int, row: Any, use: Memory) -> None:
         pid = int(row["pid"])
-        if use == _ENDED or use == "reset":
-            self._drop(pid, every=use == _ENDED)
+        if use == _ENDED:
+            self._end(pid, died=row["kind"] == Kind.EXIT)
+        elif use == "reset":
+            self._drop(pid, every=False)
         elif int(row["ret"]):
             if use in _TAKES:
                 self._short(at, row, use)
@@ -238,13 +239,17 @@ class Held:
     def _taken(self, at: int, row: Any, use: Memory) -> None:
         pid, address, size = int(row["pid"]), int(row["aux"]), int(row["bytes"])
         space = use if use in ("registered", "physical") else "address"
+        if not address:
+            return  # a recording without addresses
         if use == "physical":
+            self._release(pid, address, known=True)  # of the one that had this handle the end was lost
             self._numbers += 1
             self._handles[pid, address] = address = self._numbers
             self._users[pid, space, address] = 1
         place = (pid, space, address)
-        if not address:
-            return  # a recording without addresses
+        if pid in self._left:
+            self._forget(pid)  # its number was given to another process
+        self._known.add(pid)
         self._gone(place)  # the free of what was there is still under way
         origin = (pid, use, int(row["stack"]))
         self._pieces[place] = Piece(size, origin, at)
@@ -276,20 +281,24 @@ class Held:
 
     def _stranger(self, pid: int, address: int) -> None:
         if address:  # nothing may be freed as often as one likes
+            self._known.add(pid)
             self._strangers[pid] = self._strangers.get(pid, 0) + 1
 
-    def _release(self, pid: int, handle: int) -> None:
+    def _release(self, pid: int, handle: int, *, known: bool = False) -> None:
+        """A handle is let go; ``known``: only where it is one that was seen."""
         number = self._handles.pop((pid, handle), None)
-        if number is None:
-            self._stranger(pid, handle)
-        else:
+        if number is not None:
             self._leave((pid, "physical", number))
+        elif not known:
+            self._stranger(pid, handle)
 
     def _map(self, pid: int, start: int, size: int, handle: int) -> None:
         number = self._handles.get((pid, handle))
         if number is not None:
             place = (pid, "physical", number)
             self._users[place] += 1
+            if (before := self._maps.pop((pid, start), None)) is not None:
+                self._leave(before[1])  # that this was unmapped was lost
             self._maps[pid, start] = (size, place)
 
     def _unmap(self, pid: int, start: int, size: int) -> None:
@@ -312,10 +321,31 @@ class Held:
             del self._users[place]
             self._gone(place)
 
+    def _end(self, pid: int, *, died: bool) -> None:
+        """A process has ended, or is another program from here on."""
+        if pid in self._known:
+            if died:
+                self._left[pid] = {origin: one for origin, one in self._sums.items() if origin[0] == pid}
+            self._drop(pid, every=True)
+        if not died:
+            self._begun.add(pid)
+        elif pid not in self._known:
+            self._begun.discard(pid)
+        if len(self._left) > MOST_ENDED:
+            oldest = next(iter(self._left))
+            self._forget(oldest)
+            self._begun.discard(oldest)
+
+    def _forget(self, pid: int) -> None:
+        """A process that ended is told of no more."""
+        self._sums = {origin: one for origin, one in self._sums.items() if origin[0] != pid}
+        self._takers = {origin: one for origin, one in self._takers.items() if origin[0] != pid}
+        self._known.discard(pid)
+        for table in (self._left, self._peaks, self._totals, self._strangers):
+            table.pop(pid, None)
+
     def _drop(self, pid: int, *, every: bool) -> None:
         """All that a process holds; a reset leaves what the program had and only page-locked."""
-        if every:
-            self._left[pid] = {origin: one for origin, one in self._sums.items() if origin[0] == pid}
         for place in [one for one in self._pieces if one[0] == pid and (every or one[1] != "registered")]:
             self._gone(place)
         self._handles = {key: one for key, one in self._handles.items() if key[0] != pid}
@@ -352,20 +382,6 @@ class Held:
 
     def _replace(self, one: Shortage, by: Shortage) -> None:
         self.shortages = tuple(by if other is one else other for other in self.shortages)
-
-
-def _gpu_of(sample: Sample | None, pid: int) -> OnGpu | None:
-    """The GPU of a process: the one that lists it, or the only one."""
-    rows = [row for row in (sample.data.get("gpus") or () if sample else ()) if isinstance(row, dict)]
-    found = [row for row in rows if any(int(one) == pid for one, _ in row.get("processes") or ())] or rows
-    if len(found) != 1:
-        return None
-    total, used = found[0].get("memory_total_bytes"), found[0].get("memory_used_bytes")
-    if not isinstance(total, int) or not isinstance(used, int):
-        return None
-    return OnGpu(
-        total, used, tuple((int(one), int(size or 0)) for one, size in found[0].get("processes") or ())
-    )
 
 
 def _uses(names: list[str]) -> npt.NDArray[np.uint8]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from gputop.engine.facts import began_ns
 from gputop.engine.lines import Line
 from gputop.explain.answer.memory import Blame, HeldBy, HeldLine, Leak, MemoryReport, OutOfMemory
 from gputop.explain.chains.scene import Scene
@@ -85,7 +86,15 @@ def _held_by(evidence: Evidence, places: _Places, pid: int) -> HeldBy:
         sum(one.held for (use, _), one in lines.items() if use in OF_HOST),
         held.strangers.get(pid, 0),
         tuple(HeldLine(use, line, *one) for (use, line), one in order[:MOST_LINES]),
+        _whole(evidence, pid),
     )
+
+
+def _whole(evidence: Evidence, pid: int) -> bool:
+    """Whether a process was watched from its beginning; what is not told of it is not known."""
+    began = began_ns(evidence.facts.processes.get(pid, {}), evidence.header)
+    since = int(evidence.header.get("start_ns", 0))
+    return evidence.held.begun(pid) or (began is not None and began >= since)
 
 
 # -- what grows -------------------------------------------------------------------------------
@@ -182,6 +191,7 @@ def _explained(evidence: Evidence, places: _Places, one: Shortage, start_ns: int
         blame,
         why,
         _by_torch(evidence, one.stack),
+        _whole(evidence, one.pid),
     )
 
 

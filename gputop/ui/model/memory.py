@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.explain.answer.memory import HeldBy
-from gputop.explain.answer.memory_output import KINDS, leak_line, shortage_lines
+from gputop.explain.answer.memory_output import BEFORE, KINDS, leak_line, shortage_lines
 from gputop.explain.answer.report import Report
 from gputop.format import escape_text, format_bytes, format_count
 from gputop.ui.model.look import Glyphs, Line, fit_line, wrap
@@ -33,6 +33,8 @@ def memory_lines(report: Report | None, pid: int | None, width: int, glyphs: Gly
     head = f"{until} {format_bytes(held.held)} of the GPU (at most {format_bytes(held.peak)})"
     if held.pinned:
         head += f", {format_bytes(held.pinned)} page-locked"
+    if not held.whole:
+        head += f", and {BEFORE}"
     if held.strangers:
         head += f"; it freed {format_count(held.strangers)} pieces from before it was watched"
     lines += _wrapped(head, width, glyphs, "value")
