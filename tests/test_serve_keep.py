@@ -18,7 +18,9 @@ from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits
 from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
 from probes.source import MARK, PROCESS, Sample
+from replay.format import SessionError
 from replay.history import History
+from replay.writer import SessionWriter
 from tests import fake_reports as reports
 from tests import items as made
 from tests.items import HEADER, MS, SECOND, START
@@ -188,3 +190,32 @@ def test_what_cannot_be_written_is_told_and_the_next_one_is_tried(tmp_path: Path
     kept.ask(2)
     kept.write()
     assert len(kept.keeper.files()) == 1
+
+
+def test_of_a_file_that_could_not_be_written_whole_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_writer: SessionWriter) -> None:
+        raise SessionError("no space left on device")
+
+    kept = _Kept(tmp_path)
+    kept.ask(1)
+    monkeypatch.setattr(SessionWriter, "close", full)
+    kept.write()
+    assert "no space left" in kept.keeper.failures[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_daemon_left_half_written_goes_at_the_next_start(tmp_path: Path) -> None:
+    half, other = tmp_path / "20260101-000000-ended-1.msgpack.part", tmp_path / "mine.part"
+    for path in (half, other):
+        path.write_bytes(b"x")
+    _Kept(tmp_path)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
+    """They could put another file in the place of one that is given away."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write there"):
+        _Kept(tmp_path)

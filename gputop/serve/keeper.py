@@ -7,14 +7,17 @@ holds most is removed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pwd
 import re
+import stat
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gputop.engine.tally import Tally
@@ -83,9 +86,13 @@ class Keeper:
             clock: Seconds that only grow.
 
         Raises:
-            OSError: The folder cannot be made.
+            OSError: The folder cannot be made, or others may write there.
         """
         os.makedirs(folder, mode=0o755, exist_ok=True)
+        _check(folder)
+        for name in os.listdir(folder):
+            if name.endswith(_PART) and _NAME.match(name.removesuffix(_PART)):
+                os.unlink(os.path.join(folder, name))  # of a daemon that was killed
         self._daemon, self._folder, self._limits, self._clock = daemon, folder, limits, clock
         self._lock = threading.Lock()
         self._waiting: list[Kept] = []
@@ -173,11 +180,17 @@ class Keeper:
                     for one in (trigger, *kept.also):
                         writer.write(Sample(MARKER, one.time_ns, {"text": one.text}))
                 writer.write(item)
-        finally:
             if writer is not None:
                 writer.close()
-                os.chown(path + _PART, *_owner(kept.uid), follow_symlinks=False)  # only root writes here
+        except BaseException:
+            if writer is not None:
+                with suppress(SessionError):
+                    writer.close()
+                with suppress(FileNotFoundError):
+                    os.unlink(path + _PART)
+            raise
         if writer is not None:
+            os.chown(path + _PART, *_owner(kept.uid), follow_symlinks=False)  # only root writes here
             os.rename(path + _PART, path)  # who finds it finds it whole
             self.written += 1
             _LOG.info("kept %s: %s", path, trigger.text)
@@ -208,6 +221,13 @@ class Keeper:
             os.unlink(oldest[0])
             _LOG.info("removed %s: the folder holds as much as it may", oldest[0])
             files.remove(oldest)
+
+
+def _check(folder: str) -> None:
+    """Files are given to users there by their names: nobody else may put one in their place."""
+    facts = os.stat(folder)
+    if facts.st_uid not in (ROOT, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "others may write there: choose a folder of root's alone", folder)
 
 
 def _owner(uid: int) -> tuple[int, int]:
