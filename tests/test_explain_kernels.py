@@ -21,7 +21,7 @@ from probes.stacks.kernels import is_kernel_number, kernel_number
 from tests import fake_frames as fake
 from tests.items import START
 from tests.json_page import assert_valid
-from tests.programs import LAUNCH, MAIN, SYNC, US, Program, started
+from tests.programs import EVENT_QUERY, LAUNCH, MAIN, RECORD, SYNC, US, Program, started
 
 TORCH, OWN = "/venv/torch/lib/libtorch_cuda.so", "/home/me/app"
 ADD, MUL, HANDLE = 0x7F00_0000_1000, 0x7F00_0000_2000, 0x5500_0000
@@ -186,6 +186,33 @@ def bound(*samples: Sample) -> tuple[str, ...]:
 def test_a_launch_bound_program_is_told_what_it_launches_most_and_where() -> None:
     (said,) = [text for text in bound(names()) if text.startswith("launched most")]
     assert said == "launched most: add<…> 75 % at train.py:12 in forward(), mul 25 % at train.py:20 in loss()"
+
+
+def refilled(*samples: Sample) -> tuple[str, ...]:
+    """The evidence where a query finds the GPU idle; 4 ms later mul ends each third gap, add the others."""
+    program = started()
+    program.samples += samples
+    for step in range(30):
+        now = step * 10_000
+        kernel, stack = (ADD, FORWARD) if step % 3 else (MUL, LOSS)
+        program.call(LAUNCH, now, now + 10, aux=kernel, stack=stack)
+        program.call(LAUNCH, now + 12, now + 14, aux=HANDLE)
+        program.call(RECORD, now + 16, now + 18, aux=5)
+        program.call(EVENT_QUERY, now + 6000, now + 6002, aux=5)
+    (finding,) = program.report().findings
+    assert finding.cause == "C06"
+    return finding.evidence
+
+
+def test_where_the_gpu_waits_for_launches_the_kernels_that_end_the_gaps_are_named() -> None:
+    told, plain = refilled(names()), refilled()
+    assert told[: len(plain)] == plain
+    assert not any("launches of" in text for text in plain)
+    # of 29 gaps the first launch, which ends none, is one of mul's ten
+    assert told[-1] == (
+        "the GPU waited for the launches of: add<…> 69 % at train.py:12 in forward(), "
+        "mul 31 % at train.py:20 in loss()"
+    )
 
 
 def test_without_names_its_evidence_is_what_it_was() -> None:
