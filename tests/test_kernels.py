@@ -83,8 +83,8 @@ def test_json_and_text_of_the_totals_tell_them() -> None:
     assert_valid(document)
     (process,) = document["processes"]
     first = {"name": "void f<1, g<2> >(int)", "file": TORCH, "library": "torch", "handle": ADD, "launches": 3}
-    assert process["kernels"][0] == first
-    assert "3  torch          void f<1, g<2> >(int)" in stats_to_text(stats, None)
+    assert process["kernels"][0] == {**first, "per_second": 3.0}  # of a recording of one second
+    assert "3       3  torch          void f<1, g<2> >(int)" in stats_to_text(stats, None)
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,33 @@ class StormCostJson(TypedDict):
     gpu_ns: int
 
 
+class KernelLineJson(LineJson):
+    """A line, and the launches of a kernel that were made there."""
+
+    launches: int
+
+
+class LaunchedKernelJson(TypedDict):
+    """The launches of one process that have one name; "" is the name of all that have none."""
+
+    pid: int
+    name: str
+    file: str
+    library: str
+    handles: int
+    launches: int
+    per_second: float
+    per_step: float | None
+    lines: list[KernelLineJson]
+    unplaced: int
+
+
 class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
     failures: list[FailureJson]
     memory: MemoryJson
+    kernels: list[LaunchedKernelJson]
 
 
 class ExplainDocument(_DocumentClass, _Rare):

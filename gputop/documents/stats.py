@@ -22,6 +22,7 @@ class KernelJson(TypedDict):
     library: str
     handle: int
     launches: int
+    per_second: float
 
 
 class _Rare(TypedDict, total=False):

@@ -19,6 +19,7 @@ from probes.schema import CallFlag, Records
 from probes.stacks.kernels import kernel_number
 
 Counts = dict[tuple[int, int], int]  # (process, handle) -> launches
+NAMELESS = "handles of the driver, without a name"
 MOST = 1 << 16  # kernels; what comes beyond is counted under handle 0
 _LIBRARIES = (
     ("torch", ("libtorch", "libc10", "libaten")),
@@ -28,6 +29,12 @@ _LIBRARIES = (
     ("cuFFT", ("libcufft",)),
     ("cuSPARSE", ("libcusparse",)),
 )
+
+
+def library_of(file: str) -> str:
+    """Whose kernels a file has: ``torch``, ``cuBLAS``, …, else the file's name."""
+    base = file.rpartition("/")[2]
+    return next((name for name, starts in _LIBRARIES if base.startswith(starts)), base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,7 @@ class KernelRow:
     @property
     def library(self) -> str:
         """Whose kernel it is: ``torch``, ``cuBLAS``, …, else its file; "" where that is not known."""
-        base = self.file.rpartition("/")[2]
-        for name, starts in _LIBRARIES:
-            if base.startswith(starts):
-                return name
-        return base
+        return library_of(self.file)
 
     @property
     def shown(self) -> str:
@@ -60,11 +63,11 @@ class KernelCounts:
     def __init__(self) -> None:
         """Nothing was launched."""
         self.counts: Counts = {}
-        self._launches = _launching([row.name for row in api.BY_OP])
+        self._launches = launching([row.name for row in api.BY_OP])
 
     def name(self, names: Iterable[str]) -> None:
         """What the functions of the session are called, by their numbers."""
-        self._launches = _launching(names)
+        self._launches = launching(names)
 
     def add(self, calls: Records) -> None:
         """Takes CALL records in."""
@@ -149,13 +152,13 @@ def by_folded_name(rows: Sequence[KernelRow]) -> list[tuple[str, str, int, int]]
     """(folded name, library, launches, kernels) of kernels that differ in templates only, most first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
-        key = folded(row.name) if row.name else "handles of the driver, without a name", row.library
+        key = folded(row.name) if row.name else NAMELESS, row.library
         before = found.get(key, (0, 0))
         found[key] = before[0] + row.launches, before[1] + 1
     return sorted(((*key, *one) for key, one in found.items()), key=lambda row: (-row[2], row[0]))
 
 
-def _launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:
+def launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Which functions launch a kernel that they name."""
     known = [name in api.OP_OF and api.BY_OP[api.OP_OF[name]].argument == "kernel" for name in names]
     return np.array([*known, False], np.bool_)

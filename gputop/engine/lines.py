@@ -9,6 +9,7 @@ from typing import Any
 from gputop.documents.parts import LineJson
 from probes.code.source_files import is_library
 from probes.samples import FramesData
+from probes.stacks.kernels import is_kernel_number
 
 _MOST_STACKS = 1 << 20
 
@@ -91,6 +92,11 @@ class Stacks:
     def frames(self, stack: int) -> tuple[Line, ...]:
         """The frames of a stack from the innermost on; none when it is not known."""
         return self._frames.get(stack, ())
+
+    @property
+    def names_kernels(self) -> bool:
+        """Whether some kernel has a name."""
+        return any(map(is_kernel_number, self._frames))
 
     def line(self, stack: int) -> Line | None:
         """The innermost line of Python that is no library's, else of native code, else the innermost one."""

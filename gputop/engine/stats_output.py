@@ -8,6 +8,7 @@ from gputop.documents.stats import ProcessTotalsJson, StatsDocument
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
 from gputop.engine.histogram import METHOD
+from gputop.engine.kernels import KernelRow
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
 
@@ -24,13 +25,13 @@ def stats_to_json(stats: Stats) -> StatsDocument:
         "events": stats.events,
         "lost": {"events": stats.lost.events, "by_kind": dict(stats.lost.by_kind)},
         "percentiles": METHOD,
-        "processes": [_process_json(process) for process in stats.processes],
+        "processes": [_process_json(process, stats.duration_ns) for process in stats.processes],
         "problems": list(stats.problems),
         "calls_observed": stats.calls_observed,
     }
 
 
-def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
+def _process_json(process: ProcessTotals, duration_ns: int) -> ProcessTotalsJson:
     made: ProcessTotalsJson = {
         "pid": process.pid,
         "name": process.name,
@@ -88,6 +89,7 @@ def _process_json(process: ProcessTotals) -> ProcessTotalsJson:
                 "library": row.library,
                 "handle": row.handle,
                 "launches": row.launches,
+                "per_second": round(_rate(row, duration_ns), 3),
             }
             for row in process.kernels
         ]
@@ -103,11 +105,11 @@ def stats_to_text(stats: Stats, width: int | None) -> str:
     ]
     lines += [f"! {escape_text(problem)}" for problem in stats.problems]
     for process in stats.processes:
-        lines += ["", *_process_text(process)]
+        lines += ["", *_process_text(process, stats.duration_ns)]
     return "\n".join(clip(line, width) if width else line for line in lines) + "\n"
 
 
-def _process_text(process: ProcessTotals) -> list[str]:
+def _process_text(process: ProcessTotals, duration_ns: int) -> list[str]:
     command = f"  {escape_text(process.command)}" if process.command else ""
     lines = [f"{process.pid} {escape_text(process.name)}{command}{'  (exited)' if process.exited else ''}"]
     if process.calls:
@@ -127,20 +129,26 @@ def _process_text(process: ProcessTotals) -> list[str]:
             f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
             for thread in process.threads
         ]
-    return [*lines, *_lines_text(process), *_kernels_text(process), *_failures_text(process)]
+    return [*lines, *_lines_text(process), *_kernels_text(process, duration_ns), *_failures_text(process)]
 
 
-def _kernels_text(process: ProcessTotals) -> list[str]:
+def _kernels_text(process: ProcessTotals, duration_ns: int) -> list[str]:
     if not process.kernels:
         return []
     rows = [
-        f"  {row.launches:>9}  {escape_text(row.library or '-'):<14} {escape_text(row.shown)}"
+        f"  {row.launches:>9}{format_count(_rate(row, duration_ns)):>8}  "
+        f"{escape_text(row.library or '-'):<14} {escape_text(row.shown)}"
         for row in process.kernels[:_LINES_SHOWN]
     ]
     rest = process.kernels[_LINES_SHOWN:]
     if rest:
-        rows.append(f"  {sum(row.launches for row in rest):>9}  of {len(rest)} more kernels")
-    return [f"  {'LAUNCHES':>9}  {'LIBRARY':<14} KERNEL", *rows]
+        rows.append(f"  {sum(row.launches for row in rest):>9}{'':8}  of {len(rest)} more kernels")
+    return [f"  {'LAUNCHES':>9}{'n/s':>8}  {'LIBRARY':<14} KERNEL", *rows]
+
+
+def _rate(row: KernelRow, duration_ns: int) -> float:
+    """Launches a second of the recording."""
+    return row.launches * 1e9 / max(duration_ns, 1)
 
 
 def _failures_text(process: ProcessTotals) -> list[str]:

@@ -22,6 +22,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
 from gputop.explain.findings.imported import told_by_rows
+from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
@@ -120,6 +121,7 @@ def examine(
             one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
         ),
         memory=memory_of(scene, start, pids),
+        kernels=kernels_of(scene, pids),
     )
     return report, scene, outcome
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from gputop.explain.answer.account import whole
+from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import (
     Account,
@@ -33,6 +33,7 @@ from gputop.explain.answer.report import (
     WhatIf,
 )
 from gputop.explain.answer.sentence import verdict
+from gputop.explain.answer.sums import added, counted
 from gputop.explain.findings.diagnosis import CLASS_OF, LEAST, TITLES
 from gputop.explain.findings.findings import LEAST_NS, LEAST_SHARE
 from gputop.format import format_ns, format_percent
@@ -40,7 +41,6 @@ from gputop.format import format_ns, format_percent
 MOST_EVENTS = 200  # the longest are told; the others are small gaps
 MOST_NOTES = 32
 TOO_LONG = "the recording is too long to be explained at once"
-Key = TypeVar("Key")
 _WEAK = 0.05  # of a loss: so much of it decides how sure all of it is
 _ORDER = (Level.PROVED, Level.STRONG, Level.HINT)
 
@@ -117,6 +117,7 @@ class Partial:
     steps: Mapping[tuple[int, int], tuple[int, ...]]
     what_if: Mapping[tuple[str, ...], tuple[int, ...]]
     storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
+    kernels: KernelReport
     cpu_waits: Mapping[int, int]
     coverage: bool
     notes: tuple[str, ...]
@@ -174,6 +175,7 @@ def part_of(report: Report, begin_ns: int) -> Partial:
             )
             for one in report.storms
         },
+        report.kernels or KernelReport(report.duration_ns, {}, ()),
         dict(report.cpu_waits),
         report.coverage,
         tuple(note for note in report.notes if note not in own),
@@ -203,15 +205,16 @@ def merge(earlier: Partial, later: Partial) -> Partial:
         earlier.parts + later.parts,
         later.longest if longer else earlier.longest,
         accounts,
-        _counted(earlier.seen, later.seen),
+        counted(earlier.seen, later.seen),
         sums,
         lost,
         tuple(events[:MOST_EVENTS]),
-        _counted(earlier.kinds, later.kinds),
-        _added(earlier.steps, later.steps),
-        _added(earlier.what_if, later.what_if),
+        counted(earlier.kinds, later.kinds),
+        added(earlier.steps, later.steps),
+        added(earlier.what_if, later.what_if),
         storms,
-        _counted(earlier.cpu_waits, later.cpu_waits),
+        earlier.kernels.joined(later.kernels),
+        counted(earlier.cpu_waits, later.cpu_waits),
         earlier.coverage and later.coverage,
         tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
         later.last,
@@ -280,6 +283,7 @@ def finish(
         ),
         failures=tuple(one for one in partial.last.failures if pids is None or one.pid in pids),
         memory=partial.last.memory and partial.last.memory.of(pids),
+        kernels=partial.kernels.of(pids),
     )
 
 
@@ -321,19 +325,6 @@ def _both(one: Account, other: Account) -> Account:
         seen_busy=sum((share or 0.0) * ns for share, ns in seen) / weight if weight else None,
         bounds=Range(one.bounds.lower + other.bounds.lower, one.bounds.upper + other.bounds.upper),
     )
-
-
-def _counted(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
-
-
-def _added(
-    one: Mapping[Key, tuple[int, ...]], other: Mapping[Key, tuple[int, ...]]
-) -> dict[Key, tuple[int, ...]]:
-    sums = dict(one)
-    for key, row in other.items():
-        sums[key] = tuple(map(sum, zip(sums[key], row, strict=True))) if key in sums else row
-    return sums
 
 
 def _steps(partial: Partial) -> StepFacts | None:

@@ -98,4 +98,5 @@ class Kernels(Reported):
         row, frame = self.view.selected, self.view.frame
         if row is None or frame is None:
             return []
-        return kernel_lines(frame, row, width, self.view.glyphs)
+        report = self.view.explained.report
+        return kernel_lines(frame, row, width, self.view.glyphs, report)

@@ -48,6 +48,11 @@ def kernel_number(pid: int, address: int) -> int:
     return (value ^ value >> 31) & _MASK | _BIT
 
 
+def is_kernel_number(number: int) -> bool:
+    """Whether a number is that of a kernel, and not of a stack of callers."""
+    return number >> 61 == 1
+
+
 def finder(natives: NativeFrames, state: Callable[[int], State | None]) -> Find:
     """Finds functions by what is mapped.
 

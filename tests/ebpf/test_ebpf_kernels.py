@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import inside
 from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
 from tests.simgpu_programs.cuda_toolkit import compiler, real_runtime
 from tests.torch_programs.wheel import HERE as TORCH_PROGRAMS
@@ -67,6 +70,19 @@ def assert_named(run: Recorded, truth: Mapping[str, int]) -> tuple[int, int]:
     return sum(told.values()), nameless
 
 
+def assert_explained(run: Recorded, process: Mapping[str, Any], steps: int) -> None:
+    """The explanation counts what the totals count; this program launches each kernel in all steps alike."""
+    told = json.loads(inside.run("explain", str(run.path), "--json").stdout)["kernels"]
+    totals: Counter[str] = Counter()
+    for row in process["kernels"]:
+        totals[row["name"]] += row["launches"]
+    counts: Counter[str] = Counter()
+    for row in told:
+        counts[row["name"]] += row["launches"]
+        assert row["per_step"] == row["launches"] / steps, row["name"]
+    assert counts == totals
+
+
 def test_kernels_of_an_unmodified_pytorch_are_named_and_counted(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     kernels = tmp_path / "kernels"
@@ -82,6 +98,7 @@ def test_kernels_of_an_unmodified_pytorch_are_named_and_counted(tmp_path: Path) 
     assert nameless == blas
     (process,) = [one for one in run.stats["processes"] if one["calls"]]
     assert {row["library"] for row in process["kernels"] if row["name"]} == {"torch"}
+    assert_explained(run, process, steps=30)
 
 
 def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) -> None:

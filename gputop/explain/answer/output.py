@@ -16,6 +16,7 @@ from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
 from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_text, what_if_text
+from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns
@@ -88,6 +89,8 @@ def report_to_json(report: Report) -> ExplainDocument:
         made["failures"] = [failure_json(one) for one in report.failures]
     if report.memory is not None:
         made["memory"] = memory_json(report.memory)
+    if report.kernels is not None:
+        made["kernels"] = kernels_json(report.kernels)
     return made
 
 
@@ -183,6 +186,9 @@ def report_to_text(report: Report, width: int = 100) -> str:
             lines += _wrapped(event.text(), width, "  ")
     lines += _failures(report, width)
     lines += _memory(report, width)
+    if report.kernels is not None:
+        for text in ("", *kernel_texts(report.kernels)):
+            lines += _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"
 

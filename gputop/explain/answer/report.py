@@ -8,6 +8,7 @@ from typing import Literal
 
 from gputop.engine.failed_calls import Failure
 from gputop.engine.lines import Line
+from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.memory import MemoryReport
 from gputop.format import format_ns
 
@@ -228,6 +229,7 @@ class Report:
         notes: What cannot be known here.
         failures: Calls that failed, since the start of the recording.
         memory: Who holds memory at the end; None where the recording does not tell.
+        kernels: What was launched, by kernel; None where no kernel has a name.
     """
 
     start_ns: int
@@ -252,6 +254,7 @@ class Report:
     notes: tuple[str, ...]
     failures: tuple[Failure, ...] = ()
     memory: MemoryReport | None = None
+    kernels: KernelReport | None = None
 
     @property
     def lost_share(self) -> float:

@@ -86,6 +86,7 @@ class Cause:
             their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
             ``inside`` (calls that allocate or free).
         culprit: Which call is named.
+        told: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
@@ -101,6 +102,7 @@ class Cause:
     culprit: Culprit = "drained_by"
     crowded: bool = False
     fault: bool = True
+    told: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()
     titled: Callable[[Claim], str] | None = None
     rank: int | None = None
     family: str = ""

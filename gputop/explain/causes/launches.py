@@ -13,6 +13,7 @@ from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.launched import launched_most
 from gputop.explain.causes.reads import not_waited, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
@@ -122,6 +123,7 @@ def _finding(
         evidence=(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
             f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly behind",
+            *launched_most(scene, launches, "launched most"),
         ),
         advice=(ADVICE,),
         gain_ns=loss,
@@ -162,6 +164,11 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
     return (ADVICE,)
 
 
+def _kernels(claim: Claim) -> tuple[str, ...]:
+    refilled = claim.scene.gaps.refilled_by[claim.gaps]
+    return launched_most(claim.scene, refilled, "the GPU waited for the launches of")
+
+
 LAUNCHES = register(
     Cause(
         "C06",
@@ -171,6 +178,7 @@ LAUNCHES = register(
         lambda _claim: Level.STRONG,
         assess=launch_bound,
         culprit="refilled_by",
+        told=_kernels,
         family="H",
         rank=240,
     )

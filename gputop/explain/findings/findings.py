@@ -207,7 +207,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, _blamed(cause, claim)),
         chain(cause, claim),
-        (*_evidence(claim, per_gap), *_at_lines(cause, claim), *_waited_for(claim)),
+        (*_evidence(claim, per_gap), *_at_lines(cause, claim), *_waited_for(claim), *cause.told(claim)),
         _ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),

@@ -1,0 +1,57 @@
+"""Launches by kernel as JSON (docs/json.md) and as lines of text."""
+
+from __future__ import annotations
+
+from gputop.documents.explain import LaunchedKernelJson
+from gputop.engine.kernels import NAMELESS, folded
+from gputop.explain.answer.kernels import KernelLaunches, KernelReport
+from gputop.format import format_count
+
+_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
+_SHOWN, _SHOWN_LINES = 8, 2  # kernels of which a text tells, and lines of each
+
+
+def kernels_json(report: KernelReport) -> list[LaunchedKernelJson]:
+    """The key ``kernels``."""
+    return [
+        {
+            "pid": row.pid,
+            "name": row.name,
+            "file": row.file,
+            "library": row.library,
+            "handles": row.handles,
+            "launches": row.launches,
+            "per_second": round(report.per_second(row), 3),
+            "per_step": None if (times := report.per_step(row)) is None else round(times, 3),
+            "lines": [{**line.to_json(), "launches": count} for line, count in row.first_lines[:_LINES]],
+            "unplaced": row.unplaced,
+        }
+        for row in report.rows
+    ]
+
+
+def kernel_texts(report: KernelReport) -> list[str]:
+    """A heading, then one for each kernel, indented; how often it was launched, not how long it ran."""
+    texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in report.rows[:_SHOWN])]
+    if rest := report.rows[_SHOWN:]:
+        count = format_count(sum(row.launches for row in rest))
+        texts.append(f"  {len(rest)} more kernels, {count} launches together")
+    return texts
+
+
+def _text(report: KernelReport, row: KernelLaunches) -> str:
+    times = report.per_step(row)
+    steps = "" if times is None else f", {per_step_text(times)} a step"
+    lines = ", ".join(
+        f"{line.text()} ({format_count(count)})" for line, count in row.first_lines[:_SHOWN_LINES]
+    )
+    whose = f" of {row.library}" if row.library else ""
+    often = f"{format_count(report.per_second(row))} launches a second{steps}"
+    return f"{folded(row.name) or NAMELESS}{whose}: {often}{' at ' + lines if lines else ''}"
+
+
+def per_step_text(times: float) -> str:
+    """``3``, ``2.5``, ``0.1``, ``<0.1``."""
+    if 0 < times < 0.05:
+        return "<0.1"
+    return f"{times:.0f}" if times >= 100 or times == int(times) else f"{times:.1f}"

@@ -1,0 +1,70 @@
+"""What was launched, by kernel: counted over the stretch, within the steps, by line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.answer.kernels import KernelLaunches, KernelReport, in_order
+from gputop.explain.causes.launched import by_handle, by_line, kernel_name, launches_among
+from gputop.explain.chains.scene import Scene
+from gputop.explain.chains.steps import Steps
+from gputop.explain.evidence.ranges import Ints
+
+
+def kernels_of(scene: Scene, pids: frozenset[int] | None = None) -> KernelReport | None:
+    """The launches that returned in the stretch, of these processes or of all.
+
+    Only outermost launches that succeeded count, and only processes of which some kernel has a name. Steps
+    are those of the process whose steps are told, if nothing else is in them.
+
+    Returns:
+        None where no kernel has a name.
+    """
+    evidence, calls = scene.evidence, scene.evidence.calls
+    if not evidence.facts.stacks.names_kernels:
+        return None
+    low, high = scene.analysis.gpu.stretch
+    rows = np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
+    rows = launches_among(evidence, rows)
+    steps = _complete(scene)
+    made: list[KernelLaunches] = []
+    for pid in np.unique(calls["pid"][rows]).tolist():
+        if pids is None or pid in pids:
+            made += _of_process(scene, steps, pid, rows[calls["pid"][rows] == pid])
+    told = {} if steps is None else {int(evidence.threads.pid[steps.thread]): steps.count}
+    return KernelReport(high - low, told, in_order(made)).of(pids)
+
+
+def _of_process(scene: Scene, steps: Steps | None, pid: int, rows: Ints) -> list[KernelLaunches]:
+    evidence, calls = scene.evidence, scene.evidence.calls
+    if steps is not None and evidence.threads.pid[steps.thread] != pid:
+        steps = None
+    by_name: dict[tuple[str, str], list[Ints]] = {}
+    for handle, mine in by_handle(evidence, rows):
+        by_name.setdefault(kernel_name(evidence, pid, handle), []).append(mine)
+    if not any(name for name, _file in by_name):
+        return []
+    found = []
+    for (name, file), parts in by_name.items():
+        mine = np.concatenate(parts)
+        lines = by_line(evidence, mine)
+        stepped = _within(steps, calls["begin"][mine]) if steps is not None else 0
+        found.append(KernelLaunches(pid, name, file, len(parts), len(mine), stepped, lines))
+    return found
+
+
+def _complete(scene: Scene) -> Steps | None:
+    """The steps between two others of their loop, if nothing else is in them; None without."""
+    steps = scene.steps
+    if steps is None:
+        return None
+    # where the first of a loop begins, and the last one ends, is not known
+    inner = (np.diff(steps.loop, prepend=-1) == 0) & (np.diff(steps.loop, append=-1) == 0)
+    complete = steps.whole & inner
+    return steps.take(complete) if complete.any() else None
+
+
+def _within(steps: Steps, times: Ints) -> int:
+    """How many of these moments lie in a step."""
+    step = np.searchsorted(steps.begin, times, side="right") - 1
+    return int(np.count_nonzero((step >= 0) & (times < steps.until[np.maximum(step, 0)])))
