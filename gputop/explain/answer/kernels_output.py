@@ -41,11 +41,13 @@ def kernel_texts(report: KernelReport) -> list[str]:
 
 def _text(report: KernelReport, row: KernelLaunches) -> str:
     times = report.per_step(row)
-    steps = "" if times is None else f", {per_step_text(times)} a step"
+    steps = f", {per_step_text(times)} a step" if times else ""
     lines = ", ".join(
         f"{line.text()} ({format_count(count)})" for line, count in row.first_lines[:_SHOWN_LINES]
     )
     whose = f" of {row.library}" if row.library else ""
+    if len({one.pid for one in report.rows}) > 1:
+        whose += f", process {row.pid}"
     often = f"{format_count(report.per_second(row))} launches a second{steps}"
     return f"{folded(row.name) or NAMELESS}{whose}: {often}{' at ' + lines if lines else ''}"
 
