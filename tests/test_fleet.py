@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
 import threading
 import time
@@ -198,3 +199,23 @@ def test_the_page_tells_every_column() -> None:
     for table, columns in COLUMNS.items():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{table}` |")]
         assert all(f"`{name}`" in row for name in columns)
+
+
+@pytest.mark.long
+def test_cost_grows_no_faster_than_the_number_of_sessions(tmp_path: Path) -> None:
+    needed("duckdb")
+    needed("pyarrow")
+    whole = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.msgpack"))]
+    took = {}
+    for rounds in (2, 8):
+        folder = tmp_path / str(rounds)
+        folder.mkdir()
+        for torn in range(rounds):  # each round loses a little more of the end, so that none is there twice
+            for number, data in enumerate(whole):
+                (folder / f"{torn}-{number}.msgpack").write_bytes(data[: len(data) - torn * len(data) // 500])
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = ingest([str(folder)], str(tmp_path / f"lake-{rounds}"), 1)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took[rounds] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert done.explained == rounds * len(whole)
+    assert took[8] < 1.3 * 4 * took[2]
