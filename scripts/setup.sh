@@ -92,7 +92,7 @@ same_python() {
 
 install_project() {
 	local what=.
-	[ "$level" = dev ] && what='.[test,lint,cuda-test,exchange,exchange-test,sql,mcp,web,serve]'
+	[ "$level" = dev ] && what='.[test,lint,cuda-test,exchange,exchange-test,sql,fleet,mcp,web,serve]'
 	if ! same_python; then
 		say "making the virtual environment $venv with $("$python" --version)"
 		"$python" -m venv --clear $venv >&2 || fail "$python cannot make a virtual environment in $PWD"

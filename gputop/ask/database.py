@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,14 +45,17 @@ class Answer:
     more: bool
 
 
-class Database:
-    """The tables of one recording (docs/exchange.md); may be asked by several threads at once."""
+class LockedDatabase:
+    """Tables in memory that can only be read; may be asked by several threads at once."""
 
-    def __init__(self, session: Session, progress: Progress | None = None) -> None:
-        """Read all of a recording.
+    def __init__(self, fill: Callable[[Any], None]) -> None:
+        """Make the tables, then lock them.
+
+        Args:
+            fill: Makes the tables over a connection that is not locked yet.
 
         Raises:
-            GputopError: duckdb is not installed, or the file cannot be read or understood.
+            GputopError: duckdb is not installed, or the tables cannot be made.
         """
         try:
             import duckdb
@@ -66,7 +69,7 @@ class Database:
         self._connection = duckdb.connect(":memory:")
         try:
             with self._told():
-                self._fill(session, progress)
+                fill(self._connection)
                 for lock in _LOCKS:
                     self._connection.execute(lock)
         except BaseException:
@@ -113,33 +116,6 @@ class Database:
             cursor.close()
         return Answer(names, tuple(found[:rows]), len(found) > rows)
 
-    def _fill(self, session: Session, progress: Progress | None) -> None:
-        for table, columns in COLUMNS.items():
-            made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in columns.items())
-            self._connection.execute(f'CREATE TABLE "{table}" ({made})')
-        held: dict[str, list[dict[str, Any]]] = {table: [] for table in COLUMNS}
-        waiting = dict.fromkeys(COLUMNS, 0)
-        for part in tables(session, progress):
-            with understood(session.path):
-                arrays = _arrays(part)
-            held[part.table].append(arrays)
-            waiting[part.table] += len(next(iter(arrays.values())))
-            if waiting[part.table] >= _AT_ONCE:
-                self._insert(part.table, held[part.table])
-                held[part.table], waiting[part.table] = [], 0
-        for table, parts in held.items():
-            self._insert(table, parts)
-
-    def _insert(self, table: str, parts: Sequence[dict[str, Any]]) -> None:
-        if not parts:
-            return
-        joined: Any = np.ma.concatenate  # numpy does not say its types
-        columns = {name: joined([part[name] for part in parts]) for name in COLUMNS[table]}
-        if len(next(iter(columns.values()))):
-            self._connection.register("rows_of_one_table", columns)
-            self._connection.execute(f'INSERT INTO "{table}" SELECT * FROM rows_of_one_table')
-            self._connection.unregister("rows_of_one_table")
-
     @contextmanager
     def _told(self, late: threading.Event | None = None, seconds: float = 0) -> Iterator[None]:
         """Errors of the database as sentences."""
@@ -158,6 +134,47 @@ class Database:
         except self._duckdb.Error as error:
             told = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
             raise GputopError(" ".join(told.split())) from error
+
+
+class Database(LockedDatabase):
+    """The tables of one recording (docs/exchange.md)."""
+
+    def __init__(self, session: Session, progress: Progress | None = None) -> None:
+        """Read all of a recording.
+
+        Raises:
+            GputopError: duckdb is not installed, or the file cannot be read or understood.
+        """
+        super().__init__(lambda connection: _fill(connection, session, progress))
+
+
+def _fill(connection: Any, session: Session, progress: Progress | None) -> None:
+    for table, columns in COLUMNS.items():
+        made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in columns.items())
+        connection.execute(f'CREATE TABLE "{table}" ({made})')
+    held: dict[str, list[dict[str, Any]]] = {table: [] for table in COLUMNS}
+    waiting = dict.fromkeys(COLUMNS, 0)
+    for part in tables(session, progress):
+        with understood(session.path):
+            arrays = _arrays(part)
+        held[part.table].append(arrays)
+        waiting[part.table] += len(next(iter(arrays.values())))
+        if waiting[part.table] >= _AT_ONCE:
+            _insert(connection, part.table, held[part.table])
+            held[part.table], waiting[part.table] = [], 0
+    for table, parts in held.items():
+        _insert(connection, table, parts)
+
+
+def _insert(connection: Any, table: str, parts: Sequence[dict[str, Any]]) -> None:
+    if not parts:
+        return
+    joined: Any = np.ma.concatenate  # numpy does not say its types
+    columns = {name: joined([part[name] for part in parts]) for name in COLUMNS[table]}
+    if len(next(iter(columns.values()))):
+        connection.register("rows_of_one_table", columns)
+        connection.execute(f'INSERT INTO "{table}" SELECT * FROM rows_of_one_table')
+        connection.unregister("rows_of_one_table")
 
 
 def _arrays(part: Rows) -> dict[str, Any]:

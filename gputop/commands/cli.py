@@ -54,6 +54,7 @@ TABLE: dict[str, Row] = {
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),
     "sql": Row('sql "SELECT …" FILE', "a question to a recording in SQL", "gputop.commands.sql"),
+    "fleet": Row("fleet ingest|overview LAKE", "many recordings, asked together", "gputop.commands.fleet"),
     "mcp": Row("mcp FILE|FOLDER …", "recordings, asked by an assistant", "gputop.commands.mcp"),
     "serve": Row("serve", "observe always, for everybody on this machine", "gputop.commands.serve"),
     "attach": Row("attach", "the screen over what the daemon observes: no root", "gputop.commands.attach"),
