@@ -11,8 +11,8 @@ from gputop.explain.evidence.held import Held
 from probes.schema import ExitFlag, Kind
 from probes.source import Item
 from tests import items
+from tests.held_rows import GIB, MIB, B, freed, held_after, memory, report_of, took
 from tests.items import HEADER, MS, SECOND, START
-from tests.test_held_memory import GIB, MIB, B, freed, held_after, memory, report_of, took
 
 
 def test_a_process_that_gets_the_number_of_one_that_ended_is_told_by_what_it_holds_itself() -> None:
