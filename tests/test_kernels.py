@@ -14,7 +14,7 @@ from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import tally
 from probes.code.layout import FIRST_STACK
 from probes.source import FRAMES, Item, Sample
-from probes.stacks.kernels import Kernel, Kernels, kernel_number
+from probes.stacks.kernels import Kernel, Kernels, kernel_address, kernel_number
 from probes.stacks.native import Frame, NotYet
 from tests import fake_frames as fake
 from tests import items
@@ -158,6 +158,8 @@ def test_a_number_used_by_a_new_process_is_asked_for_again() -> None:
 
 
 def test_numbers_of_kernels_are_no_numbers_of_stacks_and_differ() -> None:
+    for pid, address in ((1, 0x10), (40, 0x7FFF_FFFF_FFF0), (10_000_001, 0x5500_0000_0000)):
+        assert kernel_address(pid, kernel_number(pid, address)) == address
     numbers = {kernel_number(pid, 0x7F00_0000_0000 + 16 * at) for pid in range(1, 40) for at in range(2000)}
     assert len(numbers) == 39 * 2000
     assert all(1 << 61 <= number < FIRST_STACK for number in numbers)

@@ -17,7 +17,8 @@ from gputop.library.evidence import evidence_of
 from gputop.merging.clocks import Rank, by_collectives
 from gputop.merging.numbering import PIDS_APART
 from probes.schema import Kind
-from probes.source import MARK, NAMES, Item, Sample
+from probes.source import FRAMES, MARK, NAMES, Item, Sample
+from probes.stacks.kernels import kernel_number
 from tests import items
 from tests.inside import run
 from tests.items import MS, SECOND, START
@@ -25,6 +26,7 @@ from tests.json_page import assert_documented
 from tests.random_recording import recording, ticked
 from tests.split_recording import of_processes, read, without_marks, write
 
+ADD = 0x7F00_0000_1000  # the host function of a kernel
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
 WORKERS = FOLDER / "dataloader-workers.msgpack"
 
@@ -209,6 +211,26 @@ def test_machines_have_processes_and_gpus_of_their_own(tmp_path: Path) -> None:
     for gpu in both.gpus:
         assert gpu.account == alone.gpus[0].account
     assert {finding.cause for finding in both.findings} == {finding.cause for finding in alone.findings}
+
+
+@pytest.mark.parametrize("boots", [("a", "a"), ("a", "b")], ids=["one machine", "two machines"])
+def test_kernels_keep_their_names(boots: tuple[str, str], tmp_path: Path) -> None:
+    files, frames = [], [[("/x/libtorch_cuda.so", 0, "add")]]
+    for pid, boot in zip((10, 20), boots, strict=True):
+        header = {**items.HEADER, "machine": {**items.HEADER.get("machine", {}), "boot": boot}}
+        told = [
+            items.apis(),
+            items.process(pid, name="train"),
+            Sample(FRAMES, START, {"pid": [pid], "stack": [kernel_number(pid, ADD)], "frames": frames}),
+            *(
+                items.call(START + at * MS, 10, "cudaLaunchKernel", pid=pid, tid=pid, aux=ADD)
+                for at in (1, 2)
+            ),
+            items.mark(1, START + 250 * MS),
+        ]
+        files.append(write(tmp_path / f"{pid}", header, told))
+    found = totals(merged(tmp_path / "out", *files))["processes"]
+    assert [[(row["name"], row["launches"]) for row in one["kernels"]] for one in found] == [[("add", 2)]] * 2
 
 
 def test_a_merged_recording_is_redacted_as_its_parts_are(tmp_path: Path) -> None:

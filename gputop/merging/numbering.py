@@ -32,11 +32,12 @@ from probes.source import (
     Item,
     Sample,
 )
+from probes.stacks.kernels import is_kernel_number, kernel_address, kernel_number
 
 PIDS_APART: Final = 10_000_000  # more than there are process numbers: 4,194,304
 GPUS_APART: Final = 100
 _CPUS_APART: Final = (1000, 100)  # by how many parts there are: numbers of CPUs have 16 bits
-_STACK_MIX: Final = 0x9E3779B97F4A7C15
+_STACK_MIX: Final = 0x9E3779B97F4A7C15 % 2**61  # what kind of number it is stands in the highest bits
 _RESERVED_STACKS: Final = 4  # numbers that say why there is no stack
 _PID_KEYS: Final = ("pid", "parent_pid", "namespace_pid")
 
@@ -77,7 +78,7 @@ class Numbering:
         self._op = np.arange(1, dtype=np.uint16)
         self._apart = next((one for one in _CPUS_APART if place.parts * one <= 1 << 16), _CPUS_APART[-1])
         self._first: dict[int, int] = {}  # by CPU: the first number of its records, where the file was cut
-        self._mix = place.part * _STACK_MIX % 2**64
+        self._mix = place.part * _STACK_MIX % 2**61
 
     def pid(self, number: int) -> int:
         """A process or thread; 0 is nobody."""
@@ -222,7 +223,12 @@ class Numbering:
         return self._columns(data, pid=self.pid)
 
     def _frames(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, pid=self.pid, stack=self.stack)
+        changed = self._columns(data, pid=self.pid, stack=self.stack)
+        told = zip(data.get("pid", ()), data.get("stack", ()), strict=False)
+        for row, (pid, number) in enumerate(told):
+            if is_kernel_number(number):
+                changed["stack"][row] = kernel_number(self.pid(pid), kernel_address(pid, number))
+        return changed
 
     def _places(self, data: Mapping[str, Any]) -> dict[str, Any]:
         return self._columns(data, time=self.time, tid=self.pid, stack=self.stack)
