@@ -56,6 +56,9 @@ print(json.dumps({code: [runtime.cudaGetErrorName(code).decode(), runtime.cudaGe
 """
 
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
 def runtimes() -> list[Path]:
     found = [Path(entry) / "nvidia" for entry in sys.path]
     places = ("cuda_runtime/lib/libcudart.so.12", "cu13/lib/libcudart.so.13")
@@ -75,7 +78,10 @@ def test_names_and_texts_are_those_of_nvidias_own_runtime(library: Path) -> None
 
 @pytest.mark.skipif(not runtimes(), reason="NVIDIA's runtime is not installed: make setup")
 def test_the_table_is_as_its_script_writes_it() -> None:
-    assert cuda_errors.TABLE.read_text(encoding="utf-8") == cuda_errors.text()
+    script = "from scripts import cuda_errors; print(cuda_errors.text(), end='')"
+    command = [sys.executable, "-c", script]  # as above
+    written = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert cuda_errors.TABLE.read_text(encoding="utf-8") == written
 
 
 def test_a_code_has_the_name_that_its_layer_gives_it() -> None:
