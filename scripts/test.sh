@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests, in two processes; those that measure times (marker "timed") one behind the other, and before
-# all else that this machine does (tests/sharing.py). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes (marker
+# Runs the tests: first those that measure times (marker "timed"), one behind the other and before all else that
+# this machine does (tests/sharing.py), then the others in two processes, which they would disturb. With arguments,
+# pytest's, one run in one process. A test that hangs ends after four minutes, the whole after an hour
+# (TEST_LIMIT_S). Those that take minutes (marker
 # "long") are run by -m long alone, for six hours at most. --quick alone (tests/quick.py) is what needs neither
 # root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
@@ -36,4 +38,7 @@ if [ $# -gt 0 ]; then
 	run --durations=15 "$@"
 	exit
 fi
-run -m "not long" --numprocesses=2 -q --durations=15
+failed=0
+run -m "timed and not long" -q --durations=5 || failed=$?
+run -m "not timed and not long" --numprocesses=2 -q --durations=15 || failed=$?
+exit "$failed"

@@ -94,7 +94,8 @@ def test_a_full_disk_costs_the_recording_of_one_frame_and_neither_frame_nor_comm
     small_disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file, ended = small_disk / "x", tmp_path_factory.mktemp("command") / "ended"
-    script = f"i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; touch {ended}"
+    # frames before there is much to tell
+    script = f"sleep 1; i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; touch {ended}"
     command = ["sh", "-c", script]
     words = ["--once", "--duration", "30", "--lines", "off", "--record", str(file), "--", *command]
     process = subprocess.Popen([*GPUTOP, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

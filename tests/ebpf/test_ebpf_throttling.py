@@ -19,8 +19,7 @@ from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.recording import Recorded, Workshop, compile_program
 
-# never beside those that go before all others: what they leave of a CPU is no group's share
-pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
+pytestmark = pytest.mark.ebpf
 PERIOD_US, QUOTA_US = 100_000, 30_000
 OLD, NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 MS = 1_000_000
