@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -184,6 +186,19 @@ def test_the_hours_of_each_grouping_are_those_of_all_idle_findings(
 def test_a_query_reads_the_tables_and_nothing_else(query: str, lake: tuple[Path, Ingested]) -> None:
     with pytest.raises(GputopError):
         asked(lake[0], query)
+
+
+def test_a_query_takes_no_more_memory_than_it_may(lake: tuple[Path, Ingested]) -> None:
+    code = (
+        "import resource, sys; from gputop.commands.cli import run; own = resource.RLIMIT_DATA\n"
+        "before = resource.getrlimit(own)[0]; run(sys.argv[1:], own_process=True)\n"
+        "print(before, resource.getrlimit(own)[0])"
+    )
+    command = [sys.executable, "-c", code, "fleet", "sql", str(lake[0]), "SELECT 1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, now = map(int, done.stdout.splitlines()[-1].split())
+    assert 0 < now < 16 << 30
+    assert before in (-1, resource.RLIM_INFINITY) or now <= before
 
 
 def test_the_command_ends_with_1_when_a_file_cannot_be_read(

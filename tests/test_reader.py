@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,27 +16,10 @@ from gputop.simgpu import ensure_built
 from probes.code import elf, foreign, libraries, maps, parsing, reader
 from probes.code.libraries import Target
 from probes.proc.procfs import descendants
-from tests.hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ, mounted
+from tests.hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ
 
 RUNTIME = "libcudart.so.12"
 PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
-
-
-@pytest.fixture
-def child() -> Iterator[reader.Reader]:
-    yield reader.start()
-    reader.stop()
-
-
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
-    """A file system of which some files never answer; the others hold the simulated runtime."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    folder = tmp_path / "mounted"
-    folder.mkdir()
-    with mounted(folder, (ensure_built() / RUNTIME).read_bytes()) as place:
-        yield place
 
 
 def runtime() -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gputop.ask.answers import answer_to_csv, answer_to_json, answer_to_text
+from gputop.commands.asking import add_answer, answered
 from gputop.commands.command import Command
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE
@@ -13,10 +13,8 @@ from gputop.fleet.ingest import ingest
 from gputop.fleet.lake import open_lake
 from gputop.fleet.questions import FINDINGS, GROUPS, overview
 from gputop.format import format_count
-from gputop.process.say import put, say, show
+from gputop.process.say import say
 
-_ROWS = 10_000
-_SECONDS = 60.0
 _TOLD = 20  # problems that are printed; all are in the lake's table
 
 
@@ -48,16 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _asking(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("lake", metavar="LAKE", help="what ingest wrote")
-    shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="print JSON: columns, rows, more")
-    shape.add_argument("--csv", action="store_true", help="print CSV")
-    parser.add_argument(
-        "--limit",
-        type=bounded(1, 1e8, "rows"),
-        default=_ROWS,
-        metavar="N",
-        help="print at most so many rows (10000)",
-    )
+    add_answer(parser)
     return parser
 
 
@@ -80,20 +69,7 @@ def _ask(options: argparse.Namespace) -> int:
         text = str(options.query)
     else:
         text = overview(options.by) if options.what == "overview" else FINDINGS
-    database = open_lake(options.lake)
-    try:
-        answer = database.query(text, int(options.limit), _SECONDS)
-    finally:
-        database.close()
-    if options.json:
-        put(answer_to_json(answer))
-    elif options.csv:
-        put(answer_to_csv(answer))
-    else:
-        show(answer_to_text(answer))
-    if answer.more:
-        say(f"these are the first {len(answer.rows)} rows: --limit takes more")
-    return 0
+    return answered(text, lambda: open_lake(options.lake), options)
 
 
 COMMAND = Command(
@@ -102,4 +78,5 @@ COMMAND = Command(
     "GPU hours, by cause, line, user and job (docs/fleet.md).",
     add_arguments=add_arguments,
     run=run,
+    only_reads=lambda options: options.what != "ingest",
 )

@@ -1,0 +1,56 @@
+"""A question in SQL on the command line: how the answer is printed, and what it may take."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from gputop.ask.answers import answer_to_csv, answer_to_json, answer_to_text
+from gputop.ask.bounds import bound_memory
+from gputop.ask.database import LockedDatabase
+from gputop.commands.words import bounded
+from gputop.process.say import put, say, show
+
+_ROWS = 10_000
+_SECONDS = 60.0
+
+
+def add_answer(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed about the answer."""
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON: columns, rows, more")
+    shape.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument(
+        "--limit",
+        type=bounded(1, 1e8, "rows"),
+        default=_ROWS,
+        metavar="N",
+        help="print at most so many rows (10000)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=bounded(0.1, 86400, "s"),
+        default=_SECONDS,
+        metavar="S",
+        help="give up after so many seconds (60)",
+    )
+
+
+def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse.Namespace) -> int:
+    """Asks, within bounds, and prints the answer; returns the exit status."""
+    if options.own_process:
+        bound_memory()
+    database = opened()
+    try:
+        answer = database.query(query, int(options.limit), options.timeout)
+    finally:
+        database.close()
+    if options.json:
+        put(answer_to_json(answer))
+    elif options.csv:
+        put(answer_to_csv(answer))
+    else:
+        show(answer_to_text(answer))
+    if answer.more:
+        say(f"these are the first {len(answer.rows)} rows: --limit takes more")
+    return 0
