@@ -54,6 +54,15 @@ def format_ns(ns: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
+def format_hours(hours: float | None) -> str:
+    """GPU hours, which never become days: ``41.0ms``, ``17m``, ``2.5h``, ``1,204h``."""
+    if hours is None or not math.isfinite(hours):
+        return "-"
+    if hours < 1:
+        return format_ns(hours * 3_600 * NS_PER_S)
+    return (_three_digits(hours) if hours < 999.5 else f"{hours:,.0f}") + "h"
+
+
 def format_count(count: float | None) -> str:
     """A count or a rate in at most five columns: ``0``, ``3.2``, ``999``, ``8.1k``, ``402k``, ``1.2M``."""
     if count is None or not math.isfinite(count):

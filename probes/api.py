@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from probes.meaning import Argument, Memory, Role, Trait, usual_role
 
 RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
 
 _VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
+ShapeAt = Literal["", "dim3", "words", "config"]
 MAX_ROWS = 1024  # the cookie's row number has ten bits
 
 
@@ -41,6 +42,8 @@ class Api:
         argument: What that is: an event, an address of host memory, a device's number, …
         memory: What it does with memory of the device or of the host; ``stream`` of a map is the address.
         role: Its part in the proof of an empty GPU; that of its group where the row says nothing else.
+        shape: How grid, block and shared memory of a launch are given: two dim3 by value, seven words, or a
+            configuration to which the first argument points.
         traits: What else is to be known of it: the words of the row without ``=``.
         majors: Library major versions for which this row holds; empty: all.
         variant: The suffix for which this row holds, where its arguments differ; empty: all others.
@@ -56,6 +59,7 @@ class Api:
     argument: Argument = ""
     memory: Memory = ""
     role: Role = Role.OTHER
+    shape: ShapeAt = ""
     traits: Trait = Trait.NONE
     majors: tuple[int, ...] = ()
     variant: str = ""
@@ -83,6 +87,9 @@ def _rows(layer: str, group: str, text: str) -> list[Api]:
         memory: Memory = next((one for one in get_args(Memory) if one == fields.get("memory", "")), "")
         if fields.pop("memory", "") != memory:
             raise ValueError(f"{name}: nothing is known of such a use of memory")
+        shape: ShapeAt = next((one for one in get_args(ShapeAt) if one == fields.get("shape", "")), "")
+        if fields.pop("shape", "") != shape:
+            raise ValueError(f"{name}: nothing is known of such a shape")
         aux = fields.pop(argument, "")
         rows.append(
             Api(
@@ -93,6 +100,7 @@ def _rows(layer: str, group: str, text: str) -> list[Api]:
                 argument=argument,
                 memory=memory,
                 role=role,
+                shape=shape,
                 traits=traits,
                 majors=majors,
                 **fields,
@@ -103,9 +111,9 @@ def _rows(layer: str, group: str, text: str) -> list[Api]:
 
 _RUNTIME: dict[str, str] = {
     "launch": """
-        cudaLaunchKernel stream=[16] kernel=rdi runs minimal
-        cudaLaunchKernelExC stream=rdi->32 kernel=rsi runs minimal
-        cudaLaunchCooperativeKernel stream=[16] kernel=rdi runs minimal
+        cudaLaunchKernel stream=[16] kernel=rdi shape=dim3 runs minimal
+        cudaLaunchKernelExC stream=rdi->32 kernel=rsi shape=config runs minimal
+        cudaLaunchCooperativeKernel stream=[16] kernel=rdi shape=dim3 runs minimal
         cudaLaunchHostFunc stream=rdi callback=rsi holds
         cudaStreamAddCallback stream=rdi callback=rsi holds
     """,
@@ -185,9 +193,9 @@ _RUNTIME: dict[str, str] = {
     "graph": """
         cudaGraphLaunch stream=rsi graph=rdi role=enqueue runs minimal
         cudaGraphUpload stream=rsi graph=rdi role=enqueue
-        cudaGraphInstantiate graph=rsi
-        cudaGraphInstantiateWithFlags graph=rsi
-        cudaGraphInstantiateWithParams graph=rsi
+        cudaGraphInstantiate graph=*rdi
+        cudaGraphInstantiateWithFlags graph=*rdi
+        cudaGraphInstantiateWithParams graph=*rdi
         cudaGraphExecUpdate graph=rdi
     """,
     "module": "cudaLibraryLoadData image=rsi",
@@ -201,9 +209,9 @@ _RUNTIME: dict[str, str] = {
 
 _DRIVER: dict[str, str] = {
     "launch": """
-        cuLaunchKernel stream=[24] kernel=rdi runs minimal
-        cuLaunchKernelEx stream=rdi->32 kernel=rsi runs minimal
-        cuLaunchCooperativeKernel stream=[24] kernel=rdi runs minimal
+        cuLaunchKernel stream=[24] kernel=rdi shape=words runs minimal
+        cuLaunchKernelEx stream=rdi->32 kernel=rsi shape=config runs minimal
+        cuLaunchCooperativeKernel stream=[24] kernel=rdi shape=words runs minimal
         cuLaunchHostFunc stream=rdi callback=rsi holds
         cuStreamAddCallback stream=rdi callback=rsi holds
     """,
@@ -288,9 +296,9 @@ _DRIVER: dict[str, str] = {
     "graph": """
         cuGraphLaunch stream=rsi graph=rdi role=enqueue runs minimal
         cuGraphUpload stream=rsi graph=rdi role=enqueue
-        cuGraphInstantiate graph=rsi
-        cuGraphInstantiateWithFlags graph=rsi
-        cuGraphInstantiateWithParams graph=rsi
+        cuGraphInstantiate graph=*rdi
+        cuGraphInstantiateWithFlags graph=*rdi
+        cuGraphInstantiateWithParams graph=*rdi
         cuGraphExecUpdate graph=rdi
     """,
     "module": """

@@ -20,13 +20,17 @@ from probes.ebpf import attach, attach_perf, bpfcall, loader
 from probes.ebpf.reach import Reach
 from probes.ebpf.ring import Ring
 from probes.nvml import nvml
+from probes.pace import Pace
 from probes.plan import LivePlan
 from probes.proc import procfs
+from probes.proc.faults import PageFaults
 from probes.proc.gpu_clients import GpuClients
+from probes.proc.machine import MachineEvents
 from probes.proc.open_files import OpenFiles
 from probes.proc.roster import Roster
 from probes.process import in_time, privileges
 from probes.scanner import Scanner
+from probes.shapes import notice_shapes
 from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
 from probes.stacks.lines import Lines
@@ -61,6 +65,7 @@ class LiveSource:
         self._roster = Roster()
         self._clients = GpuClients()
         self._files = OpenFiles(platform.machine())
+        self._faults = PageFaults()
         self._detached = False
         self._lines: Lines | None = None
         self._reader = reader.current()
@@ -157,6 +162,7 @@ class LiveSource:
             "attach": "multi" if self._programs.multi else "perf",
             "tells": dict(self._programs.tells),
             "addresses": True,
+            "graphs": True,
             "lines": self._plan.lines,
             "libraries": [
                 {
@@ -177,12 +183,13 @@ class LiveSource:
     def watch(self, pid: int) -> None:
         """Adds a process to the watched set; what it forks later joins by itself."""
         self._admit(pid)
+        self._faults.add(pid)
         self._roster.add(pid)
 
     def _admit(self, pid: int) -> None:
         """Lets the threads of a process join with their next switch or call."""
         try:
-            bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+            self._programs.admit(pid)
         except OSError as error:
             raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
 
@@ -241,6 +248,7 @@ class LiveSource:
 
     def _items(self) -> Iterator[Item]:
         in_time.hurry()
+        machine = MachineEvents()
         self._own = procfs.OwnUse()  # from here on: what it took to load the probes is no observing
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
@@ -248,16 +256,20 @@ class LiveSource:
             self._sampler.wait_first(0.1)
         period = 1 / self._plan.rate_hz
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
+        pace = Pace(self._plan.poll_s)
         stopping = False
         while not stopping:
-            pause = min(self._plan.poll_s, max(deadline - time.monotonic(), 0))
-            if self._ring.fill < 0.25:  # a full ring is read without a pause
-                stopping = self._stop.wait(pause)
-            stopping = stopping or self._stop.is_set()
-            yield from self._drain()
+            for pause in pace.pauses(deadline, lambda: self._ring.fill):
+                if self._stop.wait(pause):
+                    break
+            stopping = self._stop.is_set()
             if stopping or time.monotonic() >= deadline:
+                yield from machine.tell(time.monotonic_ns(), last=stopping)
                 yield from self._mark(last=stopping)
                 deadline = max(deadline + period, time.monotonic())
+            else:
+                yield from self._drain()
+            pace.born(self._roster.births)
         self._detach()
         self._ring.close()
         if self._lines is not None:
@@ -273,7 +285,9 @@ class LiveSource:
             left -= len(records)
             self._read += len(records)
             self._files.notice(records)
+            self._faults.notice(records)
             yield from self._roster.notice(records)
+            yield from notice_shapes(records)
             if self._lines is not None:
                 self._lines.kernels.notice(records)
             yield records
@@ -306,6 +320,7 @@ class LiveSource:
             yield from self._drain_until(mark_ns, later)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
+        yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)
         if self._lines is not None:
             yield from self._lines.drain(mark_ns, last=last)
         yield from cut_lists(mark_ns)

@@ -18,7 +18,9 @@ from probes.live import FIRST_MARK_S
 from probes.nvml import nvml
 from probes.plan import LivePlan
 from probes.proc import procfs
+from probes.proc.faults import PageFaults
 from probes.proc.gpu_clients import GpuClients
+from probes.proc.machine import MachineEvents
 from probes.process import privileges
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
@@ -108,6 +110,7 @@ class ProcfsSource:
         self._watched: dict[int, _Watched] = {}
         self._names: dict[int, str] = {}
         self._clients = GpuClients()
+        self._faults = PageFaults()
         self._started_ns = 0
         self._searched_ns = 0
         self._number = 0
@@ -117,6 +120,7 @@ class ProcfsSource:
     def start(self) -> None:
         """Starts NVML and looks around: what the first mark is compared with, before a command runs."""
         self._started_ns = time.monotonic_ns()
+        self._faults = PageFaults(self._started_ns)
         try:
             own = self._plan.also_needs is not None
             sampler = nvml.NvmlSampler(1 / self._plan.rate_hz, self._plan.nvml_library, confined=own)
@@ -157,13 +161,15 @@ class ProcfsSource:
         for text in self._problems:
             yield Sample(PROBLEM, self._started_ns, {"text": text})
         yield from self._first_look
+        machine = MachineEvents()
         period = 1 / self._plan.rate_hz
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
         stopping = False
         while not stopping:
             stopping = self._stop.wait(max(deadline - time.monotonic(), 0))
             now = time.monotonic_ns()
-            yield from self._look(now)
+            yield from self._look(now, last=stopping)
+            yield from machine.tell(now, last=stopping)
             yield Sample(MARK, now, self._mark_data(now))
             deadline = max(deadline + period, time.monotonic())
         self.abandon()
@@ -188,13 +194,14 @@ class ProcfsSource:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def _look(self, now: int) -> Iterator[Sample]:
+    def _look(self, now: int, *, last: bool = False) -> Iterator[Sample]:
         gpus = self._sampler.latest() if self._sampler else None
         yield from self._bury(now)
         if not self._searched_ns or now - self._searched_ns >= SEARCH_S * 1e9:
             self._searched_ns = now
             yield from self._search(now, gpus)
         yield from self._count(now)
+        yield from self._faults.tell(self._watched, now, last=last)
         if gpus is not None:
             yield from self._clients.tell(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)

@@ -55,6 +55,7 @@ class ProcessData(ClientData, total=False):
     watched: bool
     exited_ns: int | None
     exit_code: int
+    oom_ns: int
     called: bool
     cuda_visible_devices: str | None
     cuda_device_order: str | None
@@ -111,6 +112,24 @@ class CountersData(TypedDict, total=False):
     involuntary: list[int]
 
 
+class FaultsData(TypedDict, total=False):
+    """``faults``: what was added since it was told before; lists of equal length."""
+
+    pid: list[int]
+    tid: list[int]  # 0: of the process, all its threads and those that ended
+    minor: list[int]
+    major: list[int]
+
+
+class MachineData(TypedDict, total=False):
+    """``machine``: what was added since it was told before."""
+
+    steal_ns: int
+    memory_some_ns: int
+    memory_full_ns: int
+    tcp_retransmits: int
+
+
 class OthersData(TypedDict, total=False):
     """``others``: what processes did since the mark before; lists of equal length."""
 
@@ -137,6 +156,13 @@ class FramesData(TypedDict, total=False):
     pid: list[int]
     stack: list[int]
     frames: list[list[tuple[str, int, str]]]
+
+
+class ShapesData(TypedDict, total=False):
+    """``shapes``: of launches, by number; lists of equal length."""
+
+    shape: list[int]
+    sizes: list[list[int]]  # grid and block, x, y, z each, and bytes of dynamic shared memory
 
 
 class PlacesData(TypedDict, total=False):
@@ -210,9 +236,15 @@ def told(item: Item, kind: Literal["counters"]) -> CountersData | None: ...
 @overload
 def told(item: Item, kind: Literal["others"]) -> OthersData | None: ...
 @overload
+def told(item: Item, kind: Literal["machine"]) -> MachineData | None: ...
+@overload
+def told(item: Item, kind: Literal["faults"]) -> FaultsData | None: ...
+@overload
 def told(item: Item, kind: Literal["files"]) -> FilesData | None: ...
 @overload
 def told(item: Item, kind: Literal["frames"]) -> FramesData | None: ...
+@overload
+def told(item: Item, kind: Literal["shapes"]) -> ShapesData | None: ...
 @overload
 def told(item: Item, kind: Literal["places"]) -> PlacesData | None: ...
 @overload

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,9 @@ from probes.stacks.lines import Lines
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
+# A fork or an exit wakes us as well, and says nothing: hundreds a second, by anybody on the machine, are
+# heard together.
+EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
 _MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
@@ -71,6 +75,7 @@ class Scanner:
         self._scans = 0
         self._behind, self._next_scan = False, 0.0  # records were lost: read the maps, but not all the time
         self._scanned: set[int] = set()
+        self._empty_wakes: deque[float] = deque(maxlen=EMPTY_WAKES)
 
     def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
         """Attaches to what is there: libraries that will be found, then those that are mapped."""
@@ -118,25 +123,31 @@ class Scanner:
         if self._behind and time.monotonic() >= self._next_scan:
             self._behind, self._next_scan = False, time.monotonic() + POLL_S
             self._scan(libraries.all_pids() if self._everyone else self._watched())
-        stop.wait(PAUSE_S if found else 0)
+        if found or self._often_for_nothing():
+            stop.wait(PAUSE_S)
+
+    def _often_for_nothing(self) -> bool:
+        """Whether we woke up without a mapping, as often before in a short time."""
+        now = time.monotonic()
+        often = len(self._empty_wakes) == EMPTY_WAKES and now - self._empty_wakes[0] < EMPTY_WITHIN_S
+        self._empty_wakes.append(now)
+        return often
 
     # -- by the kernel's records ------------------------------------------------------------
 
     def _notice(self, found: list[Mapped]) -> None:
-        self._attach(self._new(found))
+        layers = {mapping: layer for mapping in found if (layer := libraries.layer(mapping))}
+        self._attach(self._new(layers))
         if self._lines is not None:
             self._lines.notice(found)
-        watched = set(self._watched())
-        for mapping in found:
-            drives = libraries.layer(mapping) == api.DRIVER
-            if (drives or mapping.pid in watched) and self._wanted(mapping.pid):
-                self._look_at(mapping.pid, drives=drives)
+        watched, driving = set(self._watched()), {one.pid for one in layers if layers[one] == api.DRIVER}
+        for pid in dict.fromkeys(mapping.pid for mapping in found):
+            if (pid in driving or pid in watched) and self._wanted(pid):
+                self._look_at(pid, drives=pid in driving)
 
-    def _new(self, found: list[Mapped]) -> Iterator[Target]:
+    def _new(self, found: Iterable[Mapped]) -> Iterator[Target]:
         for mapping in sorted(found, key=_calling_order):
-            if not libraries.layer(mapping) or not self._wanted(mapping.pid):
-                continue
-            if (target := libraries.reach(mapping)) is not None:
+            if self._wanted(mapping.pid) and (target := libraries.reach(mapping)) is not None:
                 yield target
 
     # -- by the maps of processes -----------------------------------------------------------
@@ -210,7 +221,10 @@ class Scanner:
     def _attach(self, targets: Iterable[Target]) -> None:
         known = len(self._attachments.refusals)
         now = time.monotonic_ns()
-        for entry in self._attachments.attach(self._distinct(targets)):
+        fresh = self._attachments.attach(self._distinct(targets))
+        if fresh and self._lines is not None:
+            self._lines.name_kernels()
+        for entry in fresh:
             text = f"{entry.symbols} functions of {entry.target.shown} are traced"
             _LOG.info("%s", text)
             self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))

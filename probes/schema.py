@@ -32,6 +32,9 @@ class Kind(IntEnum):
     EXIT = 7  # a watched thread ended
     JOIN = 8  # a thread is watched from here on, its birth was not seen
     NAME = 9  # the name of a thread that other records mention
+    COMMUNICATOR = 10  # a process joined a communicator of NCCL, or left it
+    OOM = 11  # the kernel chose a watched process to end it, for lack of memory
+    SHAPE = 12  # what a number of ``shape`` stands for, told once, by who was the first to launch so
 
 
 class CallFlag(IntFlag):
@@ -40,6 +43,15 @@ class CallFlag(IntFlag):
     NESTED = 1  # made inside another traced call of the same thread
     ABANDONED = 2  # never returned (longjmp, exception, exit): duration up to the discovery
     COUNTERS = 4  # run_delay, nvcsw, nivcsw are filled
+
+
+class Communicator(IntEnum):
+    """``op`` of COMMUNICATOR records: ``aux`` is the communicator, ``bytes`` are how many ranks and which."""
+
+    JOINED = 0  # ``stream`` is a hash of the unique id
+    SPLIT = 1  # ``stream`` is what was split, ``bytes`` colour and key; ``aux`` 0: not in any part
+    LEFT = 2
+    ALL = 3  # all ranks are of one process; ``stream`` is a number that no other one has
 
 
 class CallOut(IntEnum):
@@ -91,7 +103,12 @@ FIELDS: tuple[Field, ...] = (
     Field("tid", "u32", "<u4", "thread id"),
     Field("seq", "u32", "<u4", "per-CPU number of the record; counts lost ones too"),
     Field("cpu", "u16", "<u2", "CPU that wrote the record"),
-    Field("op", "u16", "<u2", "CALL: API row; OFFCPU: system call number, 65535 none"),
+    Field(
+        "op",
+        "u16",
+        "<u2",
+        "CALL: API row; OFFCPU: system call number, 65535 none; COMMUNICATOR: Communicator",
+    ),
     Field("kind", "u8", "|u1", "Kind"),
     Field("depth", "u8", "|u1", "CALL: 0 is outermost"),
     Field("flags", "u16", "<u2", "CallFlag, OffFlag or ExitFlag"),
@@ -99,7 +116,7 @@ FIELDS: tuple[Field, ...] = (
     Field("bytes", "u64", "<u8", "CALL: bytes moved, set or allocated"),
     Field("stream", "u64", "<u8", "CALL: stream handle, 0 legacy default; what a creating call made"),
     Field("aux", "u64", "<u8", "CALL: event handle, host address or flags, by API row"),
-    Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated"),
+    Field("run_delay", "u32", "<u4", "CALL: growth of sched_info.run_delay in ns, saturated, if COUNTERS"),
     Field("nvcsw", "u16", "<u2", "CALL: growth of nvcsw, saturated"),
     Field("nivcsw", "u16", "<u2", "CALL: growth of nivcsw, saturated"),
     Field(
@@ -118,9 +135,14 @@ ALIASES: dict[str, tuple[str, int, str]] = {
     "waker_tid": ("stream", 4, "<u4"),
     "next_pid": ("aux", 0, "<u4"),  # OFFCPU: who took the CPU; FORK: the parent
     "next_tid": ("aux", 4, "<u4"),
+    "shape": ("run_delay", 0, "<u4"),  # CALL of a launch, SHAPE: the number of its shape, 0 not known
     "argument": ("run_delay", 0, "<u4"),  # OFFCPU: lower half of the system call's first argument
     "queue_cpu": ("nvcsw", 0, "<u2"),  # OFFCPU: CPU where it was queued first; MIGRATE: the new CPU
     "faults": ("nivcsw", 0, "<u2"),  # OFFCPU: minor page faults while it ran before, saturated
+    "minor": ("bytes", 0, "<u8"),  # EXIT: minor page faults of the thread's life, 0 in older recordings
+    "major": ("stream", 0, "<u8"),  # EXIT: major ones
+    "sizes": ("bytes", 0, f"({6},)<u4"),  # SHAPE: grid, block: x, y, z each
+    "shared": ("ret", 0, "<u4"),  # SHAPE: bytes of dynamic shared memory
     "comm": ("bytes", 0, "S16"),  # NAME, JOIN, FORK, EXEC: the thread's name (bytes and stream)
 }
 
@@ -187,6 +209,8 @@ LOSS_KINDS: tuple[str, ...] = (
 # -- what the kernel side keeps between events; read at each mark -----------------------------------
 
 MAX_DEPTH = 8  # open calls kept per thread; a power of two
+SHAPE_SIZES = 7  # numbers that make a shape: grid, block, shared memory
+MAX_SHAPES = 1 << 14  # that get a number; later ones are not known
 
 CALL_STATE: tuple[Field, ...] = (
     Field("start", "u64", "<u8", "entry, ns"),
@@ -194,7 +218,7 @@ CALL_STATE: tuple[Field, ...] = (
     Field("bytes", "u64", "<u8", "as in the record"),
     Field("stream", "u64", "<u8", "as in the record, or where the handle will be"),
     Field("aux", "u64", "<u8", "as in the record, or where the address will be"),
-    Field("run_delay", "u64", "<u8", "the scheduler's counters at entry"),
+    Field("run_delay", "u64", "<u8", "the scheduler's counters at entry; of a launch its shape"),
     Field("nvcsw", "u64", "<u8", ""),
     Field("nivcsw", "u64", "<u8", ""),
     Field("stack", "u64", "<u8", "as in the record"),
@@ -260,9 +284,11 @@ def c_header() -> str:
     for prefix, flags in (("CALL", CallFlag), ("OFF", OffFlag), ("EXIT", ExitFlag)):
         lines += [f"#define {prefix}_{flag.name} {int(flag)}" for flag in flags]
     lines += [f"#define OUT_{out.name} {int(out)}" for out in CallOut]
+    lines += [f"#define COMMUNICATOR_{what.name} {int(what)}" for what in Communicator]
     lines += [f"#define COPY_SHIFT {COPY_SHIFT}", f"#define NO_SYSCALL {NO_SYSCALL}"]
     lines += [f"#define LOST_{name.upper()} {row}" for row, name in enumerate(LOSS_KINDS)]
     lines += [f"#define LOSS_KINDS {len(LOSS_KINDS)}", f"#define MAX_DEPTH {MAX_DEPTH}"]
+    lines += [f"#define SHAPE_SIZES {SHAPE_SIZES}", f"#define MAX_SHAPES {MAX_SHAPES}"]
     lines += c_struct("record", FIELDS)
     lines += c_struct("call", CALL_STATE)
     lines += c_struct("thread", THREAD_STATE, "struct call calls[MAX_DEPTH];")

@@ -36,10 +36,13 @@ CLIENT: Final = "client"  # facts of a process that uses a GPU and is not watche
 NAMES: Final = "names"  # thread names by tid
 OPEN: Final = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS: Final = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
+FAULTS: Final = "faults"  # page faults of processes and threads since they were told before
+MACHINE: Final = "machine"  # what the machine as a whole lost time by, since it was told before
 OTHERS: Final = (
     "others"  # what processes did since the last mark of which no records are told: those of other users
 )
 FRAMES: Final = "frames"  # Python stacks that CALL records name
+SHAPES: Final = "shapes"  # grids, blocks and shared memory that launches name by a number
 PLACES: Final = "places"  # where threads were between two calls: looks at them, some times a second
 FILES: Final = "files"  # what the file descriptors are on which threads block
 APIS: Final = "apis"  # rows of the API table: number -> name, layer

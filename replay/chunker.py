@@ -17,6 +17,8 @@ from replay.private import Disguise
 
 CHUNK_RECORDS: Final = 16384  # more would save 2 % of the bytes and fall out of the cache
 
+_LEVEL: Final = 6  # of samples, which are small: no dearer than 1
+
 # kind, earliest time, latest time, items in it, the whole chunk
 Emit = Callable[[str, int, int, int, bytes], None]
 
@@ -102,7 +104,7 @@ def sample_body(sample: Sample) -> tuple[str, int, int, int, bytes]:
         text = f"a sample of kind {kind!r} ({len(body)} bytes) could not be stored in the session file"
         kind, body = PROBLEM, packed({"text": text})
     when = max(-fmt.MAX_TIME, min(sample.time_ns, fmt.MAX_TIME))
-    return kind, when, when, 1, zlib.compress(body, 1)
+    return kind, when, when, 1, zlib.compress(body, _LEVEL)
 
 
 def packed(value: Any) -> bytes:

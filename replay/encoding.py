@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.schema import OFFSETS, RECORD, Records
+from replay.shortest import shortest
 
 Numbers = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -45,6 +46,7 @@ _MULTIPLIERS: Final = tuple(
 _SAMPLE: Final = 1024
 _RAW_BITS: Final = 6.5  # above it a plane is noise: Huffman codes gain little and cost most of the time
 _PATTERN_BITS: Final = 0.7  # below it runs and repeats are worth searching for
+_FEW: Final = 1024  # records of which every coding is tried: more take longer and gain less
 _SMALL: Final = 64  # fewer bytes than this do not pay for a zlib header
 
 # Columns that take few different values are coded together: one number per row for the whole tuple.
@@ -76,6 +78,7 @@ class Encoder:
     """Codes batches of records; keeps scratch memory only, so every batch stands alone."""
 
     def __init__(self) -> None:
+        self._few = False  # the batch is small
         self._slots: npt.NDArray[np.int32] = np.empty(1 << _SLOT_BITS, np.int32)
 
     def encode(self, records: Records) -> bytes:
@@ -87,6 +90,7 @@ class Encoder:
         Returns:
             A msgpack list of ``[name, dtype, node]``, to be decoded in that order.
         """
+        self._few = len(records) <= _FEW
         columns: list[list[Any]] = []
         words = np.ascontiguousarray(records.view("<u8").reshape(-1, _RECORD_WORDS).T)
         cpu = np.ascontiguousarray(records["cpu"])
@@ -112,14 +116,22 @@ class Encoder:
             return [[name, RECORD[name].str, self._numbers(_unsigned(records[name]))] for name in names]
         ids, rows = found
         dictionary = records[rows]
-        columns: list[list[Any]] = [[helper, ids.dtype.str, _plain_bytes(ids)]]
+        numbers = shortest(ids.astype(np.uint64)) if self._few else _plain_bytes(ids)
+        columns: list[list[Any]] = [[helper, ids.dtype.str, numbers]]
         for name in names:
-            node = _table(np.ascontiguousarray(dictionary[name]))
-            columns.append([name, RECORD[name].str, ["dict", len(rows), helper, node]])
+            values = np.ascontiguousarray(dictionary[name])
+            if (values == values[0]).all():
+                node: Node = ["const", int(_unsigned(values)[0])]
+            else:
+                table = shortest(_unsigned(values)) if self._few else _table(values)
+                node = ["dict", len(rows), helper, table]
+            columns.append([name, RECORD[name].str, node])
         return columns
 
     def _numbers(self, values: Numbers, repeats: bool = False) -> Node:
         """The shortest node for numbers of which nothing is known; ``repeats`` tries a dictionary."""
+        if self._few and repeats:
+            return shortest(values)
         low, high = int(values.min()), int(values.max())
         if low == high:
             return ["const", low]
@@ -155,7 +167,7 @@ class Encoder:
             self._slots[slot] = rows
             chosen = self._slots[slot]
             owners = np.flatnonzero(chosen == rows)
-            if len(owners) * 4 > count or len(owners) > 1 << 16:
+            if len(owners) * (2 if self._few else 4) > count or len(owners) > 1 << 16:
                 return None
             if all(bool((key[chosen] == key).all()) for key in keys):
                 break

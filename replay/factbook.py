@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from probes.known import Known, shorten
 from probes.samples import process_data, text_of, told
-from probes.source import FILES, FRAMES, NAMES, PROCESS, Sample
+from probes.shapes import Shapes
+from probes.source import FILES, FRAMES, NAMES, PROCESS, SHAPES, Sample
 
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
 _STACKS: Final = 200  # the same of Python stacks
@@ -22,6 +23,7 @@ class FactBook:
         self._known = Known()
         self._files: dict[tuple[int, int], str] = {}
         self._stacks: dict[int, tuple[int, Any]] = {}
+        self._shapes = Shapes()
         self._ended: dict[int, None] = {}  # processes, in the order of their ends
 
     def take(self, sample: Sample) -> None:
@@ -40,6 +42,8 @@ class FactBook:
                 told_frames.get("frames", ()),
             )
             self._take_stacks({stack: (pid, frames) for pid, stack, frames in zip(*columns, strict=False)})
+        elif (shapes := told(sample, SHAPES)) is not None:
+            self._shapes.take(shapes)
         else:
             self._known.take(sample)
 
@@ -71,6 +75,7 @@ class FactBook:
         self._files.update(later._files)
         shorten(self._files)
         self._take_stacks(later._stacks)
+        self._shapes.absorb(later._shapes)
 
     def samples(self, time_ns: int) -> list[Sample]:
         """The facts.
@@ -78,7 +83,10 @@ class FactBook:
         Args:
             time_ns: The moment that they are told at.
         """
-        rows = [Sample(PROCESS, time_ns, dict(data)) for data in self._known.processes.values()]
+        # each as it was merged, which is never changed: whoever keeps it sees whether it is still the same
+        rows = [
+            Sample(PROCESS, time_ns, cast(dict[str, Any], data)) for data in self._known.processes.values()
+        ]
         names = [(tid, pid, name) for tid, (pid, name) in self._known.names.items()]
         files = [(pid, fd, what) for (pid, fd), what in self._files.items()]
         stacks = [(pid, stack, frames) for stack, (pid, frames) in self._stacks.items()]
@@ -89,6 +97,7 @@ class FactBook:
             *_tables(NAMES, time_ns, ("tid", "pid", "name"), names),
             *_tables(FILES, time_ns, ("pid", "fd", "what"), files),
             *_tables(FRAMES, time_ns, ("pid", "stack", "frames"), stacks, _STACKS),
+            *_tables(SHAPES, time_ns, ("shape", "sizes"), self._shapes.rows()),
             *(sample for sample in self._known.problems.values() if text_of(sample)),
             *self._known.notes,
         ]

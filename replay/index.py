@@ -51,23 +51,29 @@ class Entries:
 
     def extend(self, later: Entries) -> None:
         """Take in the rows of another index, whose chunks come later."""
-        for kind, *row in zip(later.kind, later.t_first, later.t_last, later.offset, strict=True):
-            self.add(later.kinds[kind], *row)
+        for name in later.kinds:
+            if name not in self._number:
+                self._number[name] = len(self.kinds)
+                self.kinds.append(name)
+        numbers = np.array([self._number[name] for name in later.kinds], np.int64)
+        self.kind.frombytes(numbers[np.array(later.kind, np.int64)].tobytes())
+        self.t_first += later.t_first
+        self.t_last += later.t_last
+        self.offset += later.offset
 
-    def pack(self, since: int = 0, **more: int) -> bytes:
+    def pack(self, **more: int) -> bytes:
         """Body of an index chunk: offsets and times as differences, which compress well.
 
         Args:
-            since: The first row that goes into it.
             more: What else it says.
         """
         columns = {
             **more,
             "kinds": self.kinds,
-            "kind": np.array(self.kind[since:], "<u2").tobytes(),
-            "t_first": _steps(self.t_first[since:]),
-            "t_last": _steps(self.t_last[since:]),
-            "offset": _steps(self.offset[since:]),
+            "kind": np.array(self.kind, "<u2").tobytes(),
+            "t_first": _steps(self.t_first),
+            "t_last": _steps(self.t_last),
+            "offset": _steps(self.offset),
         }
         return zlib.compress(pack(columns), 1)
 

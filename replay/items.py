@@ -10,7 +10,21 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from probes.source import APIS, CLIENT, FILES, FRAMES, GPUS, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
+from probes.source import (
+    APIS,
+    CLIENT,
+    FILES,
+    FRAMES,
+    GPUS,
+    MARK,
+    NAMES,
+    NOTE,
+    PROBLEM,
+    PROCESS,
+    SHAPES,
+    Item,
+    Sample,
+)
 from replay import format as fmt
 from replay.allowance import Allowance
 from replay.decoding import decode_records
@@ -18,7 +32,7 @@ from replay.format import RECORDS, SNAPSHOT, TOTALS
 from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
-FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, APIS, PROBLEM, NOTE})
+FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, SHAPES, APIS, PROBLEM, NOTE})
 HISTORY: Final = frozenset({GPUS, MARK})  # of which graphs of the last minute are made
 _MOST_PROBLEMS: Final = 50
 

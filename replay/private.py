@@ -17,7 +17,20 @@ import numpy.typing as npt
 
 from probes.code.source_files import without_folders
 from probes.schema import ALIASED, ExitFlag, Kind, Records
-from probes.source import FILES, FRAMES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Sample
+from probes.source import (
+    ACTIVITY,
+    FILES,
+    FRAMES,
+    HOLE,
+    MARK,
+    MARKER,
+    NAMES,
+    NOTE,
+    OPEN,
+    PROBLEM,
+    PROCESS,
+    Sample,
+)
 
 _PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
@@ -34,7 +47,9 @@ _NOBODYS: Final = frozenset(
 # Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
+_SENTENCES: Final = frozenset({NOTE, PROBLEM, MARKER, HOLE})
 _NVIDIA: Final = "device:/dev/nvidia"
+_PSEUDONYM: Final = re.compile(r"other-[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
 # An absolute path, except its last part: a library's own name says which one it is, its folder whose. Folders
 # may be called anything; only one whose name ends with a space is taken for the end of the path.
@@ -123,7 +138,7 @@ class Disguise:
         names = copy.view(ALIASED)["comm"]
         for row in rows.tolist():
             pid = int(records["pid"][row])
-            if not self.is_watched(pid):
+            if not self.is_watched(pid) and not _is_pseudonym(names[row].decode("utf-8", "replace")):
                 names[row] = self.name(pid).encode()
         return copy
 
@@ -134,8 +149,10 @@ class Disguise:
         elif sample.kind == MARK:
             self._bury()
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
-        if sample.kind in (NOTE, PROBLEM):
+        if sample.kind in _SENTENCES:
             data = _without_folders(data)
+        elif sample.kind == ACTIVITY:
+            data |= self._own_texts(sample.data)
         elif sample.kind == FRAMES:
             data = {**data, "frames": [_without_source_folders(stack) for stack in data.get("frames", ())]}
         elif sample.kind == FILES:
@@ -181,8 +198,8 @@ class Disguise:
         seen = _EVIDENCE[records["kind"]]
         self._far_watched.update(np.unique(records["pid"][far & seen]).tolist())
         known = far & (seen | (records["kind"] == Kind.NAME))
-        tids, first = np.unique(records["tid"][known], return_index=True)
-        self._far_process_of.update(zip(tids.tolist(), records["pid"][known][first].tolist(), strict=True))
+        tids, pids = records["tid"][known].tolist(), records["pid"][known].tolist()
+        self._far_process_of.update(zip(tids, pids, strict=True))  # a number is that of its last thread
 
     def _bury(self) -> None:
         for pid in self._ended:
@@ -251,6 +268,19 @@ class Disguise:
                 result[key] = self._cell(key, column, anybody, numbered)
         return result
 
+    def _own_texts(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The texts that rows of an ``activity`` sample share: those of strangers' rows only are emptied."""
+        pids, whats, names = (
+            column if isinstance(column, list) else [] for column in map(data.get, ("pid", "what", "name"))
+        )
+        named = [name for pid, name in zip(pids, names, strict=False) if self._is_own(pid)]
+        kept = {_number(place) for place in (*whats, *named)}
+        texts = _texts(data.get("texts"))
+        return {"texts": [text if place in kept else "" for place, text in enumerate(texts)]}
+
+    def _is_own(self, pid: Any) -> bool:
+        return self._whom(pid, None, 0) is None
+
     def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
         if isinstance(value, str):
             return "" if key in _NOBODYS else self._text(key, value, whom)
@@ -259,7 +289,7 @@ class Disguise:
         return self._clean(value, whom, numbered)
 
     def _text(self, key: Any, text: str, stranger: int | None) -> str:
-        if stranger is None or key in _HARMLESS:
+        if stranger is None or key in _HARMLESS or _is_pseudonym(text):
             return text
         return self.name(stranger) if key in _NAME_KEYS or _number(key) is not None else ""
 
@@ -273,6 +303,11 @@ class Disguise:
         if number is None:
             return otherwise
         return None if self.is_watched(number) else number
+
+
+def _is_pseudonym(text: str) -> bool:
+    """Whether a stranger has it from this module already: it is the same in a copy of the recording."""
+    return _PSEUDONYM.fullmatch(text) is not None
 
 
 def _number(value: Any) -> int | None:

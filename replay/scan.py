@@ -85,24 +85,36 @@ def pieces_of(file: File, start: int) -> tuple[Entries, int]:
         there is no piece to rely on.
     """
     newest = _newest_piece(file, start)
+    whole = pieces_from(file, start, newest.offset) if newest is not None else None
+    return (Entries(), start) if newest is None or whole is None else (whole, newest.end)
+
+
+def pieces_from(file: File, start: int, newest: int) -> Entries | None:
+    """What a piece of the index and those before it tell; None where one of them is missing or damaged.
+
+    Args:
+        file: the session file.
+        start: offset of the first byte after the header.
+        newest: offset of the piece.
+    """
     found: list[Entries] = []
-    piece = newest
+    piece = _piece_at(file, newest)
     while piece is not None:
         body = file.body(piece)
         try:
             entries, before = unpack_piece(body or b"", piece.count, piece.offset)
         except ValueError:
-            break
+            return None
         if len(entries) and entries.offset[0] < max(start, before):
-            break
+            return None
         found.append(entries)
         if before == 0:
             whole = Entries()
             for one in reversed(found):
                 whole.extend(one)
-            return whole, newest.end if newest is not None else start
+            return whole
         piece = _piece_at(file, before)
-    return Entries(), start
+    return None
 
 
 def _newest_piece(file: File, start: int) -> Chunk | None:

@@ -14,7 +14,7 @@ from probes.source import MARK, Item
 from replay import format as fmt
 from replay.chunker import Chunker, packed
 from replay.format import SessionError
-from replay.index import Entries
+from replay.growing_index import GrowingIndex
 from replay.items import unpack_item
 from replay.ownership import open_for_writing
 from replay.private import Disguise, private_header
@@ -30,8 +30,8 @@ class Sums(Protocol):
     def take(self, item: Item) -> None:
         """Take one item in."""
 
-    def told(self) -> dict[str, Any]:
-        """The sums, as plain data."""
+    def told(self) -> dict[str, Any] | None:
+        """The sums, as plain data; None when there are none."""
 
 
 class SessionWriter:
@@ -73,16 +73,15 @@ class SessionWriter:
         """
         self.path = os.fspath(path)
         self._clock = clock
-        self._chunker = Chunker(self._append_chunk, (disguise or Disguise()) if private else None)
+        self._chunker = Chunker(self._emitted, (disguise or Disguise()) if private else None)
         start = {"format": fmt.FORMAT_NAME, "major": fmt.MAJOR, "minor": fmt.MINOR}
         facts = private_header(header) if private else header
         data = packed({**start, **{key: value for key, value in facts.items() if key not in start}})
         if len(data) > fmt.MAX_HEADER_BYTES:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
-        self._entries = Entries()
+        self._index = GrowingIndex(spacing)
         self._facts = Facts(spacing.facts)
         self._sums = sums
-        self._spacing, self._piece, self._indexed, self._indexed_size = spacing, 0, 0, 0
         self._size = 0
         self._failure: str | None = None
         self._closed = False
@@ -93,6 +92,7 @@ class SessionWriter:
         try:
             # The second copy has a checksum, and is what readers believe.
             self._append(data + fmt.pack_chunk(fmt.HEADER, 0, 0, 1, zlib.compress(data, 1)))
+            self._start = self._size
         except SessionError:
             self._closed = True
             self._output.remove()  # it holds nothing
@@ -138,7 +138,7 @@ class SessionWriter:
         """
         self._check()
         self._add_up(kind, first_ns, chunk, item)
-        self._append_chunk(kind, first_ns, last_ns, count, chunk)
+        self._append_chunk(kind, first_ns, last_ns, count, chunk, item)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
         """Take many packed chunks at once.
@@ -155,7 +155,7 @@ class SessionWriter:
         self._append(block)
         at_mark = False
         for kind, first_ns, last_ns, place in rows:
-            self._entries.add(kind, first_ns, last_ns, base + place)
+            self._index.add(kind, first_ns, last_ns, base + place)
             self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
             self._add_up(kind, first_ns, memoryview(block)[place:], None)
             at_mark = kind == MARK
@@ -230,11 +230,16 @@ class SessionWriter:
         if self._failure is not None:
             raise SessionError(self._failure)
 
-    def _append_chunk(self, kind: str, first: int, last: int, count: int, chunk: bytes) -> None:
+    def _emitted(self, kind: str, first: int, last: int, count: int, chunk: bytes) -> None:
+        self._append_chunk(kind, first, last, count, chunk, self._chunker.emitted)
+
+    def _append_chunk(
+        self, kind: str, first: int, last: int, count: int, chunk: bytes, item: Item | None = None
+    ) -> None:
         offset = self._size
         self._append(chunk)
-        self._entries.add(kind, first, last, offset)
-        self._facts.take(kind, first, count, chunk)
+        self._index.add(kind, first, last, offset)
+        self._facts.take(kind, first, count, chunk, item)
         if kind == MARK:
             self._set_waypoints(last)
             self.flush()
@@ -243,14 +248,10 @@ class SessionWriter:
         """At a mark: a snapshot and a piece of the index, where they are due."""
         for body in self._facts.snapshot(mark_ns):
             chunk = fmt.pack_chunk(fmt.SNAPSHOT, mark_ns, mark_ns, 1, zlib.compress(body, 1))
-            self._entries.add(fmt.SNAPSHOT, mark_ns, mark_ns, self._size)
+            self._index.add(fmt.SNAPSHOT, mark_ns, mark_ns, self._size)
             self._append(chunk)
-        count = len(self._entries) - self._indexed
-        if count >= self._spacing.chunks or self._size - self._indexed_size >= self._spacing.bytes:
-            body = self._entries.pack(self._indexed, at=self._size, before=self._piece)
-            self._piece = self._size
-            self._append(fmt.pack_chunk(fmt.INDEX, mark_ns, mark_ns, count, body))
-            self._indexed, self._indexed_size = len(self._entries), self._size
+        if (piece := self._index.piece(self._size, mark_ns)) is not None:
+            self._append(piece)
 
     def _append(self, data: bytes) -> None:
         """All of ``data`` or nothing of it: a torn end is taken back."""
@@ -263,17 +264,20 @@ class SessionWriter:
         self._size += len(data)
 
     def _write_totals(self) -> None:
-        body = packed(self._sums.told()) if self._sums is not None else b""
+        told = self._sums.told() if self._sums is not None else None
+        body = packed(told) if told is not None else b""
         if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else who asks adds up what is in the file
-            at = self._entries.span()[1]
+            at = self._index.newest_ns
             self._append_chunk(
                 fmt.TOTALS, at, at, 1, fmt.pack_chunk(fmt.TOTALS, at, at, 1, zlib.compress(body, 1))
             )
 
     def _write_footer(self) -> None:
-        body = self._entries.pack()
-        if len(body) <= fmt.MAX_BODY_BYTES:  # else readers scan; that takes weeks of recording
-            chunk = fmt.pack_chunk(fmt.INDEX, *self._entries.span(), len(self._entries), body)
+        entries = self._index.whole(self._descriptor, self._start)
+        body = entries.pack() if entries is not None else b""
+        # without it, readers look at its pieces and scan; it takes weeks of recording to be too much
+        if entries is not None and len(body) <= fmt.MAX_BODY_BYTES:
+            chunk = fmt.pack_chunk(fmt.INDEX, *entries.span(), len(entries), body)
             self._append(chunk + fmt.pack_trailer(self._size))
 
     def _fail(self, error: OSError) -> None:

@@ -20,7 +20,7 @@ fail() {
 # -- Debian packages -------------------------------------------------------------------------------
 
 packages=(python3-bpfcc gcc libc6-dev)
-[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium g++ git libcap2-bin make mount nodejs openssl procps shellcheck stress-ng tmux util-linux)
+[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium debian-archive-keyring g++ git libcap2-bin make mount nodejs openssl procps shellcheck stress-ng tmux util-linux)
 
 missing_packages() {
 	command -v dpkg-query >/dev/null || return 0
@@ -92,7 +92,7 @@ same_python() {
 
 install_project() {
 	local what=.
-	[ "$level" = dev ] && what='.[test,lint,cuda-test,exchange,exchange-test,sql,fleet,mcp,web,serve]'
+	[ "$level" = dev ] && what='.[test,lint,cuda-test,exchange,exchange-test,sql,fleet,dask,storage,storage-test,mcp,web,serve,otlp]'
 	if ! same_python; then
 		say "making the virtual environment $venv with $("$python" --version)"
 		"$python" -m venv --clear $venv >&2 || fail "$python cannot make a virtual environment in $PWD"
@@ -118,6 +118,18 @@ unpack_prometheus() {
 	say "prometheus could not be had, so the tests with it are skipped: is there a network?"
 }
 
+# VictoriaMetrics, for the test with a receiver of OpenTelemetry's metrics: in the user's cache as well.
+unpack_victoria() {
+	local place=${XDG_CACHE_HOME:-$HOME/.cache}/gputop-tests/victoria said
+	[ ! -e "$place/complete" ] && command -v apt-get >/dev/null || return 0
+	say "unpacking VictoriaMetrics of Debian sid into $place"
+	if said=$(scripts/unstable.sh "$place" usr/bin/victoria-metrics victoria-metrics 2>&1 </dev/null); then
+		rm -f "$place"/usr/bin/vm* # its other programs, 200 MB
+	else
+		say "it could not be had, so the test with it is skipped: $(tail -n 1 <<<"$said")"
+	fi
+}
+
 absent=$(missing_packages "${packages[@]}")
 if [ -n "$absent" ]; then
 	# replay and stats work without; gputop itself says what it lacks for more
@@ -132,4 +144,8 @@ if [ "$wanted" != "$(cat "$venv/.setup-$level" 2>/dev/null)" ]; then
 	install_project
 	printf '%s\n' "$wanted" >"$venv/.setup-$level"
 	[ "$level" = run ] || cp "$venv/.setup-$level" $venv/.setup-run
+fi
+if [ "$level" = dev ]; then
+	unpack_victoria
+	scripts/pythons.sh || true # it has said so, and the tests are skipped
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests: first those that measure times (marker "timed"), one behind the other and before all else that
-# this machine does (tests/sharing.py), then the others in two processes, which they would disturb. With arguments,
-# pytest's, one run in one process. A test that hangs ends after four minutes, the whole after an hour
-# (TEST_LIMIT_S). Those that take minutes (marker
-# "long") are run by -m long alone, for six hours at most. --quick alone (tests/quick.py) is what needs neither
+# this machine does (tests/sharing.py), beside them those that stay in one process (tests/quick.py), for which it
+# is no matter; then all others in two processes, which they would disturb. With arguments, pytest's, one run in
+# one process. A test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take
+# minutes (marker "long") are run by -m long alone, for six hours at most. --quick alone is what needs neither
 # root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,9 @@ cd "$(dirname "$0")/.."
 if [ "$(id -u)" -ne 0 ] && [ "${1:-}" != --quick ]; then
 	printf 'test: not root, so the tests with real eBPF are skipped\n' >&2
 fi
-[ -O . ] || export PYTHONDONTWRITEBYTECODE=1 # no files of root's in somebody else's checkout
+# each process would compile the tests again, which takes longer than some of them; but no files of root's in
+# somebody else's checkout
+if [ -O . ]; then unset PYTHONDONTWRITEBYTECODE; else export PYTHONDONTWRITEBYTECODE=1; fi
 limit=${TEST_LIMIT_S:-3600}
 if [ "${1:-} ${2:-}" = "-m long" ]; then
 	limit=${TEST_LIMIT_S:-21600}
@@ -39,6 +41,14 @@ if [ $# -gt 0 ]; then
 	exit
 fi
 failed=0
+folder=$(mktemp -d)
+trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
+: >"$folder/decided" # also where that run is ended before it has decided anything
+run --quick --decided="$folder/decided" -q --durations=5 >"$folder/said" 2>&1 </dev/null &
+beside=$!
 run -m "timed and not long" -q --durations=5 || failed=$?
-run -m "not timed and not long" --numprocesses=2 -q --durations=15 || failed=$?
+: >"$folder/decided.enough"
+wait "$beside" || failed=$?
+cat "$folder/said"
+run -m "not timed and not long" --decided="$folder/decided" --numprocesses=2 -q --durations=15 || failed=$?
 exit "$failed"

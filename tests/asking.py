@@ -22,6 +22,8 @@ TOOLS: dict[str, dict[str, Any]] = {
     "get_per_process_breakdown": {"session": "storm"},
     "get_stacks": {"session": "storm"},
     "get_timeline": {"session": "storm", "from_s": 1, "to_s": 2},
+    "graph_lifecycle": {"session": "storm", "pid": 2312},
+    "graph_frequency": {"session": "storm", "pid": 2312},
     "compare_sessions": {"before": "dataloader", "after": "dataloader-fixed"},
     "get_gpu_status": {"session": "storm"},
     "run_sql": {"session": "storm", "query": "select count(*) from calls"},

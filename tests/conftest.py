@@ -100,8 +100,14 @@ def missing_for_bpftrace() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--quick`` is make check."""
+    """``--quick`` is make check; ``--decided`` divides make test."""
     parser.addoption("--quick", action="store_true", help="what needs neither root nor another process")
+    parser.addoption(
+        "--decided",
+        metavar="FILE",
+        type=Path,
+        help="with --quick, which tests have passed or failed is written there; else they are left out",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -112,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
+        if decided := config.getoption("decided"):
+            config.pluginmanager.register(quick.Decided(decided))
     config.pluginmanager.register(sharing.Sharing())
     config.addinivalue_line("markers", "xdist_group(name): runs behind the others of that name, never beside")
     for name, meaning in _MARKERS.items():
@@ -123,9 +131,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     First among them are those that wait for it, as long as there is little to wait for.
     """
+    chosen = items
     if config.getoption("quick"):
-        config.hook.pytest_deselected(items=[item for item in items if not quick.selected(item)])
-        items[:] = filter(quick.selected, items)
+        chosen = [*filter(quick.selected, items)]
+    elif decided := config.getoption("decided"):
+        chosen = quick.undecided(items, decided)
+    if chosen is not items:
+        config.hook.pytest_deselected(items=[*set(items) - set(chosen)])
+        items[:] = chosen
     items.sort(key=_place)
 
 
@@ -149,14 +162,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             skip_or_fail(reason)
 
 
-@pytest.fixture(params=["multi", "perf"])
+@pytest.fixture(params=["multi", "pairs", "perf"])
 def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
-    """The functions that are traced: attached as newer kernels can, then as Linux 5.15 can.
+    """The functions that are traced: attached as newer kernels can, then as Linux 6.6 and 5.15 can.
 
-    What is exact with multi-uprobe links is exact with perf events.
+    What is exact with sessions is exact with pairs of multi-uprobe links, and with perf events.
     """
     monkeypatch.setenv("GPUTOP_ATTACH", request.param)
-    return frozenset(api.NAMES) if request.param == "multi" else minimal.MINIMAL
+    return minimal.MINIMAL if request.param == "perf" else frozenset(api.NAMES)
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from probes import api
-from probes.schema import ALIASED, RECORD, CallFlag, Kind, OffFlag, Records, empty
+from probes.schema import ALIASED, CallFlag, Kind, OffFlag, Records, empty, join
 from probes.source import APIS, GPUS, MARK, NAMES, OPEN, PROCESS, Sample
 
 SECOND = 1_000_000_000
@@ -73,7 +71,7 @@ def event(kind: Kind, t_end: int, *, pid: int = 10, tid: int = 10, **more: Any) 
 
 def joined(records: Sequence[Records]) -> Records:
     """One batch."""
-    return np.concatenate([empty(0), *records]).astype(RECORD)
+    return join([empty(0), *records])
 
 
 def apis() -> Sample:

@@ -75,13 +75,22 @@ class Daemon:
 
 
 @contextmanager
-def serving(home: Path, *flags: str, within: Sequence[str] = ()) -> Iterator[Daemon]:
-    """A daemon that observes; it ends in order unless the test has ended it. ``within``: what starts it."""
+def serving(
+    home: Path, *flags: str, within: Sequence[str] = (), program: Sequence[str] = GPUTOP
+) -> Iterator[Daemon]:
+    """A daemon that observes; it ends in order unless the test has ended it.
+
+    Args:
+        home: Where everything of it is.
+        flags: Of ``gputop serve``.
+        within: What starts it.
+        program: What it is itself.
+    """
     errors = (home / "daemon.err").open("w")
     process = subprocess.Popen(
         [
             *within,
-            *GPUTOP,
+            *program,
             "serve",
             "--simgpu",
             "--lines",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gputop.engine.occupancy import OccupancyWindow
-from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick, slice_sums
+from probes.samples import OpenData
 from probes.schema import Kind, OffFlag
 from tests.items import MS, START, event, joined, off
 
@@ -29,6 +32,25 @@ def test_only_the_kernels_own_word_makes_a_switch_involuntary() -> None:
     tick.add(off(START + 100 * MS, 20 * MS, 5 * MS, flags=int(others)))
     tick.close(START + TICK, OpenThreads([10], [10], [0], [0], [0], [0]), frozenset({10}))
     assert (tick.threads[10].voluntary, tick.threads[10].involuntary) == (1, 0)
+
+
+def test_a_stay_that_took_most_of_the_time_since_the_machine_started_counts_whole() -> None:
+    (thread,) = slice_sums([off(100, 50, 10)], since_ns=0).values()
+    assert (thread.blocked, thread.runnable) == (50, 10)
+
+
+def test_threads_whose_part_of_a_merged_recording_is_over_are_there_for_who_asks() -> None:
+    data: OpenData = {"pid": [1, 2], "tid": [1, 2], "off_since": [0, 0], "queued_since": [0, 0]}
+    data |= {"op": [-1, -1], "call_since": [0, 0], "ended": [1, 0]}
+    assert OpenThreads.from_sample(data).tid == [2]
+    assert OpenThreads.from_sample(data, ended=True).tid == [1, 2]
+
+
+@pytest.mark.parametrize("ended", [[1], [1, 0], [1, 0, 0, 0]])
+def test_open_threads_of_a_damaged_file_are_those_of_whom_all_is_known(ended: list[int]) -> None:
+    data: OpenData = {"pid": [1, 2, 3], "tid": [1, 2, 3], "off_since": [0, 0, 0], "queued_since": [0, 0, 0]}
+    data |= {"op": [-1, -1, -1], "call_since": [0, 0], "ended": ended}
+    assert list(OpenThreads.from_sample(data).tid) == [2, 3][: min(len(ended), 2) - 1]
 
 
 def test_threads_of_one_process_are_told_apart_as_who_had_the_cpu() -> None:

@@ -31,7 +31,9 @@ from tests.split_recording import read
 
 pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
+ONCE = {("adaptive", True)}  # of the storm, which takes twenty seconds each
 NAMES = ("dataloader-workers", "dataloader-fixed", "storm")
+ALWAYS = "dataloader-workers"
 
 
 def long(name: str, seconds: int = 30) -> tuple[dict[str, Any], list[Item]]:
@@ -85,9 +87,20 @@ def slow(told: list[Item], at: int) -> list[Item]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("sums", [True, False])
-@pytest.mark.parametrize("kind", ["summary", "adaptive"])
+@pytest.mark.parametrize(
+    ("name", "kind", "sums"),
+    [
+        pytest.param(
+            name,
+            kind,
+            sums,
+            marks=() if name == ALWAYS or (name == "storm" and (kind, sums) in ONCE) else pytest.mark.long,
+        )
+        for name in NAMES
+        for kind in ("summary", "adaptive")
+        for sums in (True, False)
+    ],
+)
 def test_totals_are_those_of_all_records(name: str, kind: str, tmp_path: Path, *, sums: bool) -> None:
     header, told = long(name)
     full = write(tmp_path / "full", header, told)

@@ -68,6 +68,7 @@ def random_session(seed: int, ticks: int) -> list[Item]:
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_replay_and_seek_show_the_live_frames(tmp_path: Path, seed: int) -> None:
     stream = random_session(seed, ticks=300)

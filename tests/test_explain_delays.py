@@ -9,7 +9,7 @@ import pytest
 from gputop.explain.proofs.pending import RETURN_NS, WOKEN_NS
 from probes.schema import OffFlag
 from tests.items import START
-from tests.programs import MAIN, SYNC, US, Program, closed_by
+from tests.programs import COPY, COPY_ASYNC, LAUNCH, MAIN, QUERY, SYNC, US, Program, closed_by
 
 IRQ = int(OffFlag.WAKER_IRQ)
 RETURNS, NEXT = 1000, 3000  # of closed_by's wait, and the begin of what it launches then, in us
@@ -123,3 +123,35 @@ def test_a_spinner_that_lost_its_cpu_leaves_unknown_what_it_did_not_see(
     ]
     known = sum(max(min(other, START + end * US) - one, 0) for one, other in behind)
     assert known // US == 300 - certain_us
+
+
+@pytest.mark.parametrize("flags", [OffFlag.QUEUED, OffFlag.QUEUED | OffFlag.THROTTLED])
+def test_who_is_stopped_twice_after_its_wakeup_had_what_it_waited_for_when_it_was_woken(
+    flags: OffFlag,
+) -> None:
+    """Whether or not the kernel counted that as a preemption."""
+    program = waiting()
+    program.off(110, 410, 400, flags=IRQ)
+    program.off(420, 510, 420, flags=int(flags))
+    program.off(520, 995, 520, flags=int(flags))
+    assert opens_at(program) == 400
+
+
+@pytest.mark.parametrize(
+    ("op", "waits"),
+    [
+        (SYNC, True),
+        (COPY, True),
+        (LAUNCH, False),
+        (COPY_ASYNC, False),
+        ("cudaMemsetAsync", False),
+        (QUERY, False),
+    ],
+)
+def test_only_what_waits_for_the_gpu_can_be_late_in_telling_of_it(op: str, waits: bool) -> None:
+    program = closed_by(op, bytes=64)
+    program.off(110, 995, 400, flags=IRQ)
+    begin, end = program.analysis().gpu.delays.intervals
+    assert list(zip(begin.tolist(), end.tolist(), strict=True)) == (
+        [(START + 400 * US, START + 995 * US)] if waits else []
+    )

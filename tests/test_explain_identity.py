@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gputop.explain.evidence.identity import Identities, group_ids, numbered
+from gputop.explain.evidence import identity
+from gputop.explain.evidence.identity import Identities, first_seen, group_ids, numbered
 from tests.programs import EVENT_SYNC, LAUNCH, MAIN, RECORD, SYNC, Program, started
 
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -52,6 +53,20 @@ def test_numbers_and_values_are_one_to_one(distinct: int) -> None:
     assert len(np.unique(ids)) == len(np.unique(values)) == len(np.unique(known))
 
 
+@pytest.mark.parametrize("distinct", [1, 12, 300_000])
+def test_of_what_is_left_out_as_seen_before_an_earlier_row_is_equal(distinct: int) -> None:
+    random = np.random.default_rng(distinct)
+    handles = random.integers(0, distinct, 2 * distinct + 100).astype(np.uint64) * np.uint64(HANDLE)
+    threads = np.sort(random.integers(0, 3, len(handles)))
+    left = first_seen(threads, handles)
+    assert (np.diff(left) > 0).all()
+    _pairs, first = np.unique(np.stack([threads.astype(np.uint64), handles], 1), axis=0, return_index=True)
+    assert set(first.tolist()) <= set(left.tolist())
+    if distinct < 1_000:
+        assert len(left) == len(first)  # few kinds: each has a slot of its own
+    assert not len(first_seen(threads[:0], handles[:0]))
+
+
 def test_neighbouring_handles_are_told_apart() -> None:
     values = np.arange(1 << 18, dtype=np.uint64) * np.uint64(16)
     ids, known = numbered(values)
@@ -81,10 +96,15 @@ def test_rows_are_numbered_as_sorting_them_would(count: int, most: int) -> None:
     assert group_ids(*columns).tolist() == number.reshape(-1).tolist()
 
 
-def test_other_rows_are_found_or_are_none_of_them() -> None:
+@pytest.mark.parametrize("table", [0, 1 << 20])
+def test_other_rows_are_found_or_are_none_of_them(table: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a table of numbers, and where there are too many for one."""
+    monkeypatch.setattr(identity, "_TABLE", table)
     known = Identities(*rows([1, 1, 2, 1], [7, 8, 7, 7]))
     assert (len(known), known.number.tolist()) == (3, [0, 1, 2, 0])
     assert known.find(*rows([2, 2, 1, 3, 1], [7, 8, 8, 7, 9])).tolist() == [2, -1, 1, -1, -1]
+    single = Identities(*rows([5, 3, 5]))
+    assert single.find(*rows([3, 4, 5])).tolist() == [0, -1, 1]
     alone = Identities(*rows([1, 1], [7, 8]))
     assert alone.find(*rows([1, 2], [8, 8])).tolist() == [1, -1]
     assert Identities(*rows([], [])).find(*rows([1], [7])).tolist() == [-1]

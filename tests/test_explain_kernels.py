@@ -16,8 +16,9 @@ from gputop.explain.build import explain
 from gputop.explain.merged import finish, merge, part_of
 from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import UNICODE
+from probes.shapes import Shape
 from probes.source import FRAMES, Sample
-from probes.stacks.kernels import is_kernel_number, kernel_number
+from probes.stacks.kernel_numbers import is_kernel_number, kernel_number
 from tests import fake_frames as fake
 from tests.items import START
 from tests.json_page import assert_valid
@@ -140,7 +141,12 @@ def test_json_and_text_tell_them() -> None:
 def test_the_tab_has_launches_a_step_and_the_line_where_the_explanation_knows_them() -> None:
     report = loop(names()).report()
     frame = fake.frame(processes=1)
-    kernels = (KernelRow("void add<9>(int)", TORCH, ADD, 500), KernelRow("other(int)", OWN, MUL, 100))
+    small, large = Shape((10, 1, 1), (512, 1, 1), 0), Shape((999, 9, 1), (512, 1, 1), 0)
+    shapes = ((small, 300), (large, 100))
+    kernels = (
+        KernelRow("void add<9>(int)", TORCH, ADD, 500, shapes, 300),
+        KernelRow("other(int)", OWN, MUL, 100),
+    )
     row = replace(frame.processes[0], pid=MAIN, kernels=kernels)
 
     def shown(known: Report | None, who: ProcessRow = row) -> list[list[str]]:
@@ -148,9 +154,9 @@ def test_the_tab_has_launches_a_step_and_the_line_where_the_explanation_knows_th
         return ["".join(text for text, _token in line).split() for line in lines[1:]]
 
     add, other = shown(report)
-    assert add[1:] == ["3", "83", "torch", "add<…>", "train.py:12"]
-    assert other[1:] == ["-", "17", "app", "other"]
-    assert shown(None)[0][1:] == ["-", "83", "torch", "add<…>"]
+    assert add[1:] == ["3", "83", "75", "torch", "<<<10,", "512>>>", "add<…>", "train.py:12"]
+    assert other[1:] == ["-", "17", "-", "app", "-", "other"]
+    assert shown(None)[0][1:] == ["-", "83", "75", "torch", "<<<10,", "512>>>", "add<…>"]
     assert shown(report, replace(row, pid=MAIN + 1)) == shown(None)
 
 

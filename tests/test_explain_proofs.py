@@ -375,3 +375,25 @@ def test_a_process_from_before_is_proved_after_a_device_sync() -> None:
     assert program.gaps() == [(1000, 3000), (4000, 6000), (7000, 9000)]
     assert late.gaps() == [(4000, 6000), (7000, 9000)]
     assert late.gaps(proved=False) == [(1000, 3000)]
+
+
+@pytest.mark.parametrize("other", [MAIN - 1, MAIN + 1])
+def test_of_two_processes_the_one_from_before_must_have_waited_for_its_device(other: int) -> None:
+    program = closed_by(SYNC)
+    program.samples.append(p.items.process(other, cuda_visible_devices=None))
+    program.call(LAUNCH, 0, 10, pid=other)
+    program.call(SYNC, 20, 900, pid=other)
+    assert (program.gaps(), program.gaps(proved=False)) == ([], [(1000, 3000)])
+    program.call(p.DEVICE_SYNC, 910, 950, pid=other)
+    assert program.gaps() == [(1000, 3000)]
+
+
+def test_who_waited_for_one_gpu_has_not_waited_for_another() -> None:
+    program = started()
+    program.call(p.DEVICE_SYNC, 20, 100)
+    program.call("cudaSetDevice", 110, 120, aux=1)
+    program.call(LAUNCH, 130, 140)
+    program.call(SYNC, 150, 1000)
+    program.call(LAUNCH, 3000, 3010)
+    late = attached(program)
+    assert (late.gaps(), late.gaps(proved=False)) == ([], [(1000, 3000)])

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.proofs.workqueue import COPY_NS, PINNED_RATE, START_NS, UNIT_NS, Queue, queue_of
+from gputop.explain.proofs.workqueue import (
+    COPY_NS,
+    PINNED_RATE,
+    START_NS,
+    UNIT_NS,
+    Queue,
+    link_rate,
+    queue_of,
+)
+from tests import items
 from tests import programs as p
 from tests.items import START
 from tests.programs import D2D, D2H, H2D, LAUNCH, SYNC, US, Program, attached, started
@@ -246,6 +255,10 @@ def test_what_the_cpu_staged_inside_the_call_is_not_moved_again_after_it() -> No
     copy = np.flatnonzero(~made.kernel)
     assert made.staged[copy].tolist() == [True]
     assert made.fixed[copy].tolist() == [COPY_NS], "the link moved it while the CPU staged it"
+    slow = started()
+    slow.call(p.COPY_ASYNC, 100, 2_100, kind=H2D, bytes=size, aux=1 << 40)
+    slow.call(LAUNCH, 2_200, 2_210)
+    assert given_by(slow).fixed.max() == COPY_NS, "no less where the CPU took longer than the link"
     small = started()
     small.call(p.COPY_ASYNC, 100, 110, kind=H2D, bytes=4096, aux=1 << 40)
     small.call(LAUNCH, 200, 210)
@@ -271,3 +284,54 @@ def test_the_first_so_many_operations_are_a_part_of_the_whole() -> None:
     whole, part = queue_of(evidence, gpu, 0), queue_of(evidence, gpu, 0, most=7)
     assert part.ready.tolist() == whole.ready[:7].tolist()
     assert part.limit.tolist() == whole.limit[:7].tolist()
+
+
+def test_what_was_proved_complete_before_it_could_begin_took_no_time() -> None:
+    assert queue([96, 192], group=[0, 1], limit=[50, NEVER]).real(np.array([30.0, 32.0])).tolist() == [0, 32]
+
+
+def test_what_a_group_of_collectives_started_is_a_kernel_of_no_known_kind() -> None:
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    program.call("ncclGroupStart", 1100, 1101)
+    program.call("cuLaunchKernel", 1500, 1510, nested=1)
+    program.call("ncclGroupEnd", 1400, 1600)
+    made = given_by(program)
+    assert made.kernel.all()
+    assert made.kind[np.argsort(made.ready)].tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("op", ["cudaLaunchHostFunc", "cuStreamWaitValue32"])
+@pytest.mark.parametrize("first", [True, False])
+def test_what_only_holds_a_stream_up_is_no_kernel(op: str, first: bool) -> None:
+    """Also where it is the first of all calls."""
+    program = started()
+    program.call(op if first else LAUNCH, 0, 10)
+    program.call(LAUNCH if first else op, 20, 30)
+    program.call(SYNC, 40, 900)
+    assert given_by(program).kernel.tolist() == [not first, first]
+
+
+@pytest.mark.parametrize(("generation", "width"), [(3, 16), (4, 16), (5, 8)])
+def test_a_copy_takes_as_long_as_the_newest_that_nvml_says_of_the_link(generation: int, width: int) -> None:
+    """A lane of PCIe 3 moves 985 MB a second, of each further generation twice of that; 0.8 of it arrives."""
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    program.call(p.COPY_ASYNC, 20, 30, kind=D2H, bytes=120_000, aux=1 << 40)
+    known = items.gpus(START, 0)
+    known.data["gpus"][0].update(pcie_generation=generation, pcie_width=width)
+    old = items.gpus(START, 0)
+    old.data["gpus"][0].update(pcie_generation=1, pcie_width=1)
+    program.samples += [old, known]  # and a later one that does not know it
+    rate = 0.8 * 0.985 * {3: 1, 4: 2, 5: 4}[generation] * width
+    assert given_by(program).fixed.max() == pytest.approx(COPY_NS + 120_000 / rate)
+
+
+@pytest.mark.parametrize("figures", [{}, {"pcie_generation": 4}, {"pcie_width": 16}])
+def test_a_link_that_nvml_does_not_tell_of_is_taken_for_pcie_3(figures: dict[str, int]) -> None:
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    told = items.gpus(START, 0)
+    told.data["gpus"][0].update(figures)
+    program.samples.append(told)
+    assert link_rate(program.evidence()) == PINNED_RATE

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gputop.explain.chains.analysis import analyse
 from gputop.explain.proofs.gaps import FIRST_NS, DeviceTime
 from tests import programs as p
 from tests.items import START
-from tests.programs import LAUNCH, SYNC, US, Program, started
+from tests.programs import LAUNCH, SYNC, US, Program, closed_by, started
 
 LOADS_US = FIRST_NS // US
 OTHER = 500  # another process
@@ -92,3 +93,66 @@ def test_a_wait_for_an_event_is_for_what_was_given_before_the_event() -> None:
     }
     assert until[1100] == 1100
     assert 20 <= until[100] <= 55, "not the launch that came after the event"
+
+
+def test_each_of_several_waits_for_events_is_for_what_its_own_event_covers() -> None:
+    program = started()
+    begins = (0, 2000, 4000, 6000)
+    for number, begin in enumerate(begins):
+        event = 0x9000 + number
+        program.call("cudaEventCreate", begin, begin + 1, aux=event)
+        program.call(LAUNCH, begin + 10, begin + 20)
+        program.call(p.RECORD, begin + 50, begin + 55, aux=event, stream=0)
+        program.call(LAUNCH, begin + 60, begin + 70)
+        program.call("cudaEventSynchronize", begin + 100, begin + 1000, aux=event)
+    analysis = program.analysis()
+    calls = analysis.evidence.calls
+    waits = np.flatnonzero(calls["end"] - calls["begin"] > 500 * US)
+    until = (analysis.gpu.waited_for(waits) - START) // US
+    assert [begin + 20 <= at <= begin + 55 for begin, at in zip(begins, until, strict=True)] == [True] * 4
+
+
+def test_a_first_use_on_one_gpu_is_none_of_another() -> None:
+    """The other GPU's time is unknown meanwhile: a record is missing there."""
+    program = started()
+    program.thread(11)
+    program.call("cudaSetDevice", 1, 2, aux=0)
+    program.call("cudaSetDevice", 1, 2, aux=1, tid=11)
+    end = 1000 + LOADS_US
+    for tid in (10, 11):
+        program.call(LAUNCH, 10, 20, tid=tid, aux=1)
+        program.call(p.DEVICE_SYNC, 30, 500, tid=tid)
+    program.call("cudaMalloc", 590, 600, tid=11)
+    program.call(LAUNCH, 700, 700 + LOADS_US, aux=2)
+    for tid in (10, 11):
+        program.call(LAUNCH, end, end + 10, tid=tid, aux=1)
+        program.call(p.DEVICE_SYNC, end + 20, end + 500, tid=tid)
+    lost = np.flatnonzero(program.batch()["t_end"] == START + 600 * US).tolist()
+    first, second = program.analysis(lost).gpu.spans
+    assert first.outside_ns == LOADS_US * US
+    assert second.outside_ns == 0
+    assert second.unknown_ns >= LOADS_US * US
+
+
+def test_time_ends_with_the_last_proof_however_short_the_wait_was() -> None:
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    program.call(LAUNCH, 1000, 1010)
+    program.call(SYNC, 1015, 1025)
+    program.call("cudaMalloc", 2000, 2010)
+    (span,) = program.analysis().gpu.spans
+    assert span.end == START + 1025 * US
+
+
+def test_a_gap_that_begins_where_a_stretch_ends_is_none_of_it() -> None:
+    evidence = closed_by(SYNC).evidence()
+    (begin,) = analyse(evidence, (START, evidence.end_ns)).gpu.gaps.begin.tolist()
+    assert not len(analyse(evidence, (START, begin)).gpu.gaps)
+    assert len(analyse(evidence, (START, begin + 1)).gpu.gaps) == 1
+
+
+def test_a_gap_ends_with_the_first_work_after_it_not_with_what_comes_later() -> None:
+    program = closed_by(SYNC)
+    program.call(LAUNCH, 4000, 4010, tid=11)
+    gaps = program.analysis().gpu.gaps
+    assert program.evidence().calls["begin"][gaps.refilled_by].tolist() == [START + 3000 * US]

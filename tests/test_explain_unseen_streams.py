@@ -8,7 +8,7 @@ import pytest
 from gputop.explain.evidence.apiclass import Role
 from tests.gpu_truth import World
 from tests.items import START
-from tests.programs import DEVICE_SYNC, FREE, LAUNCH, SYNC, US, Program, with_streams
+from tests.programs import DEVICE_SYNC, FREE, LAUNCH, MAIN, SYNC, US, Program, with_streams
 from tests.random_worlds import DEEDS, false_gaps, seeds
 
 LOST_US = 15_500
@@ -102,3 +102,69 @@ def test_whichever_work_is_lost_no_proved_gap_is_busy(deeds: str, seed: int) -> 
     made.run(1, 1 + seed % 2, 20)
     for row in rows_that_give_work(made)[1:-1]:
         assert not false_gaps(made, made.program.analysis([row])), f"without record {row}"
+
+
+@pytest.mark.parametrize(("lost_us", "known"), [(500, False), (50, True)])
+def test_a_call_that_was_lost_beside_a_wait_may_have_given_its_stream_work(lost_us: int, known: bool) -> None:
+    """The wait covers what had been given when it began; the loss was over before it returned."""
+    made = with_streams()
+    made.call(LAUNCH, 10, 20)
+    made.call("cudaMalloc", lost_us - 5, lost_us, tid=11)
+    made.call("cudaMalloc", lost_us + 10, lost_us + 20, tid=11)
+    made.call(SYNC, 100, 1000)
+    made.call(LAUNCH, 3000, 3010)
+    assert (1000 in proved(made, lost_us)) == known
+
+
+SECOND, SET, OTHER_THREAD = 1, "cudaSetDevice", 11
+
+
+def on_two_gpus(first: int, then: int) -> Program:
+    """A thread that chooses another GPU at ``LOST_US`` and goes on; one that works on the second GPU."""
+    made = Program()
+    made.starts()
+    made.thread(OTHER_THREAD)
+    made.call("cudaMalloc", 2, 4)  # on the first GPU, which nobody needs to choose
+    made.call(SET, 10, 20, aux=first)
+    made.call(SET, 30, 40, aux=SECOND, tid=OTHER_THREAD)
+    for begin in range(1000, 60_000, 10_000):
+        made.call(LAUNCH, begin, begin + 10)
+        made.call(DEVICE_SYNC, begin + 20, begin + 3000)
+    made.call(SET, LOST_US - 10, LOST_US, aux=then)
+    made.call("cudaMalloc", LOST_US + 10, LOST_US + 20)
+    return made
+
+
+def of_second(made: Program) -> dict[int, bool]:
+    """Begin of each gap of the second GPU in us -> whether it is proved, without the record of the choice."""
+    lost = np.flatnonzero(made.batch()["t_end"] == START + LOST_US * US).tolist()
+    gpu = made.analysis(lost).gpu
+    second = gpu.devices.labels.index(f"device {SECOND} of process {MAIN}")
+    rows = zip(gpu.gaps.begin.tolist(), gpu.gaps.proved.tolist(), gpu.gaps.device.tolist(), strict=True)
+    return {(at - START) // US: sure for at, sure, device in rows if device == second}
+
+
+def test_a_wait_proves_nothing_of_a_gpu_where_the_choice_of_another_may_be_missing() -> None:
+    """The thread waits for the first GPU from then on; the second one may have work of the other thread."""
+    made = on_two_gpus(first=SECOND, then=0)
+    made.call(LAUNCH, 20_000, 20_010, tid=OTHER_THREAD)
+    found = of_second(made)
+    assert {sure for at, sure in found.items() if at < LOST_US - 5000} == {True}
+    assert {sure for at, sure in found.items() if at > LOST_US} == {False}
+
+
+def test_work_of_a_thread_whose_choice_may_be_missing_may_be_on_each_of_its_gpus() -> None:
+    """The other thread waits for its GPU, and then has a pause: in it the first one may give that work."""
+    made = on_two_gpus(first=0, then=SECOND)
+    for begin in (500, 17_000, 58_000):
+        made.call(LAUNCH, begin, begin + 10, tid=OTHER_THREAD)
+        made.call(DEVICE_SYNC, begin + 20, begin + 500, tid=OTHER_THREAD)
+    assert of_second(made) == {17_500: False}
+
+
+def test_who_says_again_which_gpu_it_works_on_proves_again() -> None:
+    made = on_two_gpus(first=SECOND, then=0)
+    made.call(SET, 30_000, 30_010, aux=SECOND)
+    found = of_second(made)
+    assert {sure for at, sure in found.items() if LOST_US < at < 30_000} == {False}
+    assert {sure for at, sure in found.items() if at > 30_000} == {True}

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.proofs.witness import FEWEST, MANY, ROUNDED, SHORTEST_NS, Work, misfit, witness
+from gputop.explain.proofs.witness import (
+    FEWEST,
+    MANY,
+    ROUNDED,
+    SHORTEST_NS,
+    Work,
+    misfit,
+    witness,
+)
 from probes.source import GPUS, Sample
 from tests.items import SECOND, START
 from tests.programs import US, started
@@ -121,6 +129,7 @@ def test_samples_that_cover_less_than_half_are_left_to_the_utilisation() -> None
         pytest.param(1, SPAN, every(0.25, utilization_percent=50), id="another GPU"),
         pytest.param(0, SHORTEST_NS / SECOND - 0.1, every(0.25, utilization_percent=50), id="too short"),
         pytest.param(0, SPAN, every(2.5, utilization_percent=50)[: FEWEST - 1], id="too few"),
+        pytest.param(0, SPAN, every(2.5, utilization_percent=50)[:1], id="one"),
         pytest.param(0, SPAN, every(0.25, utilization_percent=None), id="not offered"),
         pytest.param(0, SPAN, [], id="no NVML"),
     ],
@@ -138,7 +147,8 @@ def test_steady_utilisation_is_sure_and_unsteady_utilisation_is_not() -> None:
     assert steady is not None
     assert unsteady is not None
     assert steady.error == pytest.approx(ROUNDED)
-    assert unsteady.error > 0.1
+    # turns of a second: each second tells something new
+    assert unsteady.error == pytest.approx(ROUNDED + 0.5 / np.sqrt(SPAN), rel=0.1)
 
 
 @pytest.mark.parametrize("window", [1 / 6, 1 / 4, 1 / 2, 1])
@@ -173,10 +183,16 @@ def test_a_right_model_is_nearer_to_nvml_than_the_mean_of_what_it_says() -> None
     assert found[1] < mean.error
 
 
-def test_few_readings_say_nothing_of_the_window() -> None:
-    few = [sample(at, utilization_percent=50) for at in np.linspace(3, SPAN, MANY - 1).tolist()]
-    none = Work((np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64), np.zeros(0))
-    assert misfit(evidence(few), 0, *WHOLE, none) is None
+def no_work() -> Work:
+    """A model that knows of nothing."""
+    return Work((np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64), np.zeros(0))
+
+
+@pytest.mark.parametrize("count", [MANY - 1, MANY])
+def test_few_readings_say_nothing_of_the_window(count: int) -> None:
+    early = [0.05, 0.1, 0.15]  # however short the window, it had begun before the stretch
+    few = [sample(at, utilization_percent=50) for at in [*early, *np.linspace(3, SPAN, count).tolist()]]
+    assert (misfit(evidence(few), 0, *WHOLE, no_work()) is None) == (count < MANY)
 
 
 def test_copies_are_no_kernels() -> None:
@@ -184,3 +200,62 @@ def test_copies_are_no_kernels() -> None:
     made = Work(busy, np.array([100, 1_200], np.int64), np.array([200.0, 5_000.0]))
     begin, end = np.array([0, 1_000, 0]), np.array([500, 2_000, 50])
     assert made.kernels(begin, end).tolist() == [300.0, 0.0, 50.0], "never less than none"
+
+
+def test_a_figure_tells_of_the_time_a_third_of_a_second_before_it_was_read() -> None:
+    """Readings of a second more than the stretch: those count that tell of it as a usual product would."""
+    low, high = START + SECOND, START + 5 * SECOND
+    readings = [
+        sample(0.05 * number, utilization_percent=100 if number > 102 else 0) for number in range(20 * SPAN)
+    ]
+    found = witness(evidence(readings), 0, low, high)
+    assert found is not None
+    counted = range(27, 107 + 1)  # read 1.35 to 5.35 s after the start
+    assert found.samples == len(counted)
+    assert found.busy == pytest.approx(sum(number > 102 for number in counted) / len(counted))
+
+
+@pytest.mark.parametrize("percent", [0, 50, 100])
+def test_a_model_that_knows_of_nothing_is_off_by_all_that_nvml_saw(percent: int) -> None:
+    found = misfit(evidence(every(0.25, utilization_percent=percent)), 0, *WHOLE, no_work())
+    assert found == (pytest.approx(percent / 100), pytest.approx(ROUNDED))
+
+
+def test_what_nvml_said_of_other_times_makes_nothing_less_sure() -> None:
+    """Before the stretch and after it the GPU was busy now and then."""
+    low, high = 2.0, 5.0
+    steady = [sample(at, utilization_percent=30) for at in np.arange(low + 0.05, high + 1.05, 0.1).tolist()]
+    early = [sample(0.1 * number, utilization_percent=100 * (number % 2)) for number in range(20)]
+    late = [sample(high + 1.1 + 0.1 * number, utilization_percent=100 * (number % 2)) for number in range(20)]
+    found = witness(
+        evidence([*early, *steady, *late]), 0, START + round(low * SECOND), START + round(high * SECOND)
+    )
+    assert found is not None
+    assert (found.busy, found.error) == (pytest.approx(0.3), pytest.approx(ROUNDED))
+    off = misfit(
+        evidence([*early, *steady, *late]),
+        0,
+        START + round(low * SECOND),
+        START + round(high * SECOND),
+        no_work(),
+    )
+    assert off == (pytest.approx(0.3), pytest.approx(ROUNDED))
+
+
+@pytest.mark.parametrize("window", [166_666_666, 250_000_000, 500_000_000, 1_000_000_000])
+@pytest.mark.parametrize("late", [0, 0.5, 1])
+def test_where_nvml_looks_at_a_window_that_is_known_a_right_model_is_never_off(
+    window: int, late: float
+) -> None:
+    random = np.random.default_rng(5)
+    edges = START + np.cumsum(random.integers(20_000_000, 300_000_000, 60)).astype(np.int64)
+    model = Work((edges[::2], edges[1::2]), np.zeros(0, np.int64), np.zeros(0))
+    time = START + np.arange(1, 8 * SPAN + 1) * SECOND // 8
+    end = time - int(late * window)
+    share = model.kernels(end - window, end) / window
+    samples = [
+        sample((at - START) / SECOND, utilization_percent=100 * one)
+        for at, one in zip(time.tolist(), share.tolist(), strict=True)
+    ]
+    found = misfit(evidence(samples), 0, *WHOLE, model)
+    assert found == (pytest.approx(0, abs=1e-6), pytest.approx(ROUNDED, abs=1e-6))

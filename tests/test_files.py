@@ -28,13 +28,15 @@ from tests.typed import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = sorted((ROOT / "recordings").glob("*.msgpack"))
-STORM, DATALOADER = (ROOT / "recordings" / f"{name}.msgpack" for name in ("storm", "dataloader"))
+STORM, WORKERS, DATALOADER = (
+    ROOT / "recordings" / f"{name}.msgpack" for name in ("storm", "dataloader-workers", "dataloader")
+)
 
 
 def damaged(path: Path) -> Path:
-    """The storm with a hole in its middle and without its end."""
-    data = bytearray(STORM.read_bytes()[:-20_000])
-    data[400_000:400_100] = bytes(100)
+    """A recording with a hole in its middle and without its end."""
+    data = bytearray(WORKERS.read_bytes()[:-20_000])
+    data[90_000:90_100] = bytes(100)
     path.write_bytes(data)
     return path
 
@@ -233,6 +235,7 @@ def test_a_part_proves_what_the_whole_proves_of_it(
     assert losses(path, stretch).items() >= losses(file, stretch, proved=True).items()
 
 
+@pytest.mark.slow
 def test_what_is_carried_over_is_what_makes_it_so(tmp_path: Path) -> None:
     less = 0
     for file in RECORDINGS:
@@ -290,3 +293,44 @@ def test_a_carried_sample_made_to_fill_memory_is_refused(tmp_path: Path) -> None
     writer.close()
     with pytest.raises(gputop.SessionDamagedError, match="calls from before"):
         gputop.explain(path)
+
+
+@pytest.mark.parametrize("name", ["cut", "redact", "repair"])
+def test_the_new_file_is_the_second_word_or_named_as_of_other_commands(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / f"{number}.msgpack") for number in range(4)]
+    flags = ["--from", "0.5"] if name == "cut" else ["-v"]
+    for words in ([paths[0]], [*flags, paths[1]], ["-o", paths[2]], ["--output", paths[3], *flags]):
+        assert typed(name, str(DATALOADER), *words) == 0, capfd.readouterr().err
+    assert all(Path(path).exists() for path in paths)
+    for words, said in (([], "no name"), ([paths[0], "-o", paths[1]], "named twice")):
+        capfd.readouterr()
+        assert typed(name, str(DATALOADER), *words) == 2
+        assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["cut", "redact", "repair", "merge"])
+def test_a_copy_of_a_damaged_file_tells_what_is_missing(name: str, tmp_path: Path) -> None:
+    """The copy is whole itself; so nobody would notice."""
+    broken, copy = damaged(tmp_path / "broken.msgpack"), tmp_path / "copy.msgpack"
+    others = [str(DATALOADER)] if name == "merge" else []
+    assert typed(name, str(broken), *others, "-o", str(copy)) == 0
+    with gputop.open_session(broken) as session:
+        damage = verify(session).problems
+    assert len(damage) == 2
+    with gputop.open_session(copy) as session:
+        assert not verify(session).problems
+        told, notes = session.totals().problems, gputop.explain(session).notes
+        shown = [*session.frames()][-1].problems
+    for text in damage:
+        assert any(text in one for one in told)
+        assert any(text in one for one in notes)
+        assert any(text in one for one in shown)
+
+
+def test_an_explanation_tells_what_of_its_file_is_damaged(tmp_path: Path) -> None:
+    with gputop.open_session(damaged(tmp_path / "broken.msgpack")) as session:
+        notes = gputop.explain(session).notes
+        assert set(session.problems) <= set(notes)
+    assert not any("damaged" in note or "incomplete" in note for note in gputop.explain(WORKERS).notes)

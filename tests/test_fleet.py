@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import shutil
 import subprocess
@@ -11,19 +10,19 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gputop.commands import cli
 from gputop.errors import GputopError, SessionTooNewError
-from gputop.fleet import lake as lake_module
-from gputop.fleet import work
+from gputop.fleet import places, work
 from gputop.fleet.ingest import Ingested, ingest
-from gputop.fleet.lake import PIECE, adding_to, open_lake
+from gputop.fleet.lake import adding_to, open_lake
+from gputop.fleet.pieces import Piece
 from gputop.fleet.questions import GROUPS, overview
 from gputop.fleet.tables import COLUMNS
 from tests.conftest import needed
+from tests.fleet_lakes import asked, content
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = ROOT / "recordings"
@@ -53,20 +52,6 @@ def lake(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, I
     return folder, ingest([str(fleet)], str(folder), 1)
 
 
-def asked(lake: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query."""
-    database = open_lake(str(lake))
-    try:
-        return list(database.query(query, 10_000, 60).rows)
-    finally:
-        database.close()
-
-
-def content(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables, in no order of time."""
-    return {table: asked(lake, f"SELECT * FROM {table} ORDER BY ALL") for table in COLUMNS}
-
-
 def test_the_cause_that_was_planted_costs_most_in_its_session_and_nothing_in_a_healthy_one(
     lake: tuple[Path, Ingested],
 ) -> None:
@@ -94,10 +79,10 @@ def test_a_content_is_taken_once_and_a_second_run_takes_nothing(
     fleet: Path, lake: tuple[Path, Ingested]
 ) -> None:
     assert (lake[1].explained, lake[1].known) == (len(PLANTED) + 2, 1)
-    before, pieces = content(lake[0]), sorted(os.listdir(lake[0]))
+    before, pieces = content(lake[0]), sorted(lake[0].rglob("*"))
     again = ingest([str(fleet)], str(lake[0]), 1)
     assert (again.explained, again.known, again.problems) == (0, len(list(fleet.iterdir())), ())
-    assert (content(lake[0]), sorted(os.listdir(lake[0]))) == (before, pieces)
+    assert (content(lake[0]), sorted(lake[0].rglob("*"))) == (before, pieces)
 
 
 def test_a_worker_that_is_killed_changes_nothing(
@@ -132,14 +117,15 @@ def test_a_run_that_ends_while_it_writes_leaves_nothing_and_the_next_takes_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake_module.os, "rename", ended)
-        patch.setattr(lake_module.shutil, "rmtree", lambda *_, **__: None)  # as when it is killed
+        patch.setattr(Piece, "packed", ended)
+        patch.setattr(places.os, "unlink", lambda *_, **__: None)  # as when it is killed
         with pytest.raises(KeyboardInterrupt):
             ingest([one], str(folder), 1)
-    assert os.listdir(folder)
+    assert [*folder.rglob("*.parquet")]
     assert asked(folder, "SELECT * FROM sessions") == []
     assert ingest([one], str(folder), 1).explained == 1
-    assert [name.startswith(PIECE) for name in os.listdir(folder)] == [True]
+    (piece,) = (folder / "pieces").iterdir()
+    assert {file.stem for file in folder.rglob("*.parquet")} == {piece.stem}
 
 
 def test_a_file_that_a_newer_gputop_may_read_is_told_and_tried_again(
@@ -150,12 +136,12 @@ def test_a_file_that_a_newer_gputop_may_read_is_told_and_tried_again(
 
     file = str(fleet / "healthy.msgpack")
     monkeypatch.setattr(work, "open_session", too_new)
-    (row,) = work.look_at(file, work.content_hash(file)).rows["problems"]
+    (row,) = work.look_at(work.Task(file, work.content_hash(file))).rows["problems"]
     assert (row["what"], row["session_id"]) == ("unreadable", None)
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_taken(fleet: Path) -> None:
-    outcome = work.look_at(str(fleet / "healthy.msgpack"), "hash of what it was")
+    outcome = work.look_at(work.Task(str(fleet / "healthy.msgpack"), "hash of what it was"))
     assert outcome.rows["sessions"] == ()
     assert [(row["what"], row["session_id"]) for row in outcome.rows["problems"]] == [("unreadable", None)]
 

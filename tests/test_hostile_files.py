@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from probes.code import elf, foreign, libraries, parsing
-from probes.code.layout import LAYOUTS, OWN_BYTES, fits, own_layout, row_bytes
+from probes.code.layout import OWN_BYTES, fits, own_layout, row_bytes
 from probes.code.libraries import Runtime
 from probes.code.pages import SharedPages
 from probes.ebpf.attach import Attachments
@@ -40,14 +40,14 @@ def identity_of(path: Path) -> foreign.Identity:
 class Kernel:
     """Takes uprobes and keeps which files they would be in."""
 
-    multi = True
+    multi, sessions = True, False
     uprobes = {"on_entry": 1, "on_return": 2}  # noqa: RUF012
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files: list[foreign.Identity] = []
         monkeypatch.setattr("probes.ebpf.bpfcall.attach_uprobes", self._attach)
 
-    def _attach(self, _program: int, path: str, *_places: object, on_return: bool) -> int:
+    def _attach(self, _program: int, path: str, *_places: object, **_how: bool) -> int:
         self.files.append(identity_of(Path(path)))
         return os.open("/dev/null", os.O_RDONLY)
 
@@ -251,7 +251,7 @@ def test_one_library_that_cannot_be_read_is_told_and_the_next_is_probed(
 
 def test_an_interpreter_whose_offsets_are_out_of_reach_is_refused(tmp_path: Path) -> None:
     """Its own file tells them; the search for libraries ended with it for that turn."""
-    sane = own_layout(bytes(OWN_BYTES), LAYOUTS[13])
+    sane = own_layout(bytes(OWN_BYTES), 13)
     assert fits(sane)
     for name in ("interpreters", "next_interpreter", "threads", "first_instruction"):
         assert not fits(replace(sane, **{name: 1 << 32}))

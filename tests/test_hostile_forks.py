@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gputop.engine.engine import Engine
 from gputop.engine.facts import EXITED_SHOWN, Facts
+from gputop.engine.filesums import FileSums
 from gputop.explain.window import Window
-from probes import schema
+from probes import scanner, schema
+from probes.code.mmap_events import Mapped
 from probes.proc import procfs
 from probes.proc.roster import Roster
 from probes.schema import ALIASED, ExitFlag, Kind, Records
@@ -42,7 +46,15 @@ def storm(seconds: int, take: Callable[[Sample], object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [lambda: Engine({}).feed, lambda: Window({}).feed, lambda: FactBook().take])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Engine({}).feed,
+        lambda: Window({}).feed,
+        lambda: FactBook().take,
+        lambda: FileSums().take,
+    ],
+)
 def test_facts_of_ended_processes_are_not_kept_for_ever(
     made: Callable[[], Callable[[Sample], object]],
 ) -> None:
@@ -54,6 +66,21 @@ def test_facts_of_ended_processes_are_not_kept_for_ever(
         assert tracemalloc.get_traced_memory()[0] < 6 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_sums_for_the_end_of_a_file_are_given_up_when_they_would_not_fit_there() -> None:
+    sums, first = FileSums(), 4_000_000
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for born in range(first, first + 200_000, 2_000):
+            for kind in (Kind.FORK, Kind.EXIT):
+                sums.take(lives(range(born, born + 2_000), kind))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert sums.told() is None
 
 
 def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
@@ -161,3 +188,50 @@ def test_a_process_that_becomes_another_program_at_once_is_known_since_its_birth
     batch = np.concatenate([lives(one, Kind.FORK), lives(one, Kind.EXEC)])
     (said,) = roster.notice(batch)
     assert said.data["seen_ns"] == int(batch["t_end"][0])
+
+
+def test_a_program_that_ended_before_anybody_looked_has_its_makers_user_and_not_his_command_line() -> None:
+    roster, one = Roster(), range(4_000_000, 4_000_001)
+    (shell,) = roster.notice(lives(range(SHELL, SHELL + 1), Kind.JOIN))
+    kinds = (Kind.FORK, Kind.EXEC, Kind.EXIT)
+    (said,) = roster.notice(np.concatenate([lives(one, kind) for kind in kinds]))
+    assert shell.data["command"]
+    assert said.data["command"] == ""
+    assert (said.data["parent_pid"], said.data["uid"]) == (SHELL, os.getuid())
+
+
+class Waking:
+    """The kernel's records while something wakes us without end, and says nothing."""
+
+    woken = 0
+
+    def wait(self, _seconds: float) -> tuple[list[Mapped], bool]:
+        self.woken += 1
+        return [], False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_forks_by_anybody_wake_the_search_for_libraries_some_tens_of_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some come as they are, and behind them a pause follows each."""
+    events, stop = Waking(), threading.Event()
+    monkeypatch.setattr(scanner, "MmapEvents", lambda _cpus, _lines: events)
+    one = scanner.Scanner(
+        SimpleNamespace(refusals=[], attach=lambda _targets: []),  # type: ignore[arg-type]
+        None,
+        lambda _pid: False,
+        lambda: (),
+        lambda _sample: None,
+        everyone=False,
+        pages=SimpleNamespace(close=lambda: None),  # type: ignore[arg-type]
+    )
+    one.begin(1, (), None)
+    begun = time.monotonic()
+    threading.Timer(0.5, stop.set).start()
+    one.run(stop)
+    free, paused = scanner.EMPTY_WAKES / scanner.EMPTY_WITHIN_S, 1 / scanner.PAUSE_S
+    assert events.woken > scanner.EMPTY_WAKES
+    assert events.woken <= scanner.EMPTY_WAKES + (time.monotonic() - begun) * (free + paused)

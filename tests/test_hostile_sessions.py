@@ -112,9 +112,9 @@ def times_far_apart() -> Chunks:
 
 FILES = {
     "equal records": equal_records,
-    "calls of many processes": calls_of_many_processes,
     "calls of many functions": calls_of_many_functions,
     "waits of many threads": waits_of_many_threads,
+    "calls of many processes": calls_of_many_processes,
     "nested gpus": nested("gpus"),
     "nested processes": nested("process", watched=True),
     "long tables": long_tables,
@@ -153,7 +153,7 @@ def use_of(path: Path, *arguments: str) -> tuple[int, int, float]:
 
 
 READERS = (("stats",), ("explain",), ("replay", "--once"))
-# each file and each reader at least once; the other pairs in the long form
+# each file and each reader at least once, in an order that takes the least; the other pairs in the long form
 PAIRS = [
     pytest.param(
         name,

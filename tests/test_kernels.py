@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gputop.engine.engine import Engine
@@ -12,9 +13,10 @@ from gputop.engine.kernels import KernelRow, by_folded_name, folded
 from gputop.engine.stats import collect, finish
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import tally
-from probes.code.layout import FIRST_STACK
+from probes.code.layout import FIRST_STACK, HANDLE_DTYPE, HANDLE_NAME_BYTES
 from probes.source import FRAMES, Item, Sample
-from probes.stacks.kernels import Kernel, Kernels, kernel_address, kernel_number
+from probes.stacks.kernel_numbers import kernel_address, kernel_number
+from probes.stacks.kernels import Kernel, Kernels
 from probes.stacks.native import Frame, NotYet
 from tests import fake_frames as fake
 from tests import items
@@ -83,7 +85,8 @@ def test_json_and_text_of_the_totals_tell_them() -> None:
     assert_valid(document)
     (process,) = document["processes"]
     first = {"name": "void f<1, g<2> >(int)", "file": TORCH, "library": "torch", "handle": ADD, "launches": 3}
-    assert process["kernels"][0] == {**first, "per_second": 3.0}  # of a recording of one second
+    unknown = {"shapes": [], "unshaped": 3, "small": None}
+    assert process["kernels"][0] == {**first, **unknown, "per_second": 3.0}  # of a recording of one second
     assert "3       3  torch          void f<1, g<2> >(int)" in stats_to_text(stats, None)
 
 
@@ -103,7 +106,8 @@ def test_a_name_is_folded_to_what_a_person_reads(name: str, short: str) -> None:
 
 def test_kernels_that_differ_in_templates_are_one_line_with_their_number() -> None:
     rows = [KernelRow(name, file, at, 10 - at) for at, (file, name) in enumerate(NAMES.values())]
-    assert by_folded_name(rows) == [("f<…>", "torch", 19, 2), ("sum", "app", 8, 1)]
+    found = by_folded_name(rows)
+    assert [row[:4] for row in found] == [("f<…>", "torch", 19, 2), ("sum", "app", 8, 1)]
 
 
 # -- names, as they are found -------------------------------------------------------------------
@@ -146,6 +150,71 @@ def test_what_stays_unknown_is_given_up_and_handles_of_the_driver_are_never_aske
         assert not list(kernels.tell())
     assert set(finder.asked) == {(10, ADD)}
     assert len(finder.asked) < 100
+
+
+def told_name(handle: int, name: bytes, other: int = 0, pid: int = 10, caller: int = 7) -> bytes:
+    """What the kernel's program tells when somebody asks the driver for a kernel."""
+    row = np.zeros(1, HANDLE_DTYPE)
+    row["kind"], row["pid"], row["handle"], row["other"], row["caller"] = 5, pid, handle, other, caller
+    row["name"] = np.frombuffer(name.ljust(HANDLE_NAME_BYTES, b"\0"), f"V{HANDLE_NAME_BYTES}")
+    return row.tobytes()
+
+
+def of_handles() -> Kernels:
+    return Kernels(
+        Finder({}), file_of=lambda _pid, caller, _time: {7: "/lib/libcublas.so.12"}.get(caller, "")
+    )
+
+
+def launch_by(kernels: Kernels, handle: int) -> list[str]:
+    """The names that are told for a launch by a handle of the driver's."""
+    kernels.notice(launch(1, handle, "cuLaunchKernel"))  # type: ignore[arg-type]
+    return [frame[2] for _, number, frame in kernels.tell() if number == kernel_number(10, handle)]
+
+
+def test_a_handle_is_called_what_was_asked_for_and_lies_in_the_file_that_asked() -> None:
+    kernels = of_handles()
+    kernels.hear(told_name(HANDLE, b"_Z4gemmPfi"))
+    kernels.notice(launch(1, HANDLE, "cuLaunchKernelEx"))  # type: ignore[arg-type]
+    frame = ("/lib/libcublas.so.12", 0, "gemm(float*, int)")
+    assert list(kernels.tell()) == [(10, kernel_number(10, HANDLE), frame)]
+    assert not list(kernels.tell())
+
+
+def test_another_handle_of_the_same_kernel_has_its_name() -> None:
+    kernels = of_handles()
+    kernels.hear(told_name(HANDLE, b"gemm"))
+    kernels.hear(told_name(HANDLE + 8, b"", other=HANDLE))
+    assert launch_by(kernels, HANDLE + 8) == ["gemm"]
+    kernels.hear(told_name(HANDLE + 16, b"", other=HANDLE + 99))  # of one that nobody knows
+    assert launch_by(kernels, HANDLE + 16) == []
+
+
+def test_a_name_that_comes_after_the_first_launch_is_told_then() -> None:
+    kernels = of_handles()
+    assert launch_by(kernels, HANDLE) == []
+    kernels.hear(told_name(HANDLE, b"late"))
+    assert [frame[2] for _, _, frame in kernels.tell()] == ["late"]
+
+
+def test_a_handle_that_goes_to_another_kernel_says_so() -> None:
+    kernels = of_handles()
+    kernels.hear(told_name(HANDLE, b"first"))
+    assert launch_by(kernels, HANDLE) == ["first"]
+    kernels.hear(told_name(HANDLE, b"first"))
+    assert not list(kernels.tell())
+    kernels.hear(told_name(HANDLE, b"second"))
+    (told,) = kernels.tell()
+    assert told[2][2] == "second (handle reused: earlier launches were of other kernels)"
+
+
+def test_handles_of_another_process_or_one_that_ended_have_no_name() -> None:
+    kernels = of_handles()
+    kernels.hear(told_name(HANDLE, b"theirs", pid=11))
+    assert launch_by(kernels, HANDLE) == []
+    kernels.hear(told_name(HANDLE, b"mine"))
+    kernels.forget(10)
+    assert launch_by(kernels, HANDLE) == []
 
 
 def test_a_number_used_by_a_new_process_is_asked_for_again() -> None:

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.ask.catalogue import Catalogue
 from gputop.ask.reply import BEGIN, END, MOST_BYTES
-from tests.asking import RECORDINGS, TOOLS, asked, of_folder, text_of
+from gputop.ask.server import server_of
+from tests.asking import RECORDINGS, TOOLS, asked, text_of
 from tests.cli_support import GPUTOP
 from tests.conftest import needed
 from tests.each_recording import KINDS
@@ -101,27 +103,44 @@ async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) ->
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)
         async with asked(f"http://127.0.0.1:{port}/mcp") as client:
-            names = sorted(PLANTED)
+            names = sorted(PLANTED)[: calls // 10]
             replies = await asyncio.gather(
                 *(
                     text_of(
                         client,
                         "run_sql",
-                        {"session": names[one % 10], "query": f"select {one}, duration_ns from sessions"},
+                        {
+                            "session": names[one % len(names)],
+                            "query": f"select {one}, duration_ns from sessions",
+                        },
                     )
                     for one in range(calls)
                 )
             )
         lengths = {name: gputop.stats(RECORDINGS / f"{name}.msgpack").duration_ns for name in names}
         for one, reply in enumerate(replies):
-            told = json.loads(reply)
-            assert (told["session"], told["rows"]) == (names[one % 10], [[one, lengths[names[one % 10]]]])
+            told, name = json.loads(reply), names[one % len(names)]
+            assert (told["session"], told["rows"]) == (name, [[one, lengths[name]]])
         assert status_of(port) == 200
         assert status_of(port, Host="evil.example") == 421  # a page that rebinds its name
         assert status_of(port, Origin="https://evil.example") == 403
     finally:
         process.terminate()
         process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    """The recordings: what one server has found out about a file, the next one need not."""
+    needed("mcp")
+    needed("duckdb")
+    return Catalogue([str(RECORDINGS)])
+
+
+@pytest.fixture
+def server(catalogue: Catalogue) -> Any:
+    """A server over them."""
+    return server_of(catalogue, "test")
 
 
 # -- what is answered -------------------------------------------------------------------------------------
@@ -131,8 +150,10 @@ async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) ->
     "session",
     [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(PLANTED)],
 )
-async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(session: str) -> None:
-    async with asked(of_folder(RECORDINGS)) as client:
+async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(
+    server: Any, session: str
+) -> None:
+    async with asked(server) as client:
 
         async def ask(tool: str, arguments: dict[str, Any]) -> str:
             return await text_of(client, tool, arguments)
@@ -146,8 +167,8 @@ async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(se
     assert numbers(found.answer) <= known
 
 
-async def test_the_check_refutes_a_finding_that_blames_the_wrong_thread() -> None:
-    async with asked(of_folder(RECORDINGS)) as client:
+async def test_the_check_refutes_a_finding_that_blames_the_wrong_thread(server: Any) -> None:
+    async with asked(server) as client:
 
         async def ask(tool: str, arguments: dict[str, Any]) -> str:
             reply = json.loads(await text_of(client, tool, arguments))
@@ -162,10 +183,10 @@ async def test_the_check_refutes_a_finding_that_blames_the_wrong_thread() -> Non
     assert "C12" in found.refuted
 
 
-async def test_figures_are_those_of_the_library_with_their_unit_in_the_key() -> None:
+async def test_figures_are_those_of_the_library_with_their_unit_in_the_key(server: Any) -> None:
     report = gputop.explain(RECORDINGS / "storm.msgpack")
     totals = gputop.stats(RECORDINGS / "storm.msgpack")
-    async with asked(of_folder(RECORDINGS)) as client:
+    async with asked(server) as client:
         chains = json.loads(await text_of(client, "get_causal_chains", TOOLS["get_causal_chains"]))
         stats = json.loads(await text_of(client, "get_trace_stats", {"session": "storm", "top_n": 200}))
         rows = json.loads(await text_of(client, "get_per_process_breakdown", {"session": "storm"}))
@@ -188,9 +209,9 @@ async def test_figures_are_those_of_the_library_with_their_unit_in_the_key() -> 
         assert not re.findall(r'"\w*(?:_ns|_us)"', json.dumps(reply))
 
 
-async def test_a_long_answer_comes_in_pages_that_add_up() -> None:
+async def test_a_long_answer_comes_in_pages_that_add_up(server: Any) -> None:
     query = "select start_ns from calls order by start_ns limit 3000"
-    async with asked(of_folder(RECORDINGS)) as client:
+    async with asked(server) as client:
         rows: list[Any] = []
         cursor, pages = None, 0
         while cursor is not None or not pages:
@@ -205,9 +226,9 @@ async def test_a_long_answer_comes_in_pages_that_add_up() -> None:
     assert "no cursor" in result.content[0].text
 
 
-async def test_cells_that_hold_other_values_are_one_marked_text_and_what_is_cut_shows_it() -> None:
+async def test_cells_that_hold_other_values_are_one_marked_text_and_what_is_cut_shows_it(server: Any) -> None:
     query = "select map {name: 1} as m, range(9999) as l from processes limit 1"
-    async with asked(of_folder(RECORDINGS)) as client:
+    async with asked(server) as client:
         [[pairs, many]] = json.loads(await text_of(client, "run_sql", {"session": "storm", "query": query}))[
             "rows"
         ]
@@ -232,9 +253,9 @@ async def test_cells_that_hold_other_values_are_one_marked_text_and_what_is_cut_
     ],
 )
 async def test_arguments_without_sense_get_an_answer_or_a_sentence(
-    tool: str, more: dict[str, Any], said: str | None
+    server: Any, tool: str, more: dict[str, Any], said: str | None
 ) -> None:
-    async with asked(of_folder(RECORDINGS)) as client:
+    async with asked(server) as client:
         result = await client.call_tool(tool, {**TOOLS[tool], **more})
     text = result.content[0].text
     assert "Traceback" not in text
@@ -245,9 +266,9 @@ async def test_arguments_without_sense_get_an_answer_or_a_sentence(
         assert said in text
 
 
-async def test_the_page_lists_each_tool_and_resource_that_there_is() -> None:
+async def test_the_page_lists_each_tool_and_resource_that_there_is(server: Any) -> None:
     page = (ROOT / "docs" / "assistant.md").read_text()
-    async with asked(of_folder(RECORDINGS)) as client:
+    async with asked(server) as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         templates = (await client.list_resource_templates()).resource_templates
         resources = [str(one.uri) for one in (await client.list_resources()).resources]

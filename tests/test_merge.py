@@ -17,8 +17,8 @@ from gputop.library.evidence import evidence_of
 from gputop.merging.clocks import Rank, by_collectives
 from gputop.merging.numbering import PIDS_APART
 from probes.schema import Kind
-from probes.source import FRAMES, MARK, NAMES, Item, Sample
-from probes.stacks.kernels import kernel_number
+from probes.source import FRAMES, GPUS, MARK, NAMES, Item, Sample
+from probes.stacks.kernel_numbers import kernel_number
 from tests import items
 from tests.inside import run
 from tests.items import MS, SECOND, START
@@ -233,6 +233,43 @@ def test_kernels_keep_their_names(boots: tuple[str, str], tmp_path: Path) -> Non
     assert [[(row["name"], row["launches"]) for row in one["kernels"]] for one in found] == [[("add", 2)]] * 2
 
 
+def test_of_two_recorders_of_a_machine_one_at_a_time_tells_of_its_gpus(tmp_path: Path) -> None:
+    """The longer one while both run, the other one before and after."""
+    files = []
+    for pid, low, high in ((10, 0, 3000), (20, 2000, 4000), (30, 6000, 7000)):
+        start = START + low * MS
+        told = [items.apis(), items.process(pid, start, name="train")]
+        for number, at in enumerate(range(low + 250, high + 1, 250), 1):
+            call = items.call(START + at * MS - 100, 10, pid=pid, tid=pid)
+            told += [call, items.gpus(START + at * MS - 50, pid), items.mark(number, START + at * MS)]
+        header = {**items.HEADER, "start_ns": start, "machine": {"boot": "a"}}
+        files.append(write(tmp_path / f"{pid}", header, told))
+    out = merged(tmp_path / "out", *files)
+    _header, told = read(out)
+    samples = [item for item in told if isinstance(item, Sample) and item.kind == GPUS]
+    moments = [(sample.time_ns + 50 - START) // MS for sample in samples]
+    assert sorted(moments) == [*range(250, 4001, 250), *range(6250, 7001, 250)]
+
+
+def test_the_gpus_of_a_merged_recording_are_listed_although_its_last_part_tells_of_none(
+    tmp_path: Path,
+) -> None:
+    files = []
+    for pid, low, gpus in ((10, 0, True), (20, 60_000, False)):
+        start = START + low * MS
+        told = [
+            items.apis(),
+            items.process(pid, start, name="train"),
+            items.call(start + 10, 5, pid=pid, tid=pid),
+        ]
+        told += [items.gpus(start + 20 * MS, 5)] if gpus else []
+        told += [items.mark(1, start + 250 * MS)]
+        header = {**items.HEADER, "start_ns": start, "machine": {"boot": "a"}}
+        files.append(write(tmp_path / f"{pid}", header, told))
+    found = json.loads(run("inspect", "--json", str(merged(tmp_path / "out", *files))).stdout)
+    assert [gpu["index"] for gpu in found["gpus"]] == [0]
+
+
 def test_a_merged_recording_is_redacted_as_its_parts_are(tmp_path: Path) -> None:
     parts = []
     for boot in "ab":
@@ -256,6 +293,20 @@ def test_a_merged_recording_is_redacted_as_its_parts_are(tmp_path: Path) -> None
     assert names[500].startswith("other-")
     assert names[500 + PIDS_APART].startswith("other-")
     assert b"node-" not in public.read_bytes()
+
+
+@pytest.mark.parametrize("private", [(True, True), (True, False)], ids=["all private", "one is not"])
+def test_what_is_merged_of_private_recordings_does_not_name_their_files(
+    private: tuple[bool, bool], tmp_path: Path
+) -> None:
+    files = []
+    for pid, own in zip((10, 20), private, strict=True):
+        call = items.call(START + 10, 5, pid=pid, tid=pid)
+        told: list[Item] = [items.apis(), call, items.mark(1, START + SECOND)]
+        files.append(write(tmp_path / f"eves-{pid}", {**items.HEADER, "private": own}, told))
+    header, _told = read(merged(tmp_path / "out", *files))
+    assert header["private"] == all(private)
+    assert ("eves-" in str(header)) != all(private)
 
 
 JOB_STEPS = 40

@@ -11,6 +11,7 @@ import pytest
 
 from probes.nvml import nvml_gpm
 from probes.nvml.nvml_errors import RefusalError
+from probes.nvml.nvml_gpu import QUESTIONS, GpuReader
 from tests.gpu_rows_support import all_rows, ask
 
 ACTIVITY = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
@@ -25,6 +26,7 @@ def test_a_gpu_that_offers_everything_has_every_figure(tmp_path: Path) -> None:
     assert (row["encoder_percent"], row["decoder_percent"], row["fan_percent"]) == (20, 5, 30)
     assert (row["pcie_generation"], row["pcie_width"], row["performance_state"]) == (5, 16, 8)
     assert (row["sm_clock_mhz"], row["sm_clock_max_mhz"]) == (345, 1980)
+    assert (row["multiprocessors"], row["multiprocessor_threads"]) == (132, 2048)
     assert row["pci_bus_id"] == "00000000:10:00.0"
     assert (row["mig_enabled"], row["mig"], row["clients"]) == (False, [], [])
 
@@ -163,3 +165,31 @@ def test_samples_of_gpm_are_at_least_a_tenth_of_a_second_apart(monkeypatch: pyte
         values.append(meter.read(None)["sm_active_percent"])
     assert len(taken) == 1 + 5
     assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("capability", "cores", "multiprocessors"),  # as NVIDIA's data sheets have both
+    [
+        ((7, 0), 5120, 80),  # V100
+        ((7, 5), 2560, 40),  # T4
+        ((8, 0), 6912, 108),  # A100
+        ((8, 6), 10752, 84),  # A40
+        ((8, 9), 16384, 128),  # RTX 4090
+        ((9, 0), 16896, 132),  # H100 SXM, H200
+        ((12, 0), 21760, 170),  # RTX 5090
+    ],
+)
+def test_multiprocessors_follow_from_cores_and_capability(
+    capability: tuple[int, int], cores: int, multiprocessors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda _handle: list(capability))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNumGpuCores", lambda _handle: cores)
+    (question,) = [one for one in QUESTIONS if "multiprocessors" in one.keys]
+    assert question.ask(GpuReader(0))[0] == multiprocessors
+
+
+def test_of_a_newer_capability_multiprocessors_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda _handle: [99, 0])
+    (question,) = [one for one in QUESTIONS if "multiprocessors" in one.keys]
+    with pytest.raises(RefusalError, match=r"compute capability 99\.0 is newer than this gputop"):
+        question.ask(GpuReader(0))

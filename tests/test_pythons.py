@@ -16,20 +16,22 @@ import pytest
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
 from probes.code import elf, foreign, interpreter, libraries, maps
-from probes.code.layout import LAYOUTS
+from probes.code.layout import LAYOUTS, OWN_OFFSETS
 from probes.stacks import late
-from tests.conftest import skip_or_fail
+from tests.ebpf import interpreters
 from tests.opened_files import interpreter_of
 
-FREE_THREADED = 16  # place in what 3.13 says of itself
+VERSION, FREE_THREADED = (
+    10,
+    16,
+)  # places in what 3.13 and later say of themselves: of the minor version's byte
 
 
 def library(minor: int) -> Path:
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = sorted(versions.glob(f"3.{minor}.*/lib/libpython3.{minor}.so.1.0"))
-    if not found:
-        skip_or_fail(f"no libpython3.{minor} on this machine")
-    return found[0]
+    found = interpreters.library(minor)
+    if found is None:
+        interpreters.skip_without(minor, f"libpython3.{minor}")
+    return found
 
 
 def problem(path: Path, shown: str = "") -> str:
@@ -70,20 +72,38 @@ def test_the_offsets_are_those_that_the_file_itself_tells(minor: int) -> None:
 
 
 def test_an_old_version_is_named(tmp_path: Path) -> None:
-    assert problem(library(9)) == "CPython 3.9 is not known: 3.10 to 3.13 are"
+    assert problem(library(9)) == f"CPython 3.9 is not known: 3.10 to 3.{max(LAYOUTS)} are"
 
 
-def test_a_build_without_the_gil_is_refused(tmp_path: Path) -> None:
-    copy = tmp_path / "libpython3.13t.so.1.0"
-    shutil.copy(library(13), copy)
+def saying(minor: int, place: int, said: bytes, copy: Path, symbol: str = "_PyRuntime") -> Path:
+    """A copy of its library that has other bytes there, by default in what it says of itself."""
+    shutil.copy(library(minor), copy)
     with foreign.opened(copy) as opened:
         image = elf.Image(opened)
-        start = image.file_offset(image.objects(["_PyRuntime"])["_PyRuntime"].address)
+        start = image.file_offset(image.objects([symbol])[symbol].address)
     assert start is not None
     with copy.open("r+b") as file:
-        file.seek(start + FREE_THREADED)
-        file.write(b"\1")
-    assert "without the GIL" in problem(copy)
+        file.seek(start + place)
+        file.write(said)
+    return copy
+
+
+@pytest.mark.parametrize("minor", OWN_OFFSETS)
+def test_a_build_without_the_gil_is_refused(minor: int, tmp_path: Path) -> None:
+    copy = saying(minor, FREE_THREADED, b"\1", tmp_path / f"libpython3.{minor}t.so.1.0")
+    assert problem(copy) == f"CPython 3.{minor} without the GIL keeps its frames in another way"
+
+
+def test_what_an_interpreter_says_of_itself_is_read_as_its_version_has_it(tmp_path: Path) -> None:
+    copy = saying(13, VERSION, b"\16", tmp_path / "libpython3.13.so.1.0")
+    assert problem(copy) == "it says of itself that it is CPython 3.14"
+
+
+def test_a_build_that_reaches_its_threads_state_in_another_way_is_refused(tmp_path: Path) -> None:
+    returns_nothing = b"\x31\xc0\xc3"
+    copy = tmp_path / "libpython3.15.so.1.0"
+    problem_of_it = problem(saying(15, 0, returns_nothing, copy, "PyGILState_GetThisThreadState"))
+    assert problem_of_it == "where its threads keep their state is not found in its code"
 
 
 def test_pypy_is_none_of_ours() -> None:

@@ -47,6 +47,7 @@ def test_every_demo_is_recorded_and_small() -> None:
     assert all(file.stat().st_size <= LARGEST for file in FILES)
 
 
+@pytest.mark.slow
 def test_what_the_pages_show_is_what_gputop_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """``make shown`` writes it again."""
     monkeypatch.chdir(FOLDER.parent)

@@ -29,8 +29,10 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int s32;
 typedef long long s64;
+#include <stdbool.h>
 #define __always_inline inline
-#define bpf_probe_read_user(to, size, from) memcpy(to, from, size)
+#define bpf_probe_read_user(to, size, from) ((u64)(from) < 4096 ? -14 : (memcpy(to, from, size), 0))
+#define SHAPE_SIZES 7
 #include "ptrace.h"
 #include "defines.h"
 #include "arguments.h"
@@ -59,6 +61,11 @@ u64 aux_of(struct pt_regs *ctx, u64 cookie)
 {
 	struct registers regs = registers_of(ctx);
 	return aux_argument(&regs, cookie);
+}
+int shape_of(struct pt_regs *ctx, u64 cookie, u32 *sizes, u64 *stream)
+{
+	struct registers regs = registers_of(ctx);
+	return launch_arguments(&regs, cookie, sizes, stream);
 }
 u64 return_address(struct pt_regs *ctx) { return RETURN_ADDRESS; }
 u64 is_trampoline(u64 address) { return IS_TRAMPOLINE(address); }
@@ -185,6 +192,56 @@ def test_members_of_a_structure_are_read_through_its_pointer(machine: Machine) -
     assert machine.ask("stream_of", code) == STREAM
 
 
+SHAPE = [3, 5, 7, 32, 4, 2, 0x12340]
+GRID, BLOCK = [3 | 5 << 32, 0xDEAD << 32 | 7], [32 | 4 << 32, 0xBEEF << 32 | 2]  # each of two words
+LAUNCHES = {
+    # func, dim3 grid, dim3 block, args, sharedMem, stream
+    "cudaLaunchKernel": [HANDLE, *GRID, *BLOCK, 0, 0x12340, STREAM],
+    "cudaLaunchCooperativeKernel": [HANDLE, *GRID, *BLOCK, 0, 0x12340, STREAM],
+    # f, grid x, y, z, block x, y, z, sharedMemBytes, stream, params: the upper halves hold anything
+    "cuLaunchKernel": [HANDLE, *(0xABC << 32 | one for one in SHAPE), STREAM, 0, 0],
+    "cuLaunchCooperativeKernel": [HANDLE, *(0xABC << 32 | one for one in SHAPE), STREAM, 0],
+}
+
+
+def shape(machine: Machine, name: str) -> list[int] | None:
+    sizes = (ctypes.c_uint32 * 7)()
+    machine.library.shape_of.restype = ctypes.c_int
+    stream = ctypes.c_uint64()
+    told = machine.library.shape_of(machine.words, ctypes.c_uint64(cookie(name)), sizes, ctypes.byref(stream))
+    assert not told or stream.value == STREAM
+    return [*sizes] if told else None
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_shape_of_a_launch_is_read_where_the_calling_convention_puts_it(
+    machine: Machine, name: str
+) -> None:
+    machine.call(LAUNCHES[name], returns_to=0x1234)
+    assert shape(machine, name) == SHAPE
+
+
+@pytest.mark.parametrize("name", ["cudaLaunchKernelExC", "cuLaunchKernelEx"])
+def test_the_shape_of_a_launch_is_read_from_its_configuration(machine: Machine, name: str) -> None:
+    # gridDim, blockDim, dynamicSmemBytes (8 bytes) or sharedMemBytes (4), stream at 32
+    config = (ctypes.c_uint32 * 16)(*SHAPE, 0 if name.startswith("cuda") else 0xFFFF, STREAM, 0)
+    machine.call([ctypes.addressof(config), HANDLE, 0, 0], returns_to=0)
+    assert shape(machine, name) == SHAPE
+    machine.call([8, HANDLE, 0, 0], returns_to=0)
+    assert shape(machine, name) is None
+
+
+def test_more_shared_memory_than_any_launch_has_is_no_shape(machine: Machine) -> None:
+    machine.call([HANDLE, *GRID, *BLOCK, 0, 1 << 32, STREAM], returns_to=0)
+    assert shape(machine, "cudaLaunchKernel") is None
+
+
+@pytest.mark.parametrize("name", ["cudaGraphLaunch", "cuMemAlloc", "cudaLaunchHostFunc", "ncclAllReduce"])
+def test_what_is_no_launch_of_a_kernel_has_no_shape(machine: Machine, name: str) -> None:
+    machine.call([HANDLE, 1, 1, 1, 1, 1, 1, 1], returns_to=0)
+    assert shape(machine, name) is None
+
+
 def test_the_return_address_is_found_and_told_from_the_kernels_trampoline(machine: Machine) -> None:
     machine.call([], returns_to=0xBEEF)
     assert machine.ask("return_address") == 0xBEEF
@@ -256,6 +313,8 @@ def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
     layout = btf.read_layout(btf_file(tmp_path / "btf", arguments), {"task": ("flags",)})
     assert layout.switch_tells_state is tells
     assert layout.offsets == {"task.flags": 32}
+    assert layout.tracepoints == ({} if arguments is None else {"sched_switch": 4})
+    assert loader.typed(layout, as_old=False) == {}, "one of them alone is not worth a way of its own"
 
 
 def interrupt_macros(layout: btf.Layout) -> set[str]:

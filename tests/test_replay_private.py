@@ -262,3 +262,40 @@ def test_open_files_keep_their_kind_and_lose_their_path() -> None:
     data = disguise.sample(sample).data
     assert data["what"] == ["file", "device:/dev/nvidia0", "device", "pipe", "anon:memfd", ""]
     assert disguise.sample(Sample("files", 1, {"pid": [10], "what": 7})).data["what"] == []
+
+
+def activity(pids: list[int]) -> Sample:
+    """Two kernels, whose names and what they are stand in the texts that all rows share."""
+    data = {"pid": pids, "tid": pids, "what": [0, 0], "name": [1, 2], "texts": ["kernel", "gemm", "secret"]}
+    return Sample("activity", 1, data)
+
+
+def test_rows_that_share_texts_keep_those_of_the_watched_however_many_there_are() -> None:
+    disguise = Disguise()
+    disguise.records(records((Kind.CALL, 10, 10, "")))
+    assert disguise.sample(activity([10, 10])).data["texts"] == ["kernel", "gemm", "secret"]
+    assert disguise.sample(activity([10, 70])).data["texts"] == ["kernel", "gemm", ""]
+    longer = activity([10, 70])
+    longer.data["texts"].pop(1)  # as many texts as rows
+    longer.data["name"] = [1, 1]
+    assert disguise.sample(longer).data["texts"] == ["kernel", "secret"]
+
+
+@pytest.mark.parametrize("kind", ["note", "problem", "marker", "hole"])
+def test_no_sentence_says_where_a_file_lies(kind: str) -> None:
+    said = Disguise().sample(
+        Sample(kind, 1, {"text": "slow: /home/eve/x/train.py", "why": "see /home/eve/y"})
+    )
+    assert said.data == {"text": "slow: train.py", "why": "see y"}
+
+
+@pytest.mark.parametrize("apart", [0, 10_000_000])
+def test_a_thread_number_that_is_used_again_is_that_of_its_last_process(apart: int) -> None:
+    """Also of another machine in a merged recording, whose numbers are larger."""
+    disguise, own, other = Disguise(), 10 + apart, 70 + apart
+    batch = records(
+        (Kind.CALL, own, own, ""), (Kind.CALL, own, 11 + apart, ""), (Kind.NAME, other, 11 + apart, "x")
+    )
+    disguise.records(batch)
+    names = Sample("names", 1, {"tid": [own, 11 + apart], "name": ["mine", "secret"]})
+    assert disguise.sample(names).data["name"] == ["mine", "other-1"]

@@ -20,6 +20,8 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, noise, read, realistic, session, write
 
+RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
+
 
 @pytest.mark.parametrize("records", [realistic(20_000), noise(3000), empty(500), noise(1), realistic(3)])
 def test_a_replay_yields_what_was_recorded(tmp_path: Path, records: Records) -> None:
@@ -151,3 +153,19 @@ def test_a_sample_too_large_becomes_a_problem(tmp_path: Path) -> None:
     write(tmp_path / "s", [Sample("names", 1, {"7": "a" * (3 << 20)}), Sample("records", 1, {})])
     kinds = [item.kind for item in read(tmp_path / "s") if isinstance(item, Sample)]
     assert kinds == ["problem", "problem"]
+
+
+@pytest.mark.parametrize("name", ["dataloader", "numpy-sync"])
+def test_small_chunks_take_less_than_when_the_recordings_of_the_repository_were_made(
+    tmp_path: Path, name: str
+) -> None:
+    old = RECORDINGS / f"{name}.msgpack"
+    reader = SessionReader(old)
+    writer = SessionWriter(tmp_path / "new", reader.header)
+    items = list(reader.items())
+    reader.close()
+    for item in items:
+        writer.write(item)
+    writer.close()
+    assert flat(read(tmp_path / "new")) == flat(items)
+    assert (tmp_path / "new").stat().st_size < 0.9 * old.stat().st_size

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +15,10 @@ from gputop.engine.engine import Engine
 from gputop.playback.player import frame_at
 from probes.source import MARK, NAMES, PROCESS, Item, Sample
 from replay import format as fmt
+from replay.growing_index import GrowingIndex
+from replay.index import Entries
 from replay.reader import SessionReader
-from replay.scan import File
+from replay.scan import File, Scan, index_of
 from replay.waypoints import Spacing
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, realistic, session
@@ -244,4 +249,55 @@ def test_a_clock_that_steps_costs_nothing(tmp_path: Path) -> None:
     assert reader.marks.tolist() == [number * 1_000_000_000 for number in range(1, 5)], "a clock of its own"
     assert frame_at(reader, 2).wall_ns == 1_600_000_000 * 1_000_000_000
     assert not reader.problems
+    reader.close()
+
+
+def test_the_index_of_a_closed_file_names_every_chunk_that_is_in_it(dense: Path) -> None:
+    file = File(os.open(dense, os.O_RDONLY))
+    try:
+        header = file.chunk_at(Scan(file, 0).entries.offset[0])
+        assert header is not None
+        index, found = index_of(file, header.end), Scan(file, header.end).entries
+    finally:
+        os.close(file.descriptor)
+    assert index is not None
+    told = [row for row in rows(found) if row[0] != fmt.INDEX]
+    assert rows(index) == told
+    assert len(told) > 10 * OFTEN.chunks
+
+
+def rows(entries: Entries) -> list[tuple[str, int, int, int]]:
+    """(kind, first, last, offset) of each chunk."""
+    kinds = (entries.kinds[number] for number in entries.kind)
+    return list(zip(kinds, entries.t_first, entries.t_last, entries.offset, strict=True))
+
+
+@pytest.mark.slow
+def test_of_chunks_that_the_file_names_nothing_stays_in_memory() -> None:
+    """Half a million chunks, as a shell that forks hundreds of times a second makes in half an hour."""
+    index, size = GrowingIndex(Spacing()), 0
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(500_000):
+            index.add(PROCESS, number, number, size)
+            size += 250
+            if number % 100 == 99:
+                size += len(index.piece(size, number) or b"")
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_whose_pieces_were_overwritten_has_no_index_that_says_otherwise(tmp_path: Path) -> None:
+    writer = SessionWriter(tmp_path / "s", HEADER, spacing=OFTEN)
+    for item in session(realistic(12), 6):
+        writer.write(item)
+    place = (tmp_path / "s").read_bytes().index(b"index")
+    with open(tmp_path / "s", "r+b") as file:
+        file.seek(place + 40)
+        file.write(b"gone")
+    writer.close()
+    reader = SessionReader(tmp_path / "s")
+    assert reader.problems
     reader.close()

@@ -25,6 +25,7 @@ VALUE: Any = st.recursive(
 FIXED = st.dictionaries(st.sampled_from(["session", "verdict", "notes", "gpus"]), VALUE, max_size=3)
 
 
+@pytest.mark.slow
 @given(FIXED, st.lists(VALUE, max_size=12))
 def test_each_page_is_within_the_bound_and_all_of_them_hold_every_row(fixed: Any, rows: list[Any]) -> None:
     seen, cursor = 0, None

@@ -20,6 +20,7 @@ from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Tri
 from probes.source import MARK, PROCESS, Sample
 from replay.format import SessionError
 from replay.history import History
+from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import fake_reports as reports
 from tests import items as made
@@ -118,10 +119,10 @@ def test_ends_in_order_are_not_told() -> None:
 class _Kept:
     """A keeper over a daemon that observes nothing, on a clock of the test's."""
 
-    def __init__(self, folder: Path, **limits: Any) -> None:
+    def __init__(self, folder: Path, header: dict[str, Any] = HEADER, **limits: Any) -> None:
         self.now = 0.0
-        history = History(HEADER)
-        self.daemon = Daemon(HEADER, history, LiveExplainer(HEADER))
+        history = History(header)
+        self.daemon = Daemon(header, history, LiveExplainer(header))
         self.keeper = Keeper(self.daemon, str(folder), Limits(**limits), clock=lambda: self.now)
         self.second = 0
         self.tick()
@@ -161,6 +162,26 @@ def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tm
     kept.ask(0, ASKED)
     kept.write()
     assert len(kept.keeper.files()) == 5
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_private_daemon_keeps_no_names_of_others_and_no_command_lines(
+    private: bool, tmp_path: Path
+) -> None:
+    own = made.process(10, name="train", command="python /home/eve/secret.py", user="eve")
+    kept = _Kept(tmp_path, {**HEADER, "machine": {"host": "evesnode"}, "private": private})
+    kept.daemon.take(own)
+    kept.daemon.take(made.names(START, {70: "evesgame"}, 70))
+    kept.keeper.ask(Trigger(SLOW_STEP, 10, START + SECOND, "slow at /home/eve/secret.py:7"))
+    kept.write()
+    ((path, *_),) = kept.keeper.files()
+    reader = SessionReader(path)
+    text = str([reader.header, *(item.data for item in reader.items() if isinstance(item, Sample))])
+    reader.close()
+    told = [word for word in ("evesnode", "/home/eve", "'eve'", "evesgame", "python") if word in text]
+    assert told == ([] if private else ["evesnode", "/home/eve", "'eve'", "evesgame", "python"])
+    assert "'train'" in text
+    assert "secret.py:7" in text
 
 
 def test_the_oldest_of_who_holds_most_goes_when_the_folder_is_full(tmp_path: Path) -> None:

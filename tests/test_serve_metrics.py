@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.commands.serve import LOOPBACK
 from gputop.serve.idle import Idle
 from gputop.serve.totals import CLASSES, GRACE_NS, OTHER, Totals
 from probes import api
@@ -198,8 +199,9 @@ def server(tmp_path: Path) -> Iterator[Any]:
         one.stop()
 
 
-def _get(url: str, *, token: str = "", context: ssl.SSLContext | None = None) -> str:
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+def _get(url: str, *, token: str = "", context: ssl.SSLContext | None = None, host: str = "") -> str:
+    said = {"Authorization": f"Bearer {token}" if token else "", "Host": host}
+    request = urllib.request.Request(url, headers={name: value for name, value in said.items() if value})
     with urllib.request.urlopen(request, timeout=10, context=context) as answer:
         return str(answer.read().decode())
 
@@ -210,6 +212,16 @@ def test_a_token_is_asked_for_where_there_is_one(server: Any) -> None:
     for wrong in ("", "open"):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             _get(f"http://127.0.0.1:{port}/metrics", token=wrong)
+
+
+def test_a_page_whose_name_was_made_to_point_here_is_told_nothing(server: Any) -> None:
+    _, port = server(names=LOOPBACK)
+    url = f"http://127.0.0.1:{port}/metrics"
+    for host in ("", f"localhost:{port}", "localhost:9999", f"[::1]:{port}"):  # also through a tunnel
+        assert "gputop_cuda_calls_total" in _get(url, host=host)
+    for host in (f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            _get(url, host=host)
 
 
 def test_only_metrics_and_health_are_there(server: Any) -> None:

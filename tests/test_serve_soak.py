@@ -18,12 +18,12 @@ from tests import items as made
 from tests.items import HEADER, MS, SECOND, START
 
 BETWEEN_NS = 20 * SECOND  # two processes
-PIDS = 700  # before numbers are given anew
+PIDS = 700  # before numbers are given anew, at most
 
 
-def _generation(service: Service, number: int) -> None:
-    """A process that starts, fails in a call, and ends by a signal."""
-    pid, now = 1000 + number % PIDS, START + number * BETWEEN_NS
+def _generation(service: Service, number: int, pids: int = PIDS) -> None:
+    """A process that starts, fails in a call, and ends by a signal; so many numbers are there."""
+    pid, now = 1000 + number % pids, START + number * BETWEEN_NS
     facts = {"pid": pid, "uid": 0, "name": f"job{number}", "command": "x" * 200, "start_ns": now}
     service.take(
         Sample(
@@ -45,15 +45,18 @@ def _generation(service: Service, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_processes_leave_memory_and_descriptors_as_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pids", [200, pytest.param(PIDS, marks=pytest.mark.long)])
+def test_processes_that_come_and_go_leave_memory_and_descriptors_as_they_were(
+    pids: int, tmp_path: Path
+) -> None:
     settings = Settings("test", history_bytes=4 << 20, keep_dir=str(tmp_path / "kept"))
     service = Service(HEADER, listen(str(tmp_path / "s")), settings, lambda why: None)
     tracemalloc.start()
     try:
         held = []
-        for number in range(3 * PIDS):
-            _generation(service, number)
-            if number in (2 * PIDS, 3 * PIDS - 1):  # numbers have been given anew, and bounds are reached
+        for number in range(3 * pids):
+            _generation(service, number, pids)
+            if number in (2 * pids, 3 * pids - 1):  # numbers have been given anew, and bounds are reached
                 gc.collect()
                 held.append((tracemalloc.get_traced_memory()[0], len(os.listdir("/proc/self/fd"))))
         (before, opened), (after, opened_later) = held
@@ -62,7 +65,7 @@ def test_thousands_of_processes_leave_memory_and_descriptors_as_they_were(tmp_pa
         assert len(service.daemon.totals.processes) < 20
         assert service.daemon.totals.rows < 100
         assert service.keeper is not None
-        assert service.keeper.left_out > PIDS  # each of them ended badly, and a few are kept
+        assert service.keeper.left_out > pids  # each of them ended badly, and a few are kept
     finally:
         tracemalloc.stop()
         service.close("over")

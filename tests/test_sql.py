@@ -49,6 +49,7 @@ def test_calls_add_up_to_what_stats_says(storm: Database) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_table_holds_what_the_parquet_export_holds(storm: Database, tmp_path: Path) -> None:
     duckdb = needed("duckdb")
     needed("pyarrow")
@@ -170,6 +171,7 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
     assert done.stdout.endswith("((1,),)\n")
 
 
+@pytest.mark.slow
 def test_it_is_printed_as_a_table_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     needed("duckdb")
     query = "select api, count(*) as n from calls where not nested group by api order by n desc, api limit 2"

@@ -15,7 +15,6 @@ from gputop.ui.model.gpu_history import (
     SERIES,
     GpuHistory,
     detail_lines,
-    list_lines,
     shares,
     span_ns,
     span_text,
@@ -190,10 +189,7 @@ def test_what_was_not_seen_is_faint_and_never_in_the_colour_of_work() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(utilization_history=()),))
     history.take(now)
     for glyphs, dot in ((UNICODE, "·"), (ASCII, "?")):
-        lines = [
-            *detail_lines(history, now, now.gpus[0], 80, 7, glyphs),
-            *list_lines(history, now, 80, 1, glyphs)[0],
-        ]
+        lines = detail_lines(history, now, now.gpus[0], 80, 7, glyphs)
         tokens = {token for line in lines for text, token in line if dot in text}
         assert tokens == {"faint"}
 
@@ -202,19 +198,6 @@ def test_a_lost_gpu_says_so_instead_of_a_graph() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(lost="it has fallen off the bus"),))
     history.take(now)
     assert "fallen off" in plain(detail_lines(history, now, now.gpus[0], 80, 4, UNICODE)[0])
-    assert "fallen off" in plain(list_lines(history, now, 80, 4, UNICODE)[0][0])
-
-
-@pytest.mark.parametrize(("height", "shown", "hidden"), [(8, 8, 0), (16, 16, 0), (5, 5, 3), (0, 0, 8)])
-def test_of_many_gpus_each_has_a_line_and_those_without_room_are_counted(
-    height: int, shown: int, hidden: int
-) -> None:
-    history, now = GpuHistory(), frame(50, gpus=8)
-    history.take(now)
-    for width in (60, 80, 120, 200):
-        lines, left = list_lines(history, now, width, height, UNICODE)
-        assert (len(lines), left) == (shown, hidden)
-        assert {line_width(line) for line in lines} <= {width}
 
 
 def test_a_recording_is_drawn_to_the_last_figure_that_nvml_told() -> None:

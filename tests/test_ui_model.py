@@ -18,6 +18,7 @@ from gputop.format import (
     escape_text,
     format_bytes,
     format_count,
+    format_hours,
     format_ns,
     format_percent,
     histogram_bars,
@@ -230,6 +231,8 @@ def test_numbers_read_as_people_write_them() -> None:
     ]  # fmt: skip
     assert [format_bytes(n) for n in (512, 1_536, 61 << 30)] == ["512B", "1.5K", "61.0G"]
     assert format_percent(0.04) == "0"
+    hours = (None, 0.001, 0.5, 2.5, 41.0, 1_204.4)
+    assert [format_hours(n) for n in hours] == ["-", "3.60s", "30m", "2.5h", "41.0h", "1,204h"]
 
 
 @given(st.text())

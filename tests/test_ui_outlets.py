@@ -172,6 +172,10 @@ async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Po
         assert f"send SIGTERM to {sleeper.pid} python?" in text_of(app)
         assert sleeper.poll() is None
         await pilot.press("y", "enter")
+        for _ in range(100):  # what was answered is taken up when the question has gone
+            if said(app):
+                break
+            await pilot.pause()
         assert f"SIGTERM was sent to {sleeper.pid}" in said(app)
         assert sleeper.wait(5) == -signal.SIGTERM
         app.tell_outcome()

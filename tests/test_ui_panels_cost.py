@@ -17,7 +17,7 @@ from gputop.ui.model import processes
 from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.flame import flame
 from gputop.ui.model.flametree import tree_of
-from gputop.ui.model.gpu_history import GpuHistory, detail_lines, list_lines
+from gputop.ui.model.gpu_history import GpuHistory, detail_lines
 from gputop.ui.model.look import UNICODE
 from gputop.ui.model.process_history import ProcessHistory
 from gputop.ui.model.timeblocks import Subject, TimeBlocks
@@ -52,16 +52,6 @@ def of_why() -> Callable[[Frame], object]:
     gpus = tuple(GpuSpan(f"GPU {n}", 10 * why.S, account.idle, account) for n in range(GPUS))
     explained = why.explained(why.finding(), why.finding("C04"), why.finding("C13"), gpus=gpus)
     return lambda frame: why_lines(why_of(explained, frame), WIDTH, 5, UNICODE)
-
-
-def of_gpus() -> Callable[[Frame], object]:
-    history = GpuHistory()
-
-    def draw(frame: Frame) -> object:
-        history.take(frame)
-        return list_lines(history, frame, WIDTH, GPUS, UNICODE)
-
-    return draw
 
 
 def of_one_gpu() -> Callable[[Frame], object]:
@@ -127,7 +117,7 @@ def cpu_ns(draw: Callable[[Frame], object]) -> int:
 
 @pytest.mark.timed
 @pytest.mark.parametrize(
-    "made", [of_why, of_gpus, of_one_gpu, of_sparks, of_step, of_time, of_flame], ids=lambda one: one.__name__
+    "made", [of_why, of_one_gpu, of_sparks, of_step, of_time, of_flame], ids=lambda one: one.__name__
 )
 def test_a_pane_costs_no_more_than_a_few_tables_of_processes(
     made: Callable[[], Callable[[Frame], object]],

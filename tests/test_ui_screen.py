@@ -193,7 +193,7 @@ async def test_lost_events_turn_the_header_red() -> None:
 async def test_no_gpu_is_a_sentence() -> None:
     async with running(fake.frame(gpus=0, driver="")) as (app, _, _):
         assert "No GPU is shown: NVML could not be loaded" in text_of(app)
-    problems = ("GPUTOP_ATTACH=magic: it can be multi or perf", "no GPU figures: no NVIDIA driver")
+    problems = ("GPUTOP_ATTACH=magic: it can be multi, pairs or perf", "no GPU figures: no NVIDIA driver")
     async with running(fake.frame(gpus=0, driver="", problems=problems)) as (app, _, _):
         assert "No GPU is shown: no NVIDIA driver" in text_of(app)
 

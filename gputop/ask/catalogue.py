@@ -21,8 +21,9 @@ from gputop.explain.lanes import lanes_of
 from gputop.files.inspection import inspect
 from gputop.library import answers
 from gputop.library.evidence import examined
+from gputop.library.holes import about_holes
 from gputop.library.reading import understood
-from gputop.library.session import open_session
+from gputop.library.session import Session, open_session
 
 _SUFFIXES = (".msgpack", ".gputop")
 _KEPT = 16  # recordings of which answers are kept
@@ -48,6 +49,10 @@ class Recording:
     def inspected(self) -> InspectDocument:
         """What ``gputop inspect`` says."""
         return self._once("inspected", lambda: self._open(inspect))
+
+    def missing(self) -> tuple[str, ...]:
+        """What of it is not in the file, in sentences; what is damaged, as far as it was read on opening."""
+        return self._once("missing", lambda: self._open(about_holes))
 
     def stacks(self) -> StackTimes:
         """Time by stack."""
@@ -77,6 +82,10 @@ class Recording:
         """The timeline, where it starts (CLOCK_MONOTONIC, ns), and what threads are called."""
         return self._once("lanes", lambda: self._open(_lanes))
 
+    def read(self, what: str, ask: Callable[[Session], _T]) -> _T:
+        """What a reader of all of it finds, by a name of its own."""
+        return self._once(("read", what), lambda: self._open(ask))
+
     def _open(self, ask: Callable[[Any], _T]) -> _T:
         with open_session(self.path) as session:
             return ask(session)
@@ -103,8 +112,12 @@ def _lanes(session: Any) -> tuple[Lanes, int, dict[int, str]]:
 class Catalogue:
     """What may be opened, by id. Nothing else is, whatever an assistant asks for."""
 
-    def __init__(self, named: Sequence[str]) -> None:
+    def __init__(self, named: Sequence[str], *, none: bool = False) -> None:
         """Take files and folders.
+
+        Args:
+            named: Their paths.
+            none: There need not be any.
 
         Raises:
             CommandError: One of them is not there, or none is named.
@@ -112,7 +125,7 @@ class Catalogue:
         for path in named:
             if not os.path.exists(path):
                 raise CommandError(f"there is no file or folder {path}", USAGE)
-        if not named:
+        if not named and not none:
             raise CommandError("name the recordings, or the folders of them, that may be asked", USAGE)
         self._named = [os.path.abspath(path) for path in named]
         self._lock = threading.Lock()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gputop.ask.answers import plain
 from gputop.ask.catalogue import Catalogue, Recording
+from gputop.ask.database import Answer
 from gputop.ask.reply import Own, offset_of, page, with_units
+from gputop.engine.stats import ProcessTotals
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.tables import COLUMNS
 from gputop.explain.answer.picture import (
@@ -74,6 +76,7 @@ def get_trace_stats(
         "group_by": Own(group_by),
         "lost_events": recording.inspected()["lost"]["events"],
         "more_groups": answer.more,
+        **missing_in(recording),
     }
     return page(fixed, "rows", rows, cursor, min(max(top_n, 1), 200))
 
@@ -123,6 +126,7 @@ def get_per_process_breakdown(
                 "on_cpu_ms": _ms(sum(thread.on_cpu_ns for thread in one.threads)),
                 "waited_for_cpu_ms": _ms(sum(thread.runnable_ns for thread in one.threads)),
                 "blocked_ms": _ms(sum(thread.blocked_ns for thread in one.threads)),
+                **_host_events(one),
                 "most_costly_calls": [
                     {"api": call.api, "count": call.count, "sum_ms": _ms(call.sum_ns)}
                     for call in sorted(outer, key=lambda call: -call.sum_ns)[:3]
@@ -132,6 +136,18 @@ def get_per_process_breakdown(
     rows.sort(key=lambda row: (-row["calls_ms"], -row["on_cpu_ms"], row["pid"]))
     fixed = {"session": recording.id, "lost_events": recording.totals().lost.events}
     return page(fixed, "processes", rows, cursor, min(max(top_n, 1), 200))
+
+
+def _host_events(process: ProcessTotals) -> dict[str, Any]:
+    """Stays off the CPU and page faults, as far as they are known."""
+    stays, faults = process.off_cpu, process.faults
+    made: dict[str, Any] = {}
+    if stays is not None and stays.average_ns is not None:
+        made |= {"average_off_cpu_ms": _ms(stays.average_ns), "worst_off_cpu_ms": _ms(stays.worst_ns)}
+        made |= {"waited_for_disk_ms": _ms(stays.disk_ns)}
+    if faults is not None:
+        made |= {"minor_page_faults": faults.minor, "major_page_faults": faults.major}
+    return made
 
 
 def get_stacks(
@@ -215,6 +231,7 @@ def get_timeline(
         "bucket_edges_s": at,
         "threads_left_out": max(len(lanes.threads) - _THREAD_LANES, 0),
         "note": Own("what is missing to 100 % is not known"),
+        **missing_in(recording),
     }
     return page(fixed, "lanes", rows)
 
@@ -235,12 +252,39 @@ def run_sql(
     recording: Recording = catalogue.get(session)
     begin, limit = offset_of(cursor), min(max(limit, 1), MOST_ROWS)
     answer = recording.database().query(query, begin + limit, SECONDS)
+    return rows_page({"session": recording.id, **missing_in(recording)}, answer, query, _KNOWN, cursor, limit)
+
+
+def rows_page(
+    fixed: Mapping[str, Any],
+    answer: Answer,
+    query: str,
+    known: Collection[str],
+    cursor: str | None,
+    limit: int,
+) -> str:
+    """An answer of a database as a reply.
+
+    Args:
+        fixed: What is told on every page.
+        answer: Its first rows, those before the page included.
+        query: What was asked: a name that it spells is no text of a traced program; what PIVOT makes of rows
+            is.
+        known: Names of columns that are gputop's own.
+        cursor: As of ``page``.
+        limit: Rows of the page, at most.
+    """
     rows = [[_cell(value) for value in row] for row in answer.rows]
-    # a name that the query spells is no text of a traced program; what PIVOT makes of rows is
-    names = [Own(name) if name.isidentifier() and name in query else name for name in answer.columns]
-    columns = [Own(name) if name in _KNOWN else name for name in names]
-    fixed = {"session": recording.id, "columns": columns, "more_rows": answer.more}
-    return page(fixed, "rows", rows, cursor, limit)
+    own = [name in known or (name.isidentifier() and name in query) for name in answer.columns]
+    columns = [Own(name) if ours else name for name, ours in zip(answer.columns, own, strict=True)]
+    told = {**fixed, "columns": columns, "more_rows": answer.more}
+    return page(told, "rows", rows, cursor, limit)
+
+
+def missing_in(recording: Recording) -> dict[str, Any]:
+    """What the rows of calls and waits do not hold; nothing of a recording that is whole."""
+    said = recording.missing()
+    return {"missing": list(said)} if said else {}
 
 
 def _ms(ns: int) -> float:

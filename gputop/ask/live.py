@@ -48,7 +48,7 @@ class Live:
         source = RemoteSource(self.socket)
         path = self._next_path()
         try:
-            writer = SessionWriter(path, source.header)
+            writer = SessionWriter(path, source.header, private=bool(source.header.get("private")))
             try:
                 for item in _for(source, min(max(seconds, 1.0), MOST_S)):
                     writer.write(item)

@@ -36,6 +36,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "direction": "cudaMemcpyKind",
         "nivcsw": "run-queue time and switches during it, where counted",
         "stack_id": "below 4: no line was looked for, or found",
+        "kernel": "that is launched",
+        "shared_bytes": "grid, block and dynamic shared memory of a launch, null: not known",
     },
     "slices": {
         "runnable_ns": "its end, spent in a run queue",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from gputop.ask import figures, verdicts
+from gputop.ask import figures, graphs, verdicts
 from gputop.ask.catalogue import Catalogue
 from gputop.ask.investigation import INSTRUCTIONS, investigate
 from gputop.ask.live import MOST_S, Live
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 
-def server_of(catalogue: Catalogue, version: str, live: Live | None = None) -> "MCPServer[Any]":
-    """A server over these recordings, and with ``live`` over the present.
+# of what many recordings say: action, by, query, limit, cursor
+Fleet = Callable[[str, str, str | None, int, str | None], str]
+
+
+def server_of(
+    catalogue: Catalogue, version: str, live: Live | None = None, fleet: Fleet | None = None
+) -> "MCPServer[Any]":
+    """A server over these recordings, with ``live`` over the present, with ``fleet`` over many recordings.
 
     Raises:
         GputopError: The SDK is not installed.
@@ -115,6 +121,33 @@ def server_of(catalogue: Catalogue, version: str, live: Live | None = None) -> "
     def get_timeline(from_s: float, to_s: float, session: session_id = None, buckets: int = 40) -> str:
         return figures.get_timeline(catalogue, from_s, to_s, session, buckets)
 
+    within = Annotated[float, Field(description="only of so many seconds from there on")]
+
+    @tool(
+        "CUDA graphs of a process in order: captures, instantiations, updates, launches; and what of that is "
+        "not known."
+    )
+    def graph_lifecycle(
+        pid: int,
+        session: session_id = None,
+        from_s: float = 0,
+        window_s: within = graphs.WINDOW_S,
+        cursor: page_at = None,
+    ) -> str:
+        return graphs.graph_lifecycle(catalogue, pid, session, from_s, window_s, cursor)
+
+    @tool(
+        "How often each executable CUDA graph of a process is launched, hot and cold ones, time in the calls."
+    )
+    def graph_frequency(
+        pid: int,
+        session: session_id = None,
+        from_s: float = 0,
+        window_s: within = graphs.WINDOW_S,
+        cursor: page_at = None,
+    ) -> str:
+        return graphs.graph_frequency(catalogue, pid, session, from_s, window_s, cursor)
+
     @tool("Whether a change helped, step by step: two recordings, before and after.")
     def compare_sessions(before: str, after: str) -> str:
         return verdicts.compare_sessions(catalogue, before, after)
@@ -142,6 +175,23 @@ def server_of(catalogue: Catalogue, version: str, live: Live | None = None) -> "
     )
     def run_sql(query: str, session: session_id = None, limit: int = 200, cursor: page_at = None) -> str:
         return figures.run_sql(catalogue, query, session, limit, cursor)
+
+    if fleet is not None:
+
+        @tool(
+            "Many recordings together: what costs most GPU hours (overview, by cause, line, user or job), "
+            "the findings, ranks that others wait for (stragglers), or one SELECT (sql) over sessions, "
+            "findings, communicators, collectives, before_collectives, problems; their columns: "
+            "SELECT * FROM (DESCRIBE findings)."
+        )
+        def query_fleet(
+            action: Literal["overview", "findings", "stragglers", "sql"],
+            by: Literal["cause", "line", "user", "job"] = "cause",
+            query: str | None = None,
+            limit: int = 50,
+            cursor: page_at = None,
+        ) -> str:
+            return fleet(action, by, query, limit, cursor)
 
     _add_resources(server, catalogue)
     server.prompt("investigate", description="Find out why the GPU was idle, and check it.")(investigate)

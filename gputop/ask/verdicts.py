@@ -52,16 +52,22 @@ def get_check(catalogue: Catalogue, session: str | None = None) -> str:
     """What of a recording is missing or may be wrong, first; then what it is of."""
     recording = catalogue.get(session)
     found = recording.inspected()
-    report = recording.report() if found["probes"]["calls_observed"] else None
+    report = None
+    failures: list[str] = []
+    if found["probes"]["calls_observed"]:
+        try:
+            report = recording.report()
+        except GputopError as error:  # the rest is known all the same
+            failures.append(str(error).replace(recording.path, recording.id))
     lost = found["lost"]["by_kind"]
     reply = {
         "session": recording.id,
-        "failures": _failures(recording, report),
+        "failures": [*failures, *_failures(recording, report)],
         "lost_events": found["lost"]["events"],
         "lost_by_kind": [{"kind": kind, "events": count} for kind, count in lost.items() if count],
         "gaps_in_the_recording": with_units(found["gaps"][:_LISTED]),
         "problems": found["problems"][:_LISTED],
-        "notes": list(report.notes[:_LISTED]) if report else [],
+        "notes": list((report.notes if report else recording.missing())[:_LISTED]),
         "duration_s": round(found["duration_ns"] / 1e9, 3),
         "machine": found["machine"],
         "driver": found["driver"],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gputop.ask.answers import answer_to_csv, answer_to_json, answer_to_text
 from gputop.ask.bounds import bound_memory
-from gputop.ask.database import LockedDatabase
+from gputop.ask.database import Answer, LockedDatabase
 from gputop.commands.words import bounded
 from gputop.process.say import put, say, show
 
@@ -27,6 +27,11 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="print at most so many rows (10000)",
     )
+    add_timeout(parser)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Adds how long a question may take."""
     parser.add_argument(
         "--timeout",
         type=bounded(0.1, 86400, "s"),
@@ -45,6 +50,12 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
         answer = database.query(query, int(options.limit), options.timeout)
     finally:
         database.close()
+    tell(answer, options)
+    return 0
+
+
+def tell(answer: Answer, options: argparse.Namespace) -> None:
+    """Prints an answer in the form that was asked for."""
     if options.json:
         put(answer_to_json(answer))
     elif options.csv:
@@ -53,4 +64,3 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
         show(answer_to_text(answer))
     if answer.more:
         say(f"these are the first {len(answer.rows)} rows: --limit takes more")
-    return 0

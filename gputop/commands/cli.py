@@ -66,10 +66,12 @@ TABLE: dict[str, Row] = {
         "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
     ),
     "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
-    "repair": Row("repair FILE OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
-    "cut": Row("cut FILE OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
+    "repair": Row("repair FILE -o OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
+    "cut": Row("cut FILE -o OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
     "merge": Row("merge FILE... -o OUT", "ranks or nodes as one recording", "gputop.commands.merge"),
-    "redact": Row("redact FILE OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"),
+    "redact": Row(
+        "redact FILE -o OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"
+    ),
     "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
     "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
@@ -104,7 +106,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         words, tail = words[:cut], words[cut + 1 :]
     name = _name_of(words)
     command = _command(name)
-    options = _parser_of(name, command).parse_args(words)
+    parser = _parser_of(name, command)
+    options = (parser.parse_intermixed_args if command.intermixed else parser.parse_args)(words)
     if not command.starts and tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)
     if command.starts:

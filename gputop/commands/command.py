@@ -26,6 +26,7 @@ class Command:
         usage: How it is typed; None: as argparse makes it of the arguments.
         starts: Whether it takes a program to start: words after ``--``, in ``options.command``.
         check: Settles what flags mean together; raises CommandError where they exclude each other.
+        intermixed: Whether a word that may be missing may stand behind flags.
         only_reads: Whether it holds nothing that an interrupt would have to give back.
         has_screen: Whether it takes the terminal for itself, so that nothing else may write there.
         verbose: What ``-v`` does, for its help.
@@ -37,6 +38,7 @@ class Command:
     usage: str | None = None
     starts: bool = False
     check: Callable[[Namespace], None] = _nothing
+    intermixed: bool = False
     only_reads: Callable[[Namespace], bool] = _never
     has_screen: Callable[[Namespace], bool] = _never
     verbose: str = "log what gputop does to standard error; -vv: more of it"

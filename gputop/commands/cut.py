@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import Progress
 from gputop.commands.words import bounded
 from gputop.files.cut import cut as write_part
@@ -16,8 +16,7 @@ from gputop.process.say import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", metavar="FILE")
-    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+    add_copy(parser)
     for name, where in (("from", "since"), ("to", "until")):
         parser.add_argument(
             f"--{name}",
@@ -40,7 +39,10 @@ def cut(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
+    usage="gputop cut FILE -o OUT [--from T] [--to T]",
     description="Write a part of a recording to a new file. It explains like the whole over that part.",
     add_arguments=add_arguments,
     run=cut,
+    check=check_copy,
+    intermixed=True,
 )

@@ -9,6 +9,7 @@ from gputop.commands.flags import add_file
 from gputop.commands.progress import Progress
 from gputop.exchange.export import FORMATS
 from gputop.exchange.export import export as write
+from gputop.library.holes import about_holes
 from gputop.library.session import open_session
 from gputop.process.say import say
 
@@ -33,6 +34,9 @@ def export(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with open_session(options.file) as session, Progress("reading") as progress:
         write(session, options.output, options.to, progress)
+        missing = about_holes(session)
+    for text in missing:
+        say(text)
     say(f"{options.output}: {_OPENED_BY[options.to].format(options.output)}")
     return 0
 

@@ -16,6 +16,26 @@ def add_file(parser: ArgumentParser, *names: str, **keywords: Any) -> None:
     setattr(parser.add_argument(*names, **keywords), SESSION_FILE, True)
 
 
+def add_copy(parser: ArgumentParser) -> None:
+    """Adds a recording and the new file that is made of it: the second word, or ``-o`` as elsewhere."""
+    add_file(parser, "file", metavar="FILE")
+    add_file(parser, "second", metavar="OUT", nargs="?", help="the same as -o")
+    add_file(parser, "-o", "--output", metavar="OUT", help="the new file; nothing may be there yet")
+
+
+def check_copy(options: Namespace) -> None:
+    """Settles where the new file is to lie: ``options.output``.
+
+    Raises:
+        CommandError: It is named twice, or not at all.
+    """
+    if options.second is not None and options.output is not None:
+        raise CommandError("the new file is named twice: as a word and with -o", USAGE)
+    options.output = options.second or options.output
+    if options.output is None:
+        raise CommandError("the new file has no name: give it as the second word, or with -o", USAGE)
+
+
 def add_json(parser: ArgumentParser) -> None:
     """Adds ``--json``, for what is printed."""
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
+from datetime import date
 
-from gputop.commands.asking import add_answer, answered
+from gputop.ask.bounds import bound_memory
+from gputop.commands.asking import add_answer, add_timeout, answered, tell
 from gputop.commands.command import Command
+from gputop.commands.flags import add_file
+from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.words import bounded
-from gputop.errors import FAILURE
+from gputop.errors import FAILURE, USAGE, CommandError
+from gputop.files.output import new_file
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake import open_lake
+from gputop.fleet.on_dask import ADDRESS, dask
+from gputop.fleet.page import ROWS, fleet_page
+from gputop.fleet.pieces import Part
 from gputop.fleet.questions import FINDINGS, GROUPS, overview
-from gputop.format import format_count
+from gputop.fleet.stragglers import TABLES, stragglers
+from gputop.fleet.summary import TABLES as TABLES_OF_ALL
+from gputop.fleet.summary import summed
+from gputop.fleet.urls import called, shown
+from gputop.format import format_bytes, format_count
 from gputop.process.say import say
 
 _TOLD = 20  # problems that are printed; all are in the lake's table
@@ -20,22 +33,45 @@ _TOLD = 20  # problems that are printed; all are in the lake's table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="ingest|overview|findings|sql")
+    what = parser.add_subparsers(
+        dest="what", required=True, metavar="ingest|overview|findings|stragglers|screen|report|sql"
+    )
     taking = what.add_parser("ingest", help="explain recordings and add them to a lake")
-    taking.add_argument("sessions", metavar="SESSION", nargs="+", help="files, and folders of them")
-    taking.add_argument("--into", metavar="LAKE", required=True, help="a folder; made where it is not there")
+    taking.add_argument(
+        "sessions", metavar="SESSION", nargs="+", help="files, folders of them, URLs (s3://…)"
+    )
+    taking.add_argument(
+        "--into", metavar="LAKE", required=True, help="a folder or a URL; made where it is not there"
+    )
     taking.add_argument(
         "--workers",
         type=bounded(1, 1024, "processes"),
-        default=os.cpu_count() or 1,
         metavar="N",
-        help="explain in so many processes (one a processor)",
+        help="explain in so many processes of this machine (one a processor)",
+    )
+    taking.add_argument(
+        "--dask", action="store_true", help="explain on a Dask cluster of this machine, made for this run"
+    )
+    taking.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help=f"explain on the workers of this Dask scheduler: tcp://HOST:8786, or its file.json ({ADDRESS})",
     )
     hours = _asking(what.add_parser("overview", help="what costs most GPU hours"))
     hours.add_argument("--by", choices=GROUPS, default="cause", help="add up by this (cause)")
     _asking(what.add_parser("findings", help="the findings of all sessions, most expensive first"))
+    late = _asking(what.add_parser("stragglers", help="ranks that the others wait for, and why"))
+    late.add_argument(
+        "--all", action="store_true", dest="rest", help="also communicators without one, with the reason"
+    )
+    add_timeout(_choosing(what.add_parser("screen", help="jobs, then ranks, then sessions, in the terminal")))
+    page = _choosing(
+        what.add_parser("report", help="one HTML page: what costs most, late ranks, coverage and losses")
+    )
+    add_file(page, "-o", "--output", metavar="PAGE", required=True, help="nothing may be there yet")
+    add_timeout(page)
     _asking(what.add_parser("sql", help="any SELECT in DuckDB's SQL")).add_argument(
-        "query", metavar="SELECT", help="one SELECT over sessions, findings, problems; in quotes"
+        "query", metavar="SELECT", help="one SELECT over the lake's tables (docs/fleet.md); in quotes"
     )
 
 
@@ -45,38 +81,123 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _asking(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("lake", metavar="LAKE", help="what ingest wrote")
-    add_answer(parser)
+    add_answer(_choosing(parser))
     return parser
 
 
+def _choosing(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Adds which lake, and what of it."""
+    parser.add_argument("lake", metavar="LAKE", help="what ingest wrote: a folder or a URL")
+    parser.add_argument("--job", metavar="ID", help="only of this job; files of others are not read")
+    parser.add_argument(
+        "--date",
+        type=_days,
+        metavar="DAY",
+        help="only sessions that began on this day (2026-11-23, UTC), or from a day to another: DAY..DAY",
+    )
+    return parser
+
+
+def _days(text: str) -> tuple[date, date]:
+    first, _, last = text.partition("..")
+    try:
+        return date.fromisoformat(first), date.fromisoformat(last or first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day: type 2026-11-23, or DAY..DAY") from None
+
+
+def _part(options: argparse.Namespace) -> Part:
+    since, until = options.date or (None, None)
+    return Part(options.job, since, until)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """What excludes each other."""
+    if options.what == "ingest" and options.scheduler and (options.dask or options.workers):
+        other = "--dask" if options.dask else "--workers"
+        raise CommandError(f"{other} is of this machine, and --scheduler of others: leave one out", USAGE)
+
+
 def _ingest(options: argparse.Namespace) -> int:
-    done = ingest(options.sessions, options.into, int(options.workers))
+    workers = int(options.workers or os.cpu_count() or 1)
+    here = options.dask or options.workers
+    scheduler = options.scheduler or (None if here else os.environ.get(ADDRESS))
+    on = dask(scheduler, workers, say) if options.dask or scheduler else nullcontext(None)
+    with on as engine, Progress("looking", partial=True) as progress:
+        done = ingest(options.sessions, options.into, workers, engine=engine, progress=progress)
     for row in done.problems[:_TOLD]:
         say(f"{row['path']}: {row['what']}: {row['text']}")
     if len(done.problems) > _TOLD:
         say(f"{format_count(len(done.problems) - _TOLD)} more problems are in the lake's table problems")
     unread = sum(row["what"] == "unreadable" for row in done.problems)
     say(
-        f"{options.into}: {format_count(done.explained)} sessions explained, {format_count(done.known)} "
-        f"known already, {format_count(unread)} unreadable"
+        f"{shown(options.into)}: {format_count(done.explained)} sessions explained, "
+        f"{format_count(done.known)} known already, {format_count(unread)} unreadable"
     )
+    if progress.stopped:
+        say(f"interrupted: {format_count(done.left)} are left for the next run")
+        return INTERRUPTED
     return FAILURE if unread else 0
 
 
 def _ask(options: argparse.Namespace) -> int:
+    if options.what == "stragglers":
+        return _stragglers(options)
+    if options.what == "screen":
+        from gputop.commands.lake_screen import screen  # no other question needs Textual
+
+        return screen(options, _part(options))
+    if options.what == "report":
+        return _report(options)
     if options.what == "sql":
-        text = str(options.query)
-    else:
-        text = overview(options.by) if options.what == "overview" else FINDINGS
-    return answered(text, lambda: open_lake(options.lake), options)
+        return answered(str(options.query), lambda: open_lake(options.lake, part=_part(options)), options)
+    text = overview(options.by) if options.what == "overview" else FINDINGS
+    tables = ("sessions", "findings")
+    return answered(text, lambda: open_lake(options.lake, tables, _part(options)), options)
+
+
+def _stragglers(options: argparse.Namespace) -> int:
+    if options.own_process:
+        bound_memory()
+    database = open_lake(options.lake, TABLES, _part(options))
+    try:
+        found = stragglers(database, options.timeout, rest=options.rest, limit=int(options.limit))
+    finally:
+        database.close()
+    tell(found.answer, options)
+    many = found.late + found.healthy + found.unknown
+    say(
+        f"{format_count(many)} communicators: {format_count(found.late)} with a late rank, "
+        f"{format_count(found.healthy)} without, {format_count(found.unknown)} not known (--all says why)"
+    )
+    if found.unnumbered:
+        say(f"{format_count(found.unnumbered)} processes call collectives of communicators not seen made")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    if options.own_process:
+        bound_memory()
+    database = open_lake(options.lake, TABLES_OF_ALL, _part(options))
+    try:
+        summary = summed(database, ROWS, options.timeout)
+    finally:
+        database.close()
+    page = fleet_page(summary, called(options.lake)).encode()
+    with new_file(options.output) as file:
+        file.write(page)
+    say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
+    return 0
 
 
 COMMAND = Command(
-    usage="gputop fleet ingest SESSION... --into LAKE | overview LAKE | findings LAKE | sql LAKE SELECT",
+    usage="gputop fleet ingest SESSION... --into LAKE | overview LAKE | findings LAKE | stragglers LAKE | "
+    "screen LAKE | report LAKE -o PAGE | sql LAKE SELECT",
     description="Explain many recordings once, in worker processes, and ask them together: what costs most "
-    "GPU hours, by cause, line, user and job (docs/fleet.md).",
+    "GPU hours, by cause, line, user and job, and which ranks others wait for (docs/fleet.md).",
     add_arguments=add_arguments,
     run=run,
-    only_reads=lambda options: options.what != "ingest",
+    check=_check,
+    only_reads=lambda options: options.what not in ("ingest", "report", "screen"),
+    has_screen=lambda options: options.what == "screen",
 )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from gputop.ask.bounds import bound_memory
 from gputop.ask.catalogue import Catalogue
 from gputop.ask.live import Live
-from gputop.ask.server import server_of
+from gputop.ask.server import Fleet, server_of
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file
 from gputop.commands.version import program_version
@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--live", action="store_true", help="ask the present, too, through gputop serve; not as root"
     )
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    parser.add_argument(
+        "--lake", metavar="LAKE", help="ask what gputop fleet ingest wrote, too: many recordings together"
+    )
     parser.add_argument(
         "--http",
         type=bounded(1, 65535, "(a port)"),
@@ -67,7 +70,8 @@ def _present(options: argparse.Namespace) -> Iterator[Live | None]:
 
 def _answer(options: argparse.Namespace, live: Live | None) -> int:
     named = [*options.files, *([live.folder] if live is not None else [])]
-    server = server_of(Catalogue(named), program_version(), live)
+    catalogue = Catalogue(named, none=options.lake is not None)
+    server = server_of(catalogue, program_version(), live, _fleet(options.lake))
     logging.getLogger("mcp").setLevel(logging.WARNING)
     if options.own_process:
         bound_memory()
@@ -78,6 +82,14 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
     say(f"http://{HOST}:{port}/mcp answers to anybody on this machine, until an interrupt")
     server.run("streamable-http", host=HOST, port=port)
     return 0
+
+
+def _fleet(lake: str | None) -> Fleet | None:
+    if lake is None:
+        return None
+    from gputop.fleet.tool import asked_of  # duckdb is asked for by who has a lake
+
+    return asked_of(lake)
 
 
 COMMAND = Command(

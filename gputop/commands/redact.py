@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import Progress
 from gputop.files.redact import redact as write_redacted
 from gputop.library.session import open_session
@@ -14,8 +14,7 @@ from gputop.process.say import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", metavar="FILE")
-    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+    add_copy(parser)
 
 
 def redact(options: argparse.Namespace) -> int:
@@ -27,8 +26,11 @@ def redact(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
+    usage="gputop redact FILE -o OUT",
     description="Write a copy of a recording without what says whose it is: host, users, paths, command "
     "lines and processes that are not watched get pseudonyms. Times, calls, functions and findings stay.",
     add_arguments=add_arguments,
     run=redact,
+    check=check_copy,
+    intermixed=True,
 )

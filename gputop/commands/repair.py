@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import Progress
 from gputop.files.whole import repair as copy_intact
 from gputop.format import format_count
@@ -15,8 +15,7 @@ from gputop.process.say import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", metavar="FILE")
-    add_file(parser, "output", metavar="OUT", help="the new file; nothing may be there yet")
+    add_copy(parser)
 
 
 def repair(options: argparse.Namespace) -> int:
@@ -33,7 +32,10 @@ def repair(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
+    usage="gputop repair FILE -o OUT",
     description="Write what is intact of a damaged recording to a new file, which tells of what is missing.",
     add_arguments=add_arguments,
     run=repair,
+    check=check_copy,
+    intermixed=True,
 )

@@ -34,6 +34,7 @@ from probes.live import LiveSource
 
 if TYPE_CHECKING:
     from gputop.serve.http import Address
+    from gputop.serve.otlp import Destination
 
 _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -85,6 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     metrics.add_argument("--token-file", metavar="FILE", help="who asks has to say what this file holds")
     metrics.add_argument("--certificate", metavar="FILE", help="certificate and key (PEM), for TLS")
+    metrics.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send them to an OpenTelemetry collector as well, by HTTP (http://127.0.0.1:4318)",
+    )
     metrics.add_argument(
         "--max-series",
         type=bounded(100, 1e6, "rows"),
@@ -193,7 +199,17 @@ def _settings(options: argparse.Namespace) -> Settings:
         _address(options),
         int(options.max_series),
         options.budget,
+        _destination(options.otlp) if options.otlp else None,
     )
+
+
+def _destination(endpoint: str) -> Destination:
+    """Where metrics are sent; raises CommandError where that cannot be."""
+    try:
+        from gputop.serve.otlp import destination
+    except ImportError as error:
+        raise CommandError(f"--otlp needs packages that are not here: {install_command('otlp')}") from error
+    return destination(endpoint)
 
 
 def _address(options: argparse.Namespace) -> Address | None:
@@ -214,7 +230,8 @@ def _address(options: argparse.Namespace) -> Address | None:
         if not token:
             raise CommandError(f"the token file {options.token_file} is empty: anybody could say that")
     host, port = options.metrics
-    return Address(host, port, token, options.certificate or "")
+    names = LOOPBACK if host in LOOPBACK and not token else frozenset()
+    return Address(host, port, token, options.certificate or "", names)
 
 
 def _served(options: argparse.Namespace, settings: Settings, listener: socket.socket) -> int:
@@ -238,7 +255,9 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
     try:
         live = session.source
         assert isinstance(live, LiveSource)  # as it counts calls
-        service = Service(session.header, listener, settings, end, lambda: live.probed, live.reduce, call_ns)
+        # who writes what the daemon tells disguises it then
+        header = {**session.header, "private": True} if options.private else session.header
+        service = Service(header, listener, settings, end, lambda: live.probed, live.reduce, call_ns)
     except OSError as error:
         session.source.abandon()
         what = (

@@ -15,7 +15,7 @@ from typing import Any
 
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import program_version
-from gputop.engine.tally import Tally
+from gputop.engine.filesums import FileSums
 from gputop.errors import CommandError
 from gputop.files.redaction import Redactor, redactor_of_here
 from gputop.process.child import (
@@ -226,9 +226,9 @@ def open_session(
         private = options.private
         writer, segments = None, None
         if record_to and limits is not None:
-            segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=Tally)
+            segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=FileSums)
         elif record_to:
-            writer = SessionWriter(record_to, written, owner=owner, private=private, sums=Tally())
+            writer = SessionWriter(record_to, written, owner=owner, private=private, sums=FileSums())
     except SessionError as error:
         source.abandon()
         if child is not None:

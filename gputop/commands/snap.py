@@ -41,7 +41,8 @@ def snap(options: argparse.Namespace) -> int:
     try:
         for message in connection.messages():
             if message.get("k") == "header":
-                writer = SessionWriter(path, dict(message["data"]))
+                header = dict(message["data"])
+                writer = SessionWriter(path, header, private=bool(header.get("private")))
             elif message.get("k") == "items" and writer is not None:
                 for item in wire.items_of(message["chunks"]):
                     writer.write(item)

@@ -9,7 +9,9 @@ from gputop.commands.asking import add_answer, answered
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
 from gputop.commands.progress import Progress
+from gputop.library.holes import about_holes
 from gputop.library.session import open_session
+from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +26,10 @@ def sql(options: argparse.Namespace) -> int:
 
     def opened() -> Database:
         with open_session(options.file) as session, Progress("reading") as progress:
-            return Database(session, progress)
+            database = Database(session, progress)
+            for text in about_holes(session):
+                say(text)
+            return database
 
     return answered(options.query, opened, options)
 

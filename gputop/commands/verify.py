@@ -27,7 +27,7 @@ def verify(options: argparse.Namespace) -> int:
     held = f"{found.frames} frames, {format_count(found.records)} records, {found.samples} samples"
     lines = [f"{options.file}: {'damaged' if found.problems else 'whole'}; intact: {held}", *found.problems]
     if found.problems:
-        lines.append(f"what is intact as a file of its own: gputop repair {options.file} OUT")
+        lines.append(f"what is intact as a file of its own: gputop repair {options.file} -o OUT")
     show("\n".join(map(escape_text, lines)) + "\n")
     return DAMAGED if found.problems else 0
 

@@ -12,6 +12,7 @@ from gputop.documents.parts import (
     LineJson,
     LostJson,
     RangeJson,
+    ShapeJson,
     Sureness,
     one_of,
 )
@@ -139,6 +140,13 @@ class KernelLineJson(LineJson):
     launches: int
 
 
+class GpuTimeJson(TypedDict):
+    """GPU time, estimated by regression, and by how much that may be off."""
+
+    estimate: int
+    error: int
+
+
 class LaunchedKernelJson(TypedDict):
     """The launches of one process that have one name; "" is the name of all that have none."""
 
@@ -152,6 +160,50 @@ class LaunchedKernelJson(TypedDict):
     per_step: float | None
     lines: list[KernelLineJson]
     unplaced: int
+    shapes: list[ShapeJson]
+    unshaped: int
+    small: int | None
+    captured: int
+    gpu_ns: GpuTimeJson | None
+
+
+class MadeGraphsJson(TypedDict):
+    """The graphs that one process instantiates at one line; None: not known."""
+
+    pid: int
+    line: LineJson | None
+    instantiated: int
+    updated: int
+    launches: int
+    kernels_least: int | None
+    kernels_most: int | None
+
+
+class UnseenGraphsJson(TypedDict):
+    """Launches of graphs whose making was not seen."""
+
+    pid: int
+    launches: int
+
+
+class FittingJson(TypedDict):
+    """Launches that are the same in nearly every step, and would fit a graph."""
+
+    pid: int
+    first: LineJson | None
+    last: LineJson | None
+    launches: int
+    steps: int
+    of_steps: int
+    host_ns: int
+
+
+class GraphsJson(TypedDict):
+    """CUDA graphs, and what would fit one."""
+
+    made: list[MadeGraphsJson]
+    unseen: list[UnseenGraphsJson]
+    fitting: list[FittingJson]
 
 
 class _Rare(TypedDict, total=False):
@@ -160,6 +212,7 @@ class _Rare(TypedDict, total=False):
     failures: list[FailureJson]
     memory: MemoryJson
     kernels: list[LaunchedKernelJson]
+    graphs: GraphsJson
 
 
 class ExplainDocument(_DocumentClass, _Rare):

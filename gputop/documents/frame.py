@@ -8,6 +8,7 @@ from gputop.documents.explain import ExplainDocument
 from gputop.documents.parts import (
     CallJson,
     CallLineJson,
+    FaultsJson,
     LostByKindJson,
     ThreadTimesJson,
     WaitJson,
@@ -73,6 +74,7 @@ class BelongsJson(TypedDict, total=False):
 
 class _MayBelong(TypedDict, total=False):
     belongs: BelongsJson
+    faults: FaultsJson
 
 
 class ProcessJson(_MayBelong):

@@ -124,6 +124,36 @@ class CallJson(TypedDict):
     max_ns: int
 
 
+class FaultsJson(TypedDict):
+    """Page faults: minor ones found their page in memory, major ones waited for it to be read."""
+
+    minor: int
+    major: int
+
+
+class OffCpuJson(TypedDict):
+    """Stays off the CPU; None: which were throttled is not known, or there is none to make an average of."""
+
+    count: int
+    sum_ns: int
+    average_ns: int | None
+    worst_ns: int
+    disk_count: int
+    disk_ns: int
+    throttled_count: int | None
+    throttled_ns: int | None
+
+
+class DiskWaitJson(TypedDict):
+    """Stays off the CPU for the disk; None: no file was told, or for a page of memory, in no call."""
+
+    file: str | None
+    call: str | None
+    count: int
+    sum_ns: int
+    worst_ns: int
+
+
 class ThreadTimesJson(TypedDict):
     """A thread's switches, and its time by state."""
 
@@ -134,3 +164,12 @@ class ThreadTimesJson(TypedDict):
     on_cpu_ns: int
     runnable_ns: int
     blocked_ns: int
+
+
+class ShapeJson(TypedDict):
+    """So many launches of one shape: grid in blocks, block in threads, dynamic shared memory in bytes."""
+
+    grid: list[int]
+    block: list[int]
+    shared_bytes: int
+    launches: int

@@ -7,15 +7,23 @@ from typing import Literal, TypedDict
 from gputop.documents.parts import (
     CallJson,
     CallLineJson,
+    DiskWaitJson,
     FailureJson,
+    FaultsJson,
     LostByKindJson,
+    OffCpuJson,
+    ShapeJson,
     ThreadTimesJson,
     WaitJson,
 )
 
 
 class KernelJson(TypedDict):
-    """The launches of one kernel; name, file and library are empty where they are not known."""
+    """The launches of one kernel; name, file and library are empty where they are not known.
+
+    ``shapes`` are the most frequent ones; ``unshaped`` launches have a shape that is not known; ``small``
+    ones have fewer threads than fill the GPU, None: not known.
+    """
 
     name: str
     file: str
@@ -23,6 +31,20 @@ class KernelJson(TypedDict):
     handle: int
     launches: int
     per_second: float
+    shapes: list[ShapeJson]
+    unshaped: int
+    small: int | None
+
+
+class _ToldOfThread(TypedDict, total=False):
+    """What is there where the recording tells it."""
+
+    faults: FaultsJson
+    off_cpu: OffCpuJson
+
+
+class ThreadTotalsJson(ThreadTimesJson, _ToldOfThread):
+    """A thread over the recording."""
 
 
 class _Rare(TypedDict, total=False):
@@ -30,6 +52,10 @@ class _Rare(TypedDict, total=False):
 
     failures: list[FailureJson]
     kernels: list[KernelJson]
+    faults: FaultsJson
+    off_cpu: OffCpuJson
+    disk_waits: list[DiskWaitJson]
+    oom_ns: int
 
 
 class ProcessTotalsJson(_Rare):
@@ -40,14 +66,29 @@ class ProcessTotalsJson(_Rare):
     command: str
     exited: bool
     calls: list[CallJson]
-    threads: list[ThreadTimesJson]
+    threads: list[ThreadTotalsJson]
     lines: list[CallLineJson]
     unknown_lines: int
     waits: list[WaitJson]
     unknown_waits: int
 
 
-class StatsDocument(TypedDict):
+class MachineJson(TypedDict):
+    """What the machine as a whole lost time by; None: its kernel does not tell."""
+
+    steal_ns: int | None
+    memory_some_ns: int | None
+    memory_full_ns: int | None
+    tcp_retransmits: int | None
+
+
+class _ToldOfMachine(TypedDict, total=False):
+    """What is there where the recording tells it."""
+
+    machine: MachineJson
+
+
+class StatsDocument(_ToldOfMachine):
     """Totals of a whole recording."""
 
     schema: Literal["gputop.stats/1"]

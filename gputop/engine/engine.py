@@ -18,9 +18,10 @@ from gputop.engine.callers import Callers
 from gputop.engine.calltable import CallWindow, left_out
 from gputop.engine.counters import Counters, add_up
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.faults import FaultCounts, add_faults
+from gputop.engine.fills import fill_of
 from gputop.engine.frame import Frame, Lost
 from gputop.engine.kernels import KernelWindow
-from gputop.engine.kernels import add as add_kernels
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.others import Others, add_others
@@ -30,7 +31,7 @@ from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import APIS, COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
+from probes.source import APIS, COUNTERS, FAULTS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -55,6 +56,7 @@ class Tick:
     starting: bool  # the first of a session: gputop's own start-up is in that figure
     others: Others  # processes of which only sums are told
     kept: bool  # its records are there, not only their sums
+    faults: FaultCounts  # page faults that were told in it
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class _OpenTick:
     states: dict[int, ThreadTick] | None = None  # where its records were not kept, instead of switches
     others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
     strangers: Others = field(default_factory=dict)
+    faults: FaultCounts = field(default_factory=dict)
 
 
 class Engine:
@@ -116,6 +119,8 @@ class Engine:
             self._count(Counters.from_sample(item))
         elif item.kind == OTHERS:
             add_others(self._now.strangers, item.data)
+        elif (faults := told(item, FAULTS)) is not None:
+            add_faults(self._now.faults, faults)
         elif (places := told(item, PLACES)) is not None:
             self._lines.add_samples(places)
         else:
@@ -147,7 +152,7 @@ class Engine:
         self._lines.add_sums(told_sums(data, "lines"), told_sums(data, "waits"))
         self._callers.add(np.array([*told_callers(data)], np.uint32))
         if "kernels" in data:
-            add_kernels(self._kernels.now.counts, told_kernels(data))
+            self._kernels.now.sums.add(told_kernels(data))
         tick.states = told_states(data)
 
     def _count(self, counters: Counters) -> None:
@@ -182,6 +187,7 @@ class Engine:
                 self._mark is None and data.get("number") == 1,
                 now.strangers,
                 now.states is None,
+                now.faults,
             )
         )
         while len(self._ticks) > keep:
@@ -212,7 +218,9 @@ class Engine:
             self._lines.sums(),
             self._lines.waits(),
             self._lines.samples(),
-            self._kernels.counts(),
+            self._kernels.sums(),
+            fill_of(self._gpus) if self._gpus is not None else None,
+            scheduled=self._header.get("source") is None,  # no trace of other tools tells all of it
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})

@@ -10,7 +10,8 @@ from gputop.engine.lines import Stacks
 from gputop.engine.wallclock import WallClock
 from probes.known import Known
 from probes.samples import ClientData, ProcessData, process_data, text_of, told
-from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, Sample
+from probes.shapes import Shapes
+from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, SHAPES, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
 PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
@@ -26,6 +27,7 @@ class Facts:
 
     def __init__(self) -> None:
         self.stacks = Stacks()
+        self.shapes = Shapes()
         self._known = Known()
         self._apis: list[tuple[str, str]] = []
         self._ended = 0  # told since the last sweep
@@ -33,7 +35,7 @@ class Facts:
 
     def copy(self) -> Facts:
         """Facts that grow apart from these."""
-        return apart(self, shared=("stacks", "clock"))  # what a stack's number stands for never changes
+        return apart(self, shared=("stacks", "shapes", "clock"))  # what their numbers stand for never changes
 
     @property
     def processes(self) -> dict[int, ProcessData]:
@@ -48,6 +50,8 @@ class Facts:
         self._known.take(sample)
         if (frames := told(sample, FRAMES)) is not None:
             self.stacks.take(frames)
+        elif (shapes := told(sample, SHAPES)) is not None:
+            self.shapes.take(shapes)
         elif (apis := told(sample, APIS)) is not None:
             self._apis = [(str(row[0]), str(row[1])) for row in apis.get("rows", ())]
         elif (mark := told(sample, MARK)) is not None and (wall_ns := int(mark.get("wall_ns", 0))):

@@ -19,7 +19,7 @@ from gputop.engine.lines import Line
 from probes import api
 from probes.meaning import Role, Trait
 from probes.schema import RECORD, CallFlag, Records, join, select
-from probes.stacks.kernels import kernel_number
+from probes.stacks.kernel_numbers import kernel_number
 
 MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
 BEFORE = 64  # calls that are kept from before a sticky error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.engine.faults import Faults
 from gputop.engine.kernels import KernelRow
 from gputop.engine.lines import Line
 from gputop.engine.wallclock import WallClock
@@ -122,11 +123,12 @@ class ProcessRow:
     top_api: str  # the API with most time in outermost calls, "" without calls
     top_api_ns_per_second: float
     top_api_p99_ns: int
-    voluntary_per_second: float
-    involuntary_per_second: float
-    runnable_percent: float  # sum over its threads; 100 is one thread waiting for a CPU all the time
-    blocked_percent: float  # of the time of its CUDA threads (of all threads when none calls CUDA)
-    on_cpu_percent: float  # sum over its threads, as top shows it
+    # what its threads did; None where nobody looked, as in a trace that was imported
+    voluntary_per_second: float | None
+    involuntary_per_second: float | None
+    runnable_percent: float | None  # sum over its threads; 100 is one thread waiting for a CPU all the time
+    blocked_percent: float | None  # of the time of its CUDA threads (of all threads when none calls CUDA)
+    on_cpu_percent: float | None  # sum over its threads, as top shows it
     calls: tuple[CallRow, ...]
     threads: tuple[ThreadRow, ...]
     gpus_source: str = ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
@@ -142,6 +144,7 @@ class ProcessRow:
     sampled: int = 0  # how many there are in all, of unknown lines as well
     belongs: tuple[tuple[str, str | int], ...] = ()  # pod, job, rank, …: what is known of belonging.KEYS
     kernels: tuple[KernelRow, ...] = ()  # launches by kernel, most first, where some have names
+    faults: Faults | None = None  # page faults that were told in the window; None where none were
 
 
 @dataclass(frozen=True, slots=True)

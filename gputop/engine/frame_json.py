@@ -11,6 +11,7 @@ import math
 from typing import Any, Final
 
 from gputop.documents.frame import FrameDocument
+from gputop.engine.faults import faults_json
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.histogram import METHOD
 
@@ -69,7 +70,7 @@ def _gpu_process(row: GpuProcess) -> dict[str, Any]:
 def _process(row: ProcessRow) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
     # the last ones are for pages of the screen
-    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels")
+    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels", "faults")
     made["calls"] = [_fields(call) for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [
@@ -81,6 +82,8 @@ def _process(row: ProcessRow) -> dict[str, Any]:
     made["unknown_lines"] = row.unknown_lines
     made["waits"] = [dict(wait.line.to_json()) | _fields(wait, "line") for wait in row.waits]
     made["unknown_waits"] = row.unknown_waits
+    if row.faults is not None:
+        made["faults"] = faults_json(row.faults)
     if row.belongs:
         made["belongs"] = dict(row.belongs)
     return made

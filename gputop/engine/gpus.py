@@ -25,6 +25,7 @@ _FIGURES = (
 )  # fmt: skip
 _SHARES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
 _OTHERS = ("mig_enabled", "mig", "processes", "process_utilization", "pci_bus_id")
+_TOLD_ELSEWHERE = ("clients", "multiprocessors", "multiprocessor_threads")
 _OLD = "not in this recording, which an older gputop made"
 _NO_ANSWER = "NVML gave no reason"
 
@@ -106,10 +107,15 @@ def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns
 def _reasons(row: GpuData, told: GpuData, age_ns: int) -> dict[str, str]:
     """Key of each figure that is not known to the reason."""
     keys = (*_FIGURES, *_SHARES, *_OTHERS)
+    absent = str(row.get("absent") or "")
     if told is not row:
-        return dict.fromkeys(keys, f"NVML has not answered for {age_ns / 1e9:.0f} s")
-    said = {str(key): str(reason) for key, reason in row.get("unavailable", {}).items() if key != "clients"}
-    missing = {key: _NO_ANSWER if key in row else _OLD for key in keys if row.get(key) is None}
+        return dict.fromkeys(keys, absent or f"NVML has not answered for {age_ns / 1e9:.0f} s")
+    said = {
+        str(key): str(reason)
+        for key, reason in row.get("unavailable", {}).items()
+        if key not in _TOLD_ELSEWHERE
+    }
+    missing = {key: _NO_ANSWER if key in row else absent or _OLD for key in keys if row.get(key) is None}
     return {key: said.get(key, reason) for key, reason in missing.items()} | said
 
 

@@ -1,24 +1,30 @@
-"""Launches by kernel: counted by process and handle, named where the recording tells a name.
+"""Launches by kernel and shape: counted by process and handle, named where the recording tells a name.
 
 A launch of the runtime's names a function of the host's code, which is called like its kernel
-(probes/stacks/kernels.py); a handle of the driver's has no name.
+(probes/stacks/kernels.py); a handle of the driver has the name by which its program asked for it, if that
+was seen.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
 from probes import api
-from probes.schema import CallFlag, Records
-from probes.stacks.kernels import kernel_number
+from probes.schema import ALIASED, CallFlag, Records
+from probes.shapes import Shape
+from probes.stacks.kernel_numbers import kernel_number
 
 Counts = dict[tuple[int, int], int]  # (process, handle) -> launches
+ShapeCounts = dict[tuple[int, int, int], int]  # (process, handle, number of the shape) -> launches
+ByShape = Mapping[Shape, int]  # shape -> launches
+_SHAPE = 0xFFFFFFFF
 NAMELESS = "handles of the driver, without a name"
 MOST = 1 << 16  # kernels; what comes beyond is counted under handle 0
 _LIBRARIES = (
@@ -37,14 +43,38 @@ def library_of(file: str) -> str:
     return next((name for name, starts in _LIBRARIES if base.startswith(starts)), base)
 
 
+@dataclass(slots=True)
+class Launched:
+    """Launches by kernel; those whose shape is known also by shape."""
+
+    counts: Counts = field(default_factory=dict)
+    shapes: ShapeCounts = field(default_factory=dict)
+
+    def add(self, more: Launched) -> None:
+        """Adds what came next. Beyond so many kernels or shapes a kernel is 0, a shape not known."""
+        for (pid, handle), count in more.counts.items():
+            key = (pid, handle) if (pid, handle) in self.counts or len(self.counts) < MOST else (pid, 0)
+            self.counts[key] = self.counts.get(key, 0) + count
+        for shaped, count in more.shapes.items():
+            if shaped in self.shapes or len(self.shapes) < MOST:
+                self.shapes[shaped] = self.shapes.get(shaped, 0) + count
+
+
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """The launches of one kernel; ``name`` is "" where it is not known, and ``file`` with it."""
+    """The launches of one kernel; ``name`` is "" where it is not known, and ``file`` with it.
+
+    Attributes:
+        shapes: (shape, launches in it), most first; the shapes of all other launches are not known.
+        small: Launches with fewer threads than fill the GPU; None where that is not known of a GPU.
+    """
 
     name: str
     file: str
     handle: int
     launches: int
+    shapes: tuple[tuple[Shape, int], ...] = ()
+    small: int | None = None
 
     @property
     def library(self) -> str:
@@ -56,13 +86,18 @@ class KernelRow:
         """The name, or the handle of one without."""
         return self.name or f"handle {self.handle:#x}"
 
+    @property
+    def shaped(self) -> int:
+        """Launches whose shape is known."""
+        return sum(count for _shape, count in self.shapes)
+
 
 class KernelCounts:
     """Counts launches that succeeded, outermost ones only."""
 
     def __init__(self) -> None:
         """Nothing was launched."""
-        self.counts: Counts = {}
+        self.sums = Launched()
         self._launches = launching([row.name for row in api.BY_OP])
 
     def name(self, names: Iterable[str]) -> None:
@@ -76,14 +111,25 @@ class KernelCounts:
         if not wanted.any():
             return
         pids, handles = calls["pid"][wanted], calls["aux"][wanted]
+        shapes = calls.view(ALIASED)["shape"][wanted]
+        found = Launched()
         for pid in np.unique(pids).tolist():
-            found, count = np.unique(handles[pids == pid], return_counts=True)
-            add(self.counts, {(pid, one): n for one, n in zip(found.tolist(), count.tolist(), strict=True)})
+            mine = pids == pid
+            kernels, which = np.unique(handles[mine], return_inverse=True)
+            counts = np.bincount(which, minlength=len(kernels))
+            found.counts |= {(pid, one): n for one, n in zip(kernels.tolist(), counts.tolist(), strict=True)}
+            shaped, times = np.unique(
+                which.astype(np.uint64) << np.uint64(32) | shapes[mine], return_counts=True
+            )
+            for key, n in zip(shaped.tolist(), times.tolist(), strict=True):
+                if key & _SHAPE:
+                    found.shapes[pid, int(kernels[key >> 32]), key & _SHAPE] = n
+        self.sums.add(found)
 
-    def take(self) -> Counts:
+    def take(self) -> Launched:
         """What was counted since the last time."""
-        counts, self.counts = self.counts, {}
-        return counts
+        sums, self.sums = self.sums, Launched()
+        return sums
 
 
 class KernelWindow:
@@ -92,7 +138,7 @@ class KernelWindow:
     def __init__(self) -> None:
         """Start with an open tick."""
         self.now = KernelCounts()
-        self._ticks: deque[Counts] = deque()
+        self._ticks: deque[Launched] = deque()
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
@@ -100,33 +146,51 @@ class KernelWindow:
         while len(self._ticks) > keep:
             self._ticks.popleft()
 
-    def counts(self) -> Counts:
+    def sums(self) -> Launched:
         """Over the ticks that are kept."""
-        sums: Counts = {}
+        sums = Launched()
         for tick in self._ticks:
-            add(sums, tick)
+            sums.add(tick)
         return sums
 
 
-def add(sums: Counts, more: Counts) -> None:
-    """Adds to counts."""
-    for (pid, handle), count in more.items():
-        key = (pid, handle) if (pid, handle) in sums or len(sums) < MOST else (pid, 0)
-        sums[key] = sums.get(key, 0) + count
+def kernel_rows(launched: Launched, facts: Facts, fill: int | None) -> dict[int, tuple[KernelRow, ...]]:
+    """pid -> its kernels, most launches first; only of processes of which some kernel has a name.
 
-
-def kernel_rows(counts: Counts, facts: Facts) -> dict[int, tuple[KernelRow, ...]]:
-    """pid -> its kernels, most launches first; only of processes of which some kernel has a name."""
+    Args:
+        launched: What was launched.
+        facts: Names and shapes.
+        fill: Threads that fill the GPU, as of ``gputop.engine.fills``.
+    """
+    shapes: dict[tuple[int, int], dict[Shape, int]] = {}
+    for (pid, handle, number), count in launched.shapes.items():
+        if (shape := facts.shapes.get(number)) is not None:
+            own = shapes.setdefault((pid, handle), {})
+            own[shape] = own.get(shape, 0) + count
     found: dict[int, list[KernelRow]] = {}
-    for (pid, handle), launches in counts.items():
+    for (pid, handle), launches in launched.counts.items():
         frame = next(iter(facts.stacks.frames(kernel_number(pid, handle))), None)
         name, file = (frame.function, frame.file) if frame is not None else ("", "")
-        found.setdefault(pid, []).append(KernelRow(name, file, handle, launches))
+        own = shapes.get((pid, handle), {})
+        row = KernelRow(name, file, handle, launches, most_first(own), small_among(own, fill))
+        found.setdefault(pid, []).append(row)
     return {
         pid: tuple(sorted(rows, key=lambda row: (-row.launches, row.shown, row.handle)))
         for pid, rows in found.items()
         if any(row.name for row in rows)
     }
+
+
+def most_first(shapes: ByShape) -> tuple[tuple[Shape, int], ...]:
+    """The shapes with their launches, most launches first."""
+    return tuple(sorted(shapes.items(), key=lambda row: (-row[1], row[0])))
+
+
+def small_among(shapes: ByShape, fill: int | None) -> int | None:
+    """Launches of fewer threads than fill the GPU; None where that, or every shape, is not known."""
+    if not fill or not shapes:
+        return None
+    return sum(count for shape, count in shapes.items() if shape.threads < fill)
 
 
 def folded(name: str) -> str:
@@ -148,14 +212,45 @@ def folded(name: str) -> str:
     return "".join(out)
 
 
-def by_folded_name(rows: Sequence[KernelRow]) -> list[tuple[str, str, int, int]]:
-    """(folded name, library, launches, kernels) of kernels that differ in templates only, most first."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+class Folded(NamedTuple):
+    """Kernels that differ in templates only: how many, their launches, and those whose shape is known.
+
+    ``shape`` is the most frequent one; ``small`` launches have fewer threads than fill the GPU, None:
+    not known.
+    """
+
+    name: str
+    library: str
+    launches: int
+    kernels: int
+    shape: Shape | None
+    small: int | None
+    shaped: int
+
+
+def by_folded_name(rows: Sequence[KernelRow]) -> list[Folded]:
+    """Kernels by folded name and library, most launches first."""
+    found: dict[tuple[str, str], list[KernelRow]] = {}
     for row in rows:
-        key = folded(row.name) if row.name else NAMELESS, row.library
-        before = found.get(key, (0, 0))
-        found[key] = before[0] + row.launches, before[1] + 1
-    return sorted(((*key, *one) for key, one in found.items()), key=lambda row: (-row[2], row[0]))
+        found.setdefault((folded(row.name) if row.name else NAMELESS, row.library), []).append(row)
+    made = [_together(key, mine) for key, mine in found.items()]
+    return sorted(made, key=lambda row: (-row.launches, row.name))
+
+
+def _together(key: tuple[str, str], rows: Sequence[KernelRow]) -> Folded:
+    shapes: dict[Shape, int] = {}
+    for row in rows:
+        for shape, count in row.shapes:
+            shapes[shape] = shapes.get(shape, 0) + count
+    small = [row.small for row in rows if row.small is not None]
+    return Folded(
+        *key,
+        sum(row.launches for row in rows),
+        len(rows),
+        next((shape for shape, _count in most_first(shapes)), None),
+        sum(small) if small else None,
+        sum(shapes.values()),
+    )
 
 
 def launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any
 from gputop.documents.parts import LineJson
 from probes.code.source_files import is_library
 from probes.samples import FramesData
-from probes.stacks.kernels import is_kernel_number
+from probes.stacks.kernel_numbers import is_kernel_number
 
 _MOST_STACKS = 1 << 20
 

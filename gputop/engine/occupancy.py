@@ -112,10 +112,10 @@ def match(waits: Segments, on_cpu: Segments) -> dict[tuple[int, int, int], int]:
     """Overlap of each wait with the on-CPU slices on its CPU; those of one CPU do not overlap."""
     totals: dict[tuple[int, int, int], int] = {}
     # numbers instead of (waiting tid, occupant): sorting them takes a fraction of sorting rows
-    waiting, waiter = np.unique(waits["tid"], return_inverse=True)
+    waiting, waiter = _numbered(waits["tid"])
     pairs = on_cpu["tid"] << 32 | on_cpu["pid"] & 0xFFFFFFFF
-    occupying, occupant = np.unique(pairs, return_inverse=True)
-    for cpu in np.unique(waits["cpu"]).tolist():
+    occupying, occupant = _numbered(pairs)
+    for cpu in _numbered(waits["cpu"])[0].tolist():
         mine, theirs = np.flatnonzero(waits["cpu"] == cpu), np.flatnonzero(on_cpu["cpu"] == cpu)
         here, there = waits[mine], on_cpu[theirs]
         order = np.argsort(there["begin"], kind="stable")
@@ -127,10 +127,17 @@ def match(waits: Segments, on_cpu: Segments) -> dict[tuple[int, int, int], int]:
             here["begin"][wait_rows], there["begin"][running_rows]
         )
         keys = waiter[mine][wait_rows] * len(occupying) + occupant[theirs][running_rows]
-        unique, where = np.unique(keys, return_inverse=True)
+        unique, where = _numbered(keys)
         sums = np.bincount(where, weights=overlap).astype(np.int64)
         for key, ns in zip(unique.tolist(), sums.tolist(), strict=True):
             pair = int(occupying[key % len(occupying)])
             place = (int(waiting[key // len(occupying)]), pair >> 32, pair & 0xFFFFFFFF)
             totals[place] = totals.get(place, 0) + ns
     return totals
+
+
+def _numbered(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The values in order, and the place of each; ``np.unique`` would load masked arrays for it."""
+    ordered = np.sort(values)
+    found = ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
+    return found, np.searchsorted(found, values)

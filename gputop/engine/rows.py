@@ -12,9 +12,10 @@ from gputop.engine.callrows import call_rows
 from gputop.engine.calltable import CallWindow
 from gputop.engine.counters import add_up, settled
 from gputop.engine.facts import Facts
+from gputop.engine.faults import WHOLE, FaultCounts, add_rows, faults_of, rows_of
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
-from gputop.engine.kernels import Counts, kernel_rows
+from gputop.engine.kernels import Launched, kernel_rows
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.others import with_sums
 from gputop.engine.switches import OpenThreads, ThreadTick
@@ -48,7 +49,9 @@ class Window:
     lines: Sums = field(default_factory=dict)
     line_waits: Sums = field(default_factory=dict)
     line_samples: Samples = field(default_factory=dict)
-    kernels: Counts = field(default_factory=dict)
+    kernels: Launched = field(default_factory=Launched)
+    fill: int | None = None  # threads that fill a GPU
+    scheduled: bool = True  # whether it is known what threads did beside their calls
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -56,6 +59,13 @@ class Window:
         for tick in self.ticks:
             add_up(sums, tick.threads)
         return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
+
+    def faults(self) -> FaultCounts:
+        """Page faults that were told in it."""
+        sums: FaultCounts = {}
+        for tick in self.ticks:
+            add_rows(sums, rows_of(tick.faults))
+        return sums
 
     def callers(self) -> frozenset[int]:
         """The threads that made a call."""
@@ -173,12 +183,13 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
     waits, unplaced = wait_rows(window.line_waits, calls, callers, facts)
     stacks = stack_rows(window.lines, window.line_waits, calls, callers, facts)
     pids = {thread.tid: pid for pid, found in threads.items() for thread in found}
-    kernels = kernel_rows(window.kernels, facts)
+    kernels = kernel_rows(window.kernels, facts, window.fill)
     samples, sampled = sample_rows(window.line_samples, pids, facts)
     rows = (
         _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
         for pid, row in sorted((known | unknown).items())
     )
+    faults = window.faults()
     summed = {pid for tick in window.ticks for pid in tick.others}
     if summed:
         sums = [tick.others for tick in window.ticks]
@@ -194,8 +205,10 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
             samples=tuple(samples.get(row.pid, ())),
             sampled=sampled.get(row.pid, 0),
             kernels=kernels.get(row.pid, ()),
+            faults=faults_of(faults, row.pid),
         )
         if any(row.pid in found for found in (lines, nameless, waits, unplaced, sampled, kernels))
+        or (row.pid, WHOLE) in faults
         else row
         for row in rows
     )
@@ -214,6 +227,10 @@ def _process_row(
     top = max(outer, key=lambda call: call.sum_ns, default=None)
     use = attribution.of(pid, row)
     exited, inner = row.get("exited_ns"), row.get("namespace_pid")
+
+    def known(figure: float) -> float | None:
+        return figure if window.scheduled else None
+
     return ProcessRow(
         pid=pid,
         parent_pid=int(row.get("parent_pid", 0)),
@@ -228,11 +245,11 @@ def _process_row(
         top_api=top.api if top else "",
         top_api_ns_per_second=top.sum_ns / seconds if top else 0.0,
         top_api_p99_ns=top.p99_ns if top else 0,
-        voluntary_per_second=sum(thread.voluntary_switches for thread in threads) / seconds,
-        involuntary_per_second=sum(thread.involuntary_switches for thread in threads) / seconds,
-        runnable_percent=100 * sum(thread.runnable_ns for thread in threads) / window.window_ns,
-        blocked_percent=_blocked_percent(threads, window.window_ns),
-        on_cpu_percent=100 * sum(thread.on_cpu_ns for thread in threads) / window.window_ns,
+        voluntary_per_second=known(sum(thread.voluntary_switches for thread in threads) / seconds),
+        involuntary_per_second=known(sum(thread.involuntary_switches for thread in threads) / seconds),
+        runnable_percent=known(100 * sum(thread.runnable_ns for thread in threads) / window.window_ns),
+        blocked_percent=known(_blocked_percent(threads, window.window_ns)),
+        on_cpu_percent=known(100 * sum(thread.on_cpu_ns for thread in threads) / window.window_ns),
         calls=calls,
         threads=threads,
         gpus_source=use.source,
@@ -252,10 +269,8 @@ def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tup
     waits = window.waits()
     found = []
     for process in processes:
-        if (
-            process.involuntary_per_second < STORM_INVOLUNTARY_PER_S
-            or process.runnable_percent < STORM_RUNNABLE_PERCENT
-        ):
+        switched, queued = process.involuntary_per_second or 0.0, process.runnable_percent or 0.0
+        if switched < STORM_INVOLUNTARY_PER_S or queued < STORM_RUNNABLE_PERCENT:
             continue
         sums: Waits = {}
         for thread in process.threads:
@@ -263,13 +278,5 @@ def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tup
                 sums[occupant] = sums.get(occupant, 0) + ns
         waited = sum(thread.runnable_ns for thread in process.threads)
         occupants = _shares(sums, waited, facts)
-        found.append(
-            Storm(
-                process.pid,
-                process.name,
-                process.involuntary_per_second,
-                process.runnable_percent,
-                occupants,
-            )
-        )
+        found.append(Storm(process.pid, process.name, switched, queued, occupants))
     return tuple(sorted(found, key=lambda storm: -storm.involuntary_per_second))

@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gputop.engine.callrows import call_rows
-from gputop.engine.calltable import CallTable, Totals, left_out
+from gputop.engine.calltable import left_out
+from gputop.engine.diskwaits import DiskWait
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.failed_calls import Failure
+from gputop.engine.faults import Faults, faults_of
 from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
 from gputop.engine.kernels import KernelRow, kernel_rows
 from gputop.engine.linesums import line_rows, wait_rows
+from gputop.engine.stays import Stays, together
 from gputop.engine.switches import ThreadTick
 from gputop.engine.tally import Tally, tally
+from probes.proc.syscalls import machine_of
 from probes.samples import lost_until
 from probes.schema import LOSS_KINDS
 from probes.source import Item
@@ -22,7 +26,10 @@ from probes.source import Item
 
 @dataclass(frozen=True, slots=True)
 class ThreadTotals:
-    """One thread over the recording; on_cpu + runnable + blocked = the time it was watched."""
+    """One thread over the recording; on_cpu + runnable + blocked = the time it was watched.
+
+    ``faults`` are its page faults and ``off_cpu`` its stays off the CPU, None where they are not known.
+    """
 
     tid: int
     name: str
@@ -31,6 +38,8 @@ class ThreadTotals:
     on_cpu_ns: int
     runnable_ns: int
     blocked_ns: int
+    faults: Faults | None = None
+    off_cpu: Stays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,9 @@ class ProcessTotals:
 
     ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain;
     ``failures`` are its calls that failed, the first first, ``kernels`` its launches by kernel, most first,
-    where some have names.
+    where some have names; ``faults`` its page faults, also those of threads that have no row;
+    ``disk_waits`` what it waited for the disk by file, the longest sum first, without what is under way;
+    ``oom_ns`` when the kernel ended it for lack of memory, since the start; None: that was not told.
     """
 
     pid: int
@@ -54,6 +65,14 @@ class ProcessTotals:
     unknown_waits: int = 0
     failures: tuple[Failure, ...] = ()
     kernels: tuple[KernelRow, ...] = ()
+    faults: Faults | None = None
+    disk_waits: tuple[DiskWait, ...] = ()
+    oom_ns: int | None = None
+
+    @property
+    def off_cpu(self) -> Stays | None:
+        """The stays off the CPU of all its threads."""
+        return together(thread.off_cpu for thread in self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,8 @@ class Stats:
     processes: tuple[ProcessTotals, ...]
     problems: tuple[str, ...]
     calls_observed: bool = True
+    throttling: bool = False  # whether throttled stays are known as such
+    machine: Mapping[str, int] | None = None  # ``gputop.engine.machine.NAMES``; None: nothing was told of it
 
 
 def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
@@ -79,16 +100,19 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     facts, table, totals, mark = whole.facts, whole.table, whole.totals, whole.mark
     start_ns = int(header.get("start_ns", 0))
     end_ns = mark.time_ns if mark is not None else start_ns
-    threads = whole.threads.finish(_spans(header, facts, start_ns, end_ns), whole.still_open)
+    span = _spans(header, facts, start_ns, end_ns)
+    threads = whole.threads.finish(span, whole.still_open)
+    stays = whole.stays.finish(whole.still_open, lambda pid: span(pid)[1])
     totals.grow(table.rows)
-    rows = _processes(facts, table, totals, threads, line_rows(whole.lines, facts, whole.waits))
+    rows = _processes(whole, start_ns, threads, stays, line_rows(whole.lines, facts, whole.waits))
     feeding = {row.pid for row in rows if row.calls}
     waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
     before = lost_before(header)
     failed = whole.failed.failures(facts, start_ns)
-    kernels = kernel_rows(whole.kernels.counts, facts)
+    waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
+    kernels = kernel_rows(whole.kernels.sums, facts, whole.fill)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
-    clock = header.get("clock", {})
+    clock, tells = header.get("clock", {}), header.get("tells")
     return Stats(
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
         duration_ns=end_ns - start_ns,
@@ -104,11 +128,14 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
                 unknown_waits=unplaced.get(row.pid, 0),
                 failures=tuple(one for one in failed if one.pid == row.pid),
                 kernels=kernels.get(row.pid, ()),
+                disk_waits=waited_disk.get(row.pid, ()),
             )
             for row in rows
         ),
         problems=(*facts.problems(None), *left_out(totals)),
         calls_observed=header.get("calls_observed") is not False,
+        machine=dict(whole.machine) or None,
+        throttling=isinstance(tells, Mapping) and tells.get("throttling") is True,
     )
 
 
@@ -129,14 +156,15 @@ def _spans(
 
 
 def _processes(
-    facts: Facts,
-    table: CallTable,
-    totals: Totals,
+    whole: Tally,
+    start_ns: int,
     threads: dict[int, ThreadTick],
+    stays: Mapping[int, Stays],
     lines: tuple[dict[int, list[LineRow]], dict[int, int]],
 ) -> tuple[ProcessTotals, ...]:
     known, unknown = lines
-    calls = call_rows(table, totals, facts)
+    facts, faults = whole.facts, whole.faults
+    calls = call_rows(whole.table, whole.totals, facts)
     rows: dict[int, list[ThreadTotals]] = {}
     for tid, thread in sorted(threads.items()):
         rows.setdefault(thread.pid, []).append(
@@ -148,6 +176,8 @@ def _processes(
                 thread.on_cpu,
                 thread.runnable,
                 thread.blocked,
+                faults_of(faults, thread.pid, tid),
+                stays.get(tid),
             )
         )
     pids = sorted({*calls, *rows, *(pid for pid, row in facts.processes.items() if row.get("watched"))})
@@ -161,6 +191,12 @@ def _processes(
             tuple(rows.get(pid, ())),
             tuple(known.get(pid, ())),
             unknown.get(pid, 0),
+            faults=faults_of(faults, pid),
+            oom_ns=_since(facts.processes.get(pid, {}).get("oom_ns"), start_ns),
         )
         for pid in pids
     )
+
+
+def _since(moment: int | None, start_ns: int) -> int | None:
+    return None if moment is None else int(moment) - start_ns

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from gputop.documents.stats import ProcessTotalsJson, StatsDocument
+from gputop.documents.stats import ProcessTotalsJson, StatsDocument, ThreadTotalsJson
+from gputop.engine.diskwaits import disk_wait_json, disk_waits_text
 from gputop.engine.failed_output import failure_json, failure_lines
+from gputop.engine.faults import Faults, faults_json
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
 from gputop.engine.histogram import METHOD
-from gputop.engine.kernels import KernelRow
-from gputop.engine.stats import ProcessTotals, Stats
+from gputop.engine.kernels_output import kernel_json, kernels_text
+from gputop.engine.machine import machine_json, machine_text
+from gputop.engine.stats import ProcessTotals, Stats, ThreadTotals
+from gputop.engine.stays import Stays, stays_json
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
 
 SCHEMA: Final = "gputop.stats/1"
@@ -18,20 +23,23 @@ _LINES_SHOWN = 20  # of a process in the text; JSON has all
 
 def stats_to_json(stats: Stats) -> StatsDocument:
     """One object; times in ns, sizes in bytes, as the key names say."""
-    return {
+    made: StatsDocument = {
         "schema": SCHEMA,
         "start_realtime_ns": stats.start_wall_ns,
         "duration_ns": stats.duration_ns,
         "events": stats.events,
         "lost": {"events": stats.lost.events, "by_kind": dict(stats.lost.by_kind)},
         "percentiles": METHOD,
-        "processes": [_process_json(process, stats.duration_ns) for process in stats.processes],
+        "processes": [_process_json(process, stats) for process in stats.processes],
         "problems": list(stats.problems),
         "calls_observed": stats.calls_observed,
     }
+    if stats.machine is not None:
+        made["machine"] = machine_json(stats.machine)
+    return made
 
 
-def _process_json(process: ProcessTotals, duration_ns: int) -> ProcessTotalsJson:
+def _process_json(process: ProcessTotals, stats: Stats) -> ProcessTotalsJson:
     made: ProcessTotalsJson = {
         "pid": process.pid,
         "name": process.name,
@@ -53,18 +61,7 @@ def _process_json(process: ProcessTotals, duration_ns: int) -> ProcessTotalsJson
             }
             for call in process.calls
         ],
-        "threads": [
-            {
-                "tid": thread.tid,
-                "name": thread.name,
-                "voluntary_switches": thread.voluntary_switches,
-                "involuntary_switches": thread.involuntary_switches,
-                "on_cpu_ns": thread.on_cpu_ns,
-                "runnable_ns": thread.runnable_ns,
-                "blocked_ns": thread.blocked_ns,
-            }
-            for thread in process.threads
-        ],
+        "threads": [_thread_json(thread, stats) for thread in process.threads],
         "lines": [
             {
                 **row.line.to_json(),
@@ -79,20 +76,35 @@ def _process_json(process: ProcessTotals, duration_ns: int) -> ProcessTotalsJson
         "waits": [{**row.line.to_json(), "count": row.count, "sum_ns": row.sum_ns} for row in process.waits],
         "unknown_waits": process.unknown_waits,
     }
+    if process.faults is not None:
+        made["faults"] = faults_json(process.faults)
+    if (off_cpu := process.off_cpu) is not None:
+        made["off_cpu"] = stays_json(off_cpu, throttling=stats.throttling)
+    if process.disk_waits:
+        made["disk_waits"] = [disk_wait_json(row) for row in process.disk_waits]
+    if process.oom_ns is not None:
+        made["oom_ns"] = process.oom_ns
     if process.failures:
         made["failures"] = [failure_json(one) for one in process.failures]
     if process.kernels:
-        made["kernels"] = [
-            {
-                "name": row.name,
-                "file": row.file,
-                "library": row.library,
-                "handle": row.handle,
-                "launches": row.launches,
-                "per_second": round(_rate(row, duration_ns), 3),
-            }
-            for row in process.kernels
-        ]
+        made["kernels"] = [kernel_json(row, stats.duration_ns) for row in process.kernels]
+    return made
+
+
+def _thread_json(thread: ThreadTotals, stats: Stats) -> ThreadTotalsJson:
+    made: ThreadTotalsJson = {
+        "tid": thread.tid,
+        "name": thread.name,
+        "voluntary_switches": thread.voluntary_switches,
+        "involuntary_switches": thread.involuntary_switches,
+        "on_cpu_ns": thread.on_cpu_ns,
+        "runnable_ns": thread.runnable_ns,
+        "blocked_ns": thread.blocked_ns,
+    }
+    if thread.faults is not None:
+        made["faults"] = faults_json(thread.faults)
+    if thread.off_cpu is not None:
+        made["off_cpu"] = stays_json(thread.off_cpu, throttling=stats.throttling)
     return made
 
 
@@ -103,6 +115,7 @@ def stats_to_text(stats: Stats, width: int | None) -> str:
         f"{format_ns(stats.duration_ns)} recorded, {format_count(stats.events)} events, "
         f"lost {stats.lost.events}{lost}"
     ]
+    lines += [text] if stats.machine and (text := machine_text(stats.machine)) else []
     lines += [f"! {escape_text(problem)}" for problem in stats.problems]
     for process in stats.processes:
         lines += ["", *_process_text(process, stats.duration_ns)]
@@ -112,6 +125,8 @@ def stats_to_text(stats: Stats, width: int | None) -> str:
 def _process_text(process: ProcessTotals, duration_ns: int) -> list[str]:
     command = f"  {escape_text(process.command)}" if process.command else ""
     lines = [f"{process.pid} {escape_text(process.name)}{command}{'  (exited)' if process.exited else ''}"]
+    if process.oom_ns is not None:
+        lines.append(f"! killed by the kernel {format_ns(process.oom_ns)} after the start: out of memory")
     if process.calls:
         lines.append(
             f"  {'CALL':<34}{'LAYER':<9}{'COUNT':>10}{'ERRORS':>8}{'BYTES':>8}{'SUM':>8}"
@@ -119,36 +134,66 @@ def _process_text(process: ProcessTotals, duration_ns: int) -> list[str]:
         )
         lines += [_call_text(call) for call in process.calls]
     if process.threads:
-        lines.append(
-            f"  {'THREAD':<28}{'VOLUNTARY':>10}{'INVOLUNTARY':>13}"
-            f"{'ON-CPU':>10}{'RUNNABLE':>10}{'BLOCKED':>10}"
-        )
-        lines += [
-            f"  {thread.tid:<8}{escape_text(thread.name):<20}{thread.voluntary_switches:>10}"
-            f"{thread.involuntary_switches:>13}{format_ns(thread.on_cpu_ns):>10}"
-            f"{format_ns(thread.runnable_ns):>10}{format_ns(thread.blocked_ns):>10}"
-            for thread in process.threads
-        ]
-    return [*lines, *_lines_text(process), *_kernels_text(process, duration_ns), *_failures_text(process)]
-
-
-def _kernels_text(process: ProcessTotals, duration_ns: int) -> list[str]:
-    if not process.kernels:
-        return []
-    rows = [
-        f"  {row.launches:>9}{format_count(_rate(row, duration_ns)):>8}  "
-        f"{escape_text(row.library or '-'):<14} {escape_text(row.shown)}"
-        for row in process.kernels[:_LINES_SHOWN]
+        lines += _threads_text(process)
+    return [
+        *lines,
+        *_lines_text(process),
+        *kernels_text(process.kernels, duration_ns, _LINES_SHOWN),
+        *_failures_text(process),
     ]
-    rest = process.kernels[_LINES_SHOWN:]
-    if rest:
-        rows.append(f"  {sum(row.launches for row in rest):>9}{'':8}  of {len(rest)} more kernels")
-    return [f"  {'LAUNCHES':>9}{'n/s':>8}  {'LIBRARY':<14} KERNEL", *rows]
 
 
-def _rate(row: KernelRow, duration_ns: int) -> float:
-    """Launches a second of the recording."""
-    return row.launches * 1e9 / max(duration_ns, 1)
+def _threads_text(process: ProcessTotals) -> list[str]:
+    """The threads, and several all together; columns of which nothing is told are left out."""
+    off_cpu, faults = process.off_cpu, process.faults
+    heads = f"{'AVG-OFF':>9}{'WORST':>8}" if off_cpu is not None else ""
+    heads += f"{'MINOR':>8}{'MAJOR':>7}" if faults is not None else ""
+    rows = [
+        f"  {'THREAD':<28}{'VOLUNTARY':>10}{'INVOLUNTARY':>13}"
+        f"{'ON-CPU':>10}{'RUNNABLE':>10}{'BLOCKED':>10}{heads}"
+    ]
+
+    def row(name: str, threads: Sequence[ThreadTotals], stays: Stays | None, counted: Faults | None) -> str:
+        return (
+            f"  {name:<28}{sum(one.voluntary_switches for one in threads):>10}"
+            f"{sum(one.involuntary_switches for one in threads):>13}"
+            f"{format_ns(sum(one.on_cpu_ns for one in threads)):>10}"
+            f"{format_ns(sum(one.runnable_ns for one in threads)):>10}"
+            f"{format_ns(sum(one.blocked_ns for one in threads)):>10}"
+            f"{_stays_text(stays) if off_cpu is not None else ''}"
+            f"{_faults_text(counted) if faults is not None else ''}"
+        )
+
+    rows += [
+        row(f"{one.tid:<8}{escape_text(one.name)}", (one,), one.off_cpu, one.faults)
+        for one in process.threads
+    ]
+    if len(process.threads) > 1:
+        rows.append(row("all threads", process.threads, off_cpu, faults))
+    return [*rows, *_waited_text(off_cpu), *disk_waits_text(process.disk_waits)]
+
+
+def _stays_text(stays: Stays | None) -> str:
+    if stays is None or stays.average_ns is None:
+        return f"{'-':>9}{'-':>8}"
+    return f"{format_ns(stays.average_ns):>9}{format_ns(stays.worst_ns):>8}"
+
+
+def _faults_text(faults: Faults | None) -> str:
+    if faults is None:
+        return f"{'-':>8}{'-':>7}"
+    return f"{format_count(faults.minor):>8}{format_count(faults.major):>7}"
+
+
+def _waited_text(stays: Stays | None) -> list[str]:
+    """Stays off the CPU whose reason the kernel tells; nothing where there are none."""
+    if stays is None:
+        return []
+    reasons = (
+        ("waited for disk", stays.disk_count, stays.disk_ns),
+        ("throttled by its control group", stays.throttled_count, stays.throttled_ns),
+    )
+    return [f"  {what}: {format_count(count)} times, {format_ns(ns)}" for what, count, ns in reasons if count]
 
 
 def _failures_text(process: ProcessTotals) -> list[str]:

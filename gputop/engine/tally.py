@@ -17,24 +17,30 @@ import numpy.typing as npt
 from gputop.engine.callers import Callers
 from gputop.engine.calltable import CallTable, Totals
 from gputop.engine.counters import Counters, add_up, settled
+from gputop.engine.diskwaits import DiskWaits, FileNames
 from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
+from gputop.engine.faults import FaultCounts, add_faults, add_rows, rows_of
+from gputop.engine.fills import fill_of, smaller
 from gputop.engine.histogram import BUCKETS, Ints
-from gputop.engine.kernels import Counts, KernelCounts
-from gputop.engine.kernels import add as add_kernels
+from gputop.engine.kernels import KernelCounts, Launched
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
+from gputop.engine.machine import add_machine
+from gputop.engine.packing import packed, pairs_of, signed, unpacked
+from gputop.engine.stays import WIDTH, StaySums
 from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
 from probes.samples import told
 from probes.schema import Kind, Records, select
-from probes.source import APIS, COUNTERS, MARK, OPEN, SUMS, Item, Sample
+from probes.source import APIS, COUNTERS, FAULTS, FILES, GPUS, MACHINE, MARK, OPEN, SUMS, Item, Sample
 
 VERSION = 1  # of what ``told`` returns
 _TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
 STATES = ("lived", "runnable", "blocked", "voluntary", "involuntary")  # of a thread in one tick
+_LIFE, _EXITED = ("kind", "pid", "tid", "t_end"), int(Kind.EXIT)
 _SWITCHES = ("runnable", "blocked", "voluntary", "involuntary")
+ADDED = frozenset({SUMS, APIS, FAULTS, MACHINE})  # kinds of samples that change what a tally tells
 _MOST_ROWS = 16_384  # of one table; a table of calls holds no more either
-_MOST_SUMS = 1 << 20
 
 
 @dataclass(slots=True)
@@ -56,15 +62,16 @@ class Threads:
                 self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
         life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
         if life.any():
-            for row in select(records, life):
-                tid, at = int(row["tid"]), int(row["t_end"])
-                if row["kind"] == Kind.EXIT:
+            # a job may fork hundreds of times a second: as plain numbers, rows take a tenth of the time
+            for kind, pid, tid, at in select(records, life)[[*_LIFE]].tolist():
+                if kind == _EXITED:
                     self.died[tid] = at
                 else:
                     self.born.setdefault(tid, at)
                     # a thread that is not the leader and calls exec takes over the dead leader's number
                     self.died.pop(tid, None)
-                    self.sums.setdefault(tid, ThreadTick(int(row["pid"])))
+                    if tid not in self.sums:
+                        self.sums[tid] = ThreadTick(pid)
 
     def count(self, counters: Counters) -> None:
         """Takes a reading of the kernel's counters; readings need the one before, so they do not merge."""
@@ -122,8 +129,13 @@ class Tally:
         self.threads = Threads()
         self.failed = FailedCalls()
         self.kernels = KernelCounts()
+        self.fill: int | None = None  # see gputop/engine/fills.py
         self.lines: Sums = {}
         self.waits: Sums = {}
+        self.faults: FaultCounts = {}
+        self.stays = StaySums()
+        self.disk, self.file_names = DiskWaits(), FileNames()
+        self.machine: dict[str, int] = {}
         self.mark: Sample | None = None
         self.still_open = OpenThreads()
         self.facts = Facts()
@@ -138,25 +150,56 @@ class Tally:
             self.mark = item
         elif (threads := told(item, OPEN)) is not None:
             self.still_open = OpenThreads.from_sample(threads, ended=True)
+            self.stays.open(threads.get("tid", ()), threads.get("flags", ()))
         elif item.kind == SUMS:
-            self.merge(item.data)
+            self.merge({"stays": None, "disk": None, **item.data})
+        elif (faults := told(item, FAULTS)) is not None:
+            add_faults(self.faults, faults)
+        elif (machine := told(item, MACHINE)) is not None:
+            add_machine(self.machine, machine)
+        elif item.kind == GPUS:
+            self.fill = smaller(self.fill, fill_of(item))
         elif item.kind == COUNTERS:
             self.threads.count(Counters.from_sample(item))
+        elif (files := told(item, FILES)) is not None:
+            self.disk.tell(item.time_ns, files)
+            self.file_names.take(item.time_ns, files)
         else:
             self.facts.take(item)
             if item.kind == APIS:
                 self.kernels.name(str(row[0]) for row in item.data.get("rows", ()))
 
+    def know(self, fact: Sample) -> None:
+        """Takes a fact in for names only: the sums that it belongs to are merged."""
+        if (files := told(fact, FILES)) is not None:
+            self.file_names.take(fact.time_ns, files)
+        else:
+            self.take(fact)
+
     def _records(self, records: Records) -> None:
         self.events += len(records)
-        calls = select(records, records["kind"] == np.uint8(Kind.CALL))
+        called = records["kind"] == np.uint8(Kind.CALL)
+        if called.any():  # a shell that forks makes none
+            self._calls(select(records, called))
+        add(self.waits, waits_of(records))
+        self.threads.add(records)
+        self.stays.add(records)
+        self.disk.add(records)
+
+    def _calls(self, calls: Records) -> None:
         self.table.add(calls, self.totals)
         add(self.lines, sums_of(calls))
-        add(self.waits, waits_of(records))
         self.failed.add(calls)
         self.kernels.add(calls)
         self._callers.add(calls["tid"])
-        self.threads.add(records)
+
+    @property
+    def size_bytes(self) -> int:
+        """At least so many bytes are told of threads, lines and waits, of which there may be ever more."""
+        lives = len(self.threads.born) + len(self.threads.died)
+        origins = len(self.lines) + len(self.waits) + len(self.faults)
+        origins += len(self.kernels.sums.counts) + 2 * len(self.kernels.sums.shapes)
+        return 8 * ((2 + len(_SWITCHES)) * len(self.threads.sums) + 2 * lives + 3 * origins)
 
     @property
     def callers(self) -> frozenset[int]:
@@ -200,7 +243,13 @@ class Tally:
             "waits": _packed_sums(self.waits),
             "callers": packed([(tid,) for tid in sorted(self.callers)]),
             "failed": self.failed.told(),
-            "kernels": _packed_kernels(self.kernels.counts),
+            **packed_kernels(self.kernels.sums),
+            "fill": self.fill,
+            "faults": packed([*rows_of(self.faults)]),
+            "machine": dict(self.machine),
+            "stays": packed(self.stays.rows()) if self.stays.known else None,
+            "disk": packed(self.disk.rows()) if self.disk.known else None,
+            "files": packed(self.disk.told()),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -214,20 +263,38 @@ class Tally:
         self.events += int(data["events"])
         merge_calls(self.table, self.totals, data)
         threads = Threads(
-            {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in _rows(data, "threads", 6)},
-            dict(_pairs(data, "born")),
-            dict(_pairs(data, "died")),
+            {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)},
+            dict(pairs_of(data, "born")),
+            dict(pairs_of(data, "died")),
         )
         self.threads.merge(threads)
         add(self.lines, told_sums(data, "lines"))
         add(self.waits, told_sums(data, "waits"))
         self._called |= told_callers(data)
         if "kernels" in data:
-            add_kernels(self.kernels.counts, told_kernels(data))
+            self.kernels.sums.add(told_kernels(data))
+        if isinstance(fill := data.get("fill"), int):
+            self.fill = smaller(self.fill, fill)
+        if "faults" in data:
+            add_rows(self.faults, ((row[0], row[1], row[2], row[3]) for row in unpacked(data, "faults", 4)))
+        if isinstance(machine := data.get("machine"), Mapping):
+            add_machine(self.machine, machine)
+        if "stays" in data:
+            self._merge_stays(data)
+        elif unpacked(data, "threads", 6):
+            raise ValueError("stays off the CPU were not told by the gputop that wrote these sums")
+        self.disk.merge_told(data)
         if "failed" in data:
             self.failed.merge(data["failed"])
-        elif any(row[3 + _TOTALS.index("errors")] for row in _rows(data, "calls", 3 + len(_TOTALS))):
+        elif any(row[3 + _TOTALS.index("errors")] for row in unpacked(data, "calls", 3 + len(_TOTALS))):
             raise ValueError("which calls failed was not told by the gputop that wrote these sums")
+
+    def _merge_stays(self, data: Mapping[str, Any]) -> None:
+        """None: of records that nobody has, by a gputop that did not add them up."""
+        if data["stays"] is None:
+            self.stays.known = False
+        else:
+            self.stays.merge(unpacked(data, "stays", WIDTH))
 
 
 def merge_calls(
@@ -238,7 +305,7 @@ def merge_calls(
     Raises:
         ValueError: It is no such data, or more than there can be.
     """
-    rows = _rows(data, "calls", 3 + len(_TOTALS))
+    rows = unpacked(data, "calls", 3 + len(_TOTALS))
     if not 0 < len(rows) <= _MOST_ROWS:
         raise ValueError("calls of more functions than there can be")
     buckets = np.cumsum(np.frombuffer(data["buckets"], "<u4").astype(np.int64))
@@ -265,27 +332,31 @@ def told_sums(data: Mapping[str, Any], name: str) -> Sums:
         ValueError: They are not there, or too many.
     """
     return {
-        (pid, second, stack % 2**64): (count, ns) for pid, second, stack, count, ns in _rows(data, name, 5)
+        (pid, second, stack % 2**64): (count, ns) for pid, second, stack, count, ns in unpacked(data, name, 5)
     }
 
 
-def told_kernels(data: Mapping[str, Any]) -> Counts:
-    """Launches by kernel, as ``Tally.told`` told them.
+def told_kernels(data: Mapping[str, Any]) -> Launched:
+    """Launches by kernel, as ``Tally.told`` told them; an older one told no shapes.
 
     Raises:
         ValueError: They are too many.
     """
-    return {(pid, handle % 2**64): count for pid, handle, count in _rows(data, "kernels", 3)}
+    shapes = unpacked(data, "shapes", 4) if "shapes" in data else []
+    return Launched(
+        {(pid, handle % 2**64): count for pid, handle, count in unpacked(data, "kernels", 3)},
+        {(pid, handle % 2**64, shape): count for pid, handle, shape, count in shapes},
+    )
 
 
 def told_callers(data: Mapping[str, Any]) -> set[int]:
     """The threads that made a call, as ``Tally.told`` told them."""
-    return {tid for (tid,) in _rows(data, "callers", 1)}
+    return {tid for (tid,) in unpacked(data, "callers", 1)}
 
 
 def told_states(data: Mapping[str, Any]) -> dict[int, ThreadTick]:
     """Of a sample ``sums`` what each thread did in its tick."""
-    return {tid: ThreadTick(pid, *rest) for tid, pid, *rest in _rows(data, "states", 2 + len(STATES))}
+    return {tid: ThreadTick(pid, *rest) for tid, pid, *rest in unpacked(data, "states", 2 + len(STATES))}
 
 
 def tally(items: Iterable[Item]) -> Tally:
@@ -296,36 +367,16 @@ def tally(items: Iterable[Item]) -> Tally:
     return made
 
 
-def packed(rows: list[tuple[int, ...]]) -> bytes:
-    """Rows of integers, column by column, which compresses well."""
-    return np.array(rows, "<i8").T.tobytes() if rows else b""
-
-
 def _packed_sums(sums: Sums) -> bytes:
     return packed(
-        [
-            (pid, second, (stack + 2**63) % 2**64 - 2**63, count, ns)
-            for (pid, second, stack), (count, ns) in sums.items()
-        ]
+        [(pid, second, signed(stack), count, ns) for (pid, second, stack), (count, ns) in sums.items()]
     )
 
 
-def _packed_kernels(counts: Counts) -> bytes:
-    return packed([(pid, (handle + 2**63) % 2**64 - 2**63, n) for (pid, handle), n in counts.items()])
-
-
-def _rows(data: Mapping[str, Any], name: str, width: int) -> list[list[int]]:
-    """Rows of so many integers.
-
-    Raises:
-        ValueError: They are not there, or too many.
-    """
-    packed = data[name]
-    if not isinstance(packed, bytes) or len(packed) % (8 * width) or len(packed) > 8 * width * _MOST_SUMS:
-        raise ValueError(f"{name} are no such rows")
-    rows: list[list[int]] = np.frombuffer(packed, "<i8").reshape(width, -1).T.tolist()
-    return rows
-
-
-def _pairs(data: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
-    return [(first, second) for first, second in _rows(data, name, 2)]
+def packed_kernels(launched: Launched) -> dict[str, bytes]:
+    """Launches by kernel, for ``told_kernels``."""
+    counts, shapes = launched.counts.items(), launched.shapes.items()
+    return {
+        "kernels": packed([(pid, signed(handle), n) for (pid, handle), n in counts]),
+        "shapes": packed([(pid, signed(handle), shape, n) for (pid, handle, shape), n in shapes]),
+    }

@@ -15,7 +15,11 @@ ARGUMENTS = (
     "stream",
     "returned",
     "line",
+    "kernel",
+    "shape",
 )  # of calls; their places are their interned names, from 1 on
+
+TEXTS = frozenset({"line", "kernel", "shape"})  # those that are interned texts
 
 Ask = Callable[[str], int]
 
@@ -68,7 +72,7 @@ class Forms:
         for name in arguments:
             annotation = event.debug_annotations.add()
             annotation.name_iid = ARGUMENTS.index(name) + 1
-            if name == "line":
+            if name in TEXTS:
                 annotation.string_value_iid = ask(name)
             else:
                 annotation.uint_value = ask(name)

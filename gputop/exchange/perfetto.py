@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.facts import Facts
+from gputop.engine.kernels_output import shape_text
+from gputop.engine.switches import OpenThreads
 from gputop.errors import GputopError
 from gputop.exchange.explained import Explained, explained
 from gputop.exchange.forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
+from gputop.exchange.launches import kernel_names, shapes_of
 from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
 from gputop.extras import install_command
@@ -21,7 +24,7 @@ from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import listed_gpus, told
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
-from probes.source import ACTIVITY, GPUS, MARK, Sample
+from probes.source import ACTIVITY, GPUS, HOLE, MARK, OPEN, SUMS, Sample
 
 _MOST_STATE = 2  # TASK_UNINTERRUPTIBLE of a task's state
 _COUNTERS = (
@@ -77,6 +80,13 @@ class _Trace:
         self._facts = Facts()
         self._held: list[Records] = []
         self._last_cpu: dict[int, int] = {}
+        # threads at the newest mark, and whether records of the time since it, or before it, are missing
+        self._open = self._opened = OpenThreads()
+        self._marked_ns = session.start_ns
+        self._hole = self._after_hole = False
+        # when each thread left its CPU first in this tick, and when it came back last
+        self._left_ns: dict[int, int] = {}
+        self._back_ns: dict[int, int] = {}
         self._flows = 0
         machine = session.header.get("machine")
         self._machine = (
@@ -98,8 +108,13 @@ class _Trace:
             self._write(self._counters(item))
         elif (activities := told(item, ACTIVITY)) is not None:
             self._write(self._tracks.activities(activities))
+        elif (threads := told(item, OPEN)) is not None:
+            self._opened = OpenThreads.from_sample(threads)
+        elif item.kind in (HOLE, SUMS):
+            self._hole = True
         elif item.kind == MARK:
             self.flush()
+            self._mark(item.time_ns)
 
     def flush(self) -> None:
         """Writes what is held: by now the stacks of these records are known."""
@@ -133,6 +148,10 @@ class _Trace:
             "stream": np.minimum(calls["stream"], np.uint64((1 << 63) - 1)),
             "returned": calls["ret"].astype(np.int64) & 0x7FFFFFFF,
             "line": self._named(calls["stack"], self._line, empty=True),
+            "kernel": self._texts([name or "" for name in kernel_names(calls, self._facts)]),
+            "shape": self._texts(
+                ["" if one is None else shape_text(one) for one in shapes_of(calls, self._facts)]
+            ),
         }
         told = {name: columns[name] > 0 for name in ARGUMENTS}
         form = sum(told[name].astype(np.int64) << place for place, name in enumerate(ARGUMENTS))
@@ -157,6 +176,11 @@ class _Trace:
         numbers = [intern(escape_text(name(value))) for value in different.tolist()]
         return np.array(numbers, np.int64)[place.reshape(-1)]
 
+    def _texts(self, values: list[str]) -> Column:
+        """Interned texts; 0 for those that are empty."""
+        known = {text: self._tracks.text(escape_text(text)) if text else 0 for text in dict.fromkeys(values)}
+        return np.array([known[text] for text in values], np.int64)
+
     # -- threads ----------------------------------------------------------------------------------
 
     def _off_cpu(self, records: Records, ordered: Ordered) -> None:
@@ -170,7 +194,7 @@ class _Trace:
         missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
         queued = np.where(missed, end, queued)
         tid, cpu = rows["tid"].astype(np.int64), rows["cpu"].astype(np.int64)
-        left = self._cpus_before(tid, cpu)
+        left = self._cpus_before(tid, cpu, begin, end)
         deep = (rows["ret"] & _MOST_STATE) != 0
         blocked, waited = queued > begin, end > queued
         # a thread is in one state at a time: of two that begin at one moment the later one in this list holds
@@ -189,7 +213,44 @@ class _Trace:
         self._slices(rows, begin, queued, end, blocked, waited, ordered)
         self._wakeups(rows, queued, blocked & ~missed, ordered)
 
-    def _cpus_before(self, tid: Column, cpu: Column) -> Column:
+    def _mark(self, mark_ns: int) -> None:
+        """Of a time whose records are missing nothing is drawn: threads are as they were told at its ends."""
+        ordered = Ordered()
+        if self._hole and not self._after_hole:
+            self._left_at(self._marked_ns, ordered)
+        elif self._after_hole and not self._hole:
+            self._running_at(self._marked_ns, ordered)
+        self._file.write(ordered.bytes())
+        self._open, self._opened = self._opened, OpenThreads()
+        self._marked_ns, self._after_hole, self._hole = mark_ns, self._hole, False
+        self._left_ns.clear()
+
+    def _left_at(self, mark_ns: int, ordered: Ordered) -> None:
+        """Who was off its CPU at a mark whose record of it is missing, and that then nothing is known."""
+        still = self._open
+        rows = zip(still.tid, still.off_since, still.queued_since, strict=True)
+        for tid, off, queued in rows:
+            for name, since in (("INTERRUPTIBLE_SLEEP", off), ("RUNNABLE", queued)):
+                # threads are told a moment before the mark: who has come back since has a record of it
+                if self._back_ns.get(tid, 0) < off and 0 < since < mark_ns:
+                    self._state(name, since, [tid], ordered)
+        self._state("DESTROYED", mark_ns, sorted(self._last_cpu.keys() | set(still.tid)), ordered)
+
+    def _running_at(self, mark_ns: int, ordered: Ordered) -> None:
+        """Who was on a CPU at the mark from which on records are there again."""
+        off = {tid for one in (self._open, self._opened) for tid, off in _off(one) if 0 < off < mark_ns}
+        off |= {tid for tid, since in self._left_ns.items() if since < mark_ns}
+        on_cpu = [tid for tid in self._open.tid if tid not in off]
+        self._state("RUNNING", mark_ns, on_cpu, ordered)
+
+    def _state(self, name: str, time_ns: int, tids: Sequence[int], ordered: Ordered) -> None:
+        if len(tids):
+            time = np.full(len(tids), time_ns, np.int64)
+            cpu = np.array([self._last_cpu.get(tid, 0) for tid in tids], np.int64)
+            columns = {"time": time, "tid": np.array(tids, np.int64), "cpu": cpu}
+            ordered.add(self._forms.state(name).packets(columns), time, 12)
+
+    def _cpus_before(self, tid: Column, cpu: Column, begin: Column, end: Column) -> Column:
         """On which CPU each thread ran before: where it came back the time before."""
         left = np.append(cpu[:1], cpu[:-1])
         first = np.flatnonzero(np.append(True, tid[1:] != tid[:-1]))
@@ -197,6 +258,9 @@ class _Trace:
             left[row] = self._last_cpu.get(thread, int(cpu[row]))
         last = np.append(first[1:] - 1, len(tid) - 1)
         self._last_cpu.update(zip(tid[last].tolist(), cpu[last].tolist(), strict=True))
+        self._back_ns.update(zip(tid[last].tolist(), end[last].tolist(), strict=True))
+        for thread, since in zip(tid[first].tolist(), begin[first].tolist(), strict=True):
+            self._left_ns.setdefault(thread, since)
         return left
 
     def _slices(
@@ -266,3 +330,8 @@ class _Trace:
         news = self._tracks.news()
         news.MergeFrom(trace)
         return news
+
+
+def _off(threads: OpenThreads) -> Iterator[tuple[int, int]]:
+    """(thread, since when it is off its CPU)."""
+    return zip(threads.tid, threads.off_since, strict=True)

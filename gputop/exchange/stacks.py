@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from gputop.engine.facts import Facts
 from gputop.engine.lines import Line
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
+from gputop.engine.tally import told_sums
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.schema import Kind, select
-from probes.source import Sample
+from probes.source import SUMS, Sample
 
 OFF_CPU = "off-CPU"
 
@@ -62,6 +63,9 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
         for item in progress.through(items, len(reader.marks)) if progress else items:
             if isinstance(item, Sample):
                 facts.take(item)
+                if item.kind == SUMS:  # of records that were not kept
+                    add(calls, told_sums(item.data, "lines"))
+                    add(waits, told_sums(item.data, "waits"))
                 continue
             add(calls, sums_of(select(item, item["kind"] == Kind.CALL)))
             add(waits, waits_of(item))

@@ -15,6 +15,7 @@ import numpy as np
 from gputop.engine.facts import Facts
 from gputop.engine.stats import Stats
 from gputop.exchange.explained import explained
+from gputop.exchange.launches import kernel_names, shapes_of, size_columns
 from gputop.explain.answer.report import Report
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
@@ -42,7 +43,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     "calls": {
         "start_ns": INT, "duration_ns": INT, "pid": INT, "tid": INT, "cpu": INT, "api": TEXT, "layer": TEXT,
         "depth": INT, "nested": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT, "bytes": INT,
-        "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT,
+        "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT, "kernel": TEXT,
+        "grid_x": INT, "grid_y": INT, "grid_z": INT, "block_x": INT, "block_y": INT, "block_z": INT,
+        "shared_bytes": INT,
     },
     "slices": {
         "start_ns": INT, "duration_ns": INT, "runnable_ns": INT, "pid": INT, "tid": INT, "cpu": INT,
@@ -249,8 +252,10 @@ class _Items:
             "direction": (flags >> COPY_SHIFT).astype(np.int64),
             "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)).astype(np.int64),
             "stream": _each(calls["stream"], hex),
-            "run_delay_ns": calls["run_delay"].astype(np.int64),
+            "run_delay_ns": np.where(flags & CallFlag.COUNTERS, calls["run_delay"], 0).astype(np.int64),
             "stack_id": calls["stack"].view(np.int64),
+            "kernel": kernel_names(calls, self._facts),
+            **size_columns(shapes_of(calls, self._facts)),
         }
         return Rows("calls", columns)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.engine.failed_calls import between
 from gputop.explain.answer.account import account, whole
-from gputop.explain.answer.notes import about_figures
+from gputop.explain.answer.notes import about_ends, about_figures
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CAUSES
@@ -21,6 +21,7 @@ from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
+from gputop.explain.findings.graphs import graphs_of
 from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
@@ -73,6 +74,7 @@ def examine(
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
     shared = {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
+    alone = {one.device for one in gpu.spans} - shared if coverage else frozenset[int]()
     outcome = find(scene, scale, coverage=coverage and not shared)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
@@ -121,7 +123,8 @@ def examine(
             one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
         ),
         memory=memory_of(scene, start, pids),
-        kernels=kernels_of(scene, pids),
+        kernels=kernels_of(scene, pids, effort, alone),
+        graphs=graphs_of(scene, pids),
     )
     return report, scene, outcome
 
@@ -198,5 +201,12 @@ def _notes(
             "events were lost: a process may hold more or less memory than is told, and what seems to grow "
             "may have been given back"
         )
+    reset = evidence.held.unsure if evidence.header.get("addresses") else ()
+    if reset:
+        notes.append(
+            f"process {', '.join(str(pid) for pid in sorted(reset)[:4])} reset one of its GPUs; memory that "
+            "may have been on that GPU is still shown as held"
+        )
+    notes += about_ends(evidence.facts, int(evidence.header.get("start_ns", 0)))
     figures = about_figures(accounts, evidence.lost_events, gpu.voided_ns)
     return (*notes, *figures, *told_by_rows(evidence, gpu.gaps))

@@ -257,7 +257,9 @@ def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Int
     end = np.concatenate([slices["queued"][rows], slices["end"][rows], last])
     ns = grid.time(count * STATE_ROWS, row, begin, end).reshape(count, STATE_ROWS, grid.columns)
     seen = grid.time(count, every, known, last)  # a column before it was known stays unknown
-    ns[:, RUNNING] = np.maximum(seen - ns.sum(axis=1), 0)
+    begin, end = evidence.lost  # and where records are missing nobody knows whether it ran
+    missing = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
+    ns[:, RUNNING] = np.maximum(seen - missing - ns.sum(axis=1), 0)
     return _shares(ns)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gputop.explain.answer.account import whole
+from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import (
@@ -118,6 +119,7 @@ class Partial:
     what_if: Mapping[tuple[str, ...], tuple[int, ...]]
     storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
     kernels: KernelReport
+    graphs: GraphReport
     cpu_waits: Mapping[int, int]
     coverage: bool
     notes: tuple[str, ...]
@@ -176,6 +178,7 @@ def part_of(report: Report, begin_ns: int) -> Partial:
             for one in report.storms
         },
         report.kernels or KernelReport(report.duration_ns, {}, ()),
+        report.graphs or GraphReport(),
         dict(report.cpu_waits),
         report.coverage,
         tuple(note for note in report.notes if note not in own),
@@ -214,6 +217,7 @@ def merge(earlier: Partial, later: Partial) -> Partial:
         added(earlier.what_if, later.what_if),
         storms,
         earlier.kernels.joined(later.kernels),
+        earlier.graphs.joined(later.graphs),
         counted(earlier.cpu_waits, later.cpu_waits),
         earlier.coverage and later.coverage,
         tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
@@ -284,6 +288,7 @@ def finish(
         failures=tuple(one for one in partial.last.failures if pids is None or one.pid in pids),
         memory=partial.last.memory and partial.last.memory.of(pids),
         kernels=partial.kernels.of(pids),
+        graphs=partial.graphs.of(pids),
     )
 
 

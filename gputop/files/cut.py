@@ -11,6 +11,7 @@ import numpy as np
 from gputop.errors import OutsideSessionError
 from gputop.explain.window import Window
 from gputop.files.output import new_session
+from gputop.files.whole import damage_of
 from gputop.library.reading import Progress, understood
 from gputop.library.session import NS, Session, reader_of
 from probes.samples import lost_until
@@ -62,7 +63,13 @@ def cut(
     with understood(session.path):
         header, before = _before(session, items, first)
         with new_session(path, header) as writer:
-            for item in (*before, *items):
+            for sample in before:
+                writer.write(sample)
+            end_ns = session.start_ns + moments[last]
+            for item in items:
+                if isinstance(item, Sample) and item.kind == MARK and item.time_ns >= end_ns:
+                    for problem in damage_of(session, end_ns, "of the recording that this is a part of: "):
+                        writer.write(problem)  # all that is read is read by now
                 writer.write(item)
             return Cut(0 if first < 0 else moments[first], moments[last], writer.events)
 

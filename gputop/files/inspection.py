@@ -23,7 +23,7 @@ from gputop.library.holes import Stretches, holes_of, unkept_of
 from gputop.library.reading import understood
 from gputop.library.session import Session, reader_of
 from probes.samples import listed_gpus, lost_until, told
-from probes.source import MARK, Sample
+from probes.source import GPUS, MARK, Sample
 from replay.census import Census, census
 from replay.items import ItemReader
 
@@ -115,6 +115,7 @@ def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
             facts.take(item)
             if listed_gpus(item):
                 listed = of_all_hosts(listed, item)
+    listed = listed or reader.newest(GPUS)  # of a merged recording whose last part tells of none
     return facts, [
         {
             "index": int(row["index"]),

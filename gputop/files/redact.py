@@ -7,7 +7,8 @@ from typing import Any
 
 from gputop.errors import GputopError
 from gputop.files.output import new_session
-from gputop.files.redaction import Redactor
+from gputop.files.redaction import OWN_WORDS, Redactor
+from gputop.files.whole import damage_of
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
 from probes.source import APIS, Sample
@@ -39,6 +40,8 @@ def redact(session: Session, path: str, progress: Progress | None = None) -> int
         if progress is not None:
             progress.goes_on("writing")
         with new_session(path, redactor.header(session.header)) as writer:
+            for problem in damage_of(session, session.start_ns):
+                writer.write(redactor.item(problem))
             for item in reader.items():
                 writer.write(redactor.item(item))
             writer.flush()
@@ -68,5 +71,7 @@ def _holds(value: Any, wanted: re.Pattern[str]) -> bool:
     """Whether a text in it holds one."""
     if isinstance(value, str):
         return wanted.search(value) is not None
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        return any(_holds(one, wanted) for key, one in value.items() if key not in OWN_WORDS)
+    inner = value if isinstance(value, list) else ()
     return any(_holds(one, wanted) for one in inner)

@@ -32,7 +32,9 @@ _SUFFIX: Final = re.compile(
 _SHORTEST: Final = 3  # characters: shorter names are parts of too many words to be looked for in texts
 _NOBODYS: Final = frozenset({"__main__", "__init__", "python", "python3", "<string>", "<stdin>"})
 _PERSONS: Final = 1000  # user ids from here on are those of people
-_TOLD: Final = frozenset({"kind", "what", "layer", "type", "state"})  # gputop's own words
+OWN_WORDS: Final = frozenset({"kind", "what", "layer", "type", "state"})  # keys of gputop's own words
+# what a recording says that is redacted, or was recorded with --private: these are pseudonyms already
+_PSEUDONYM: Final = re.compile(r"(host|user|command|container|pod|other|folder|file)-(\d+)(?:\.\w+)*")
 
 
 class Redactor:
@@ -49,6 +51,7 @@ class Redactor:
         self._folders: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._watched: dict[int, str] = {}
+        self._own: set[str] = set()  # names of watched processes and their threads: they stay
         self._disguise = Disguise()
         self._patterns: dict[bool, re.Pattern[str]] = {}
 
@@ -69,6 +72,9 @@ class Redactor:
         return self._numbered(self.pseudonyms, kind, original) if original else ""
 
     def _numbered(self, known: dict[str, str], kind: str, original: str, ending: str = "") -> str:
+        if kept := _PSEUDONYM.fullmatch(original):
+            self._counts[kept[1]] = max(self._counts.get(kept[1], 0), int(kept[2]))
+            return original
         if original not in known:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             known[original] = f"{kind}-{self._counts[kind]}{ending}"
@@ -76,10 +82,11 @@ class Redactor:
         return known[original]
 
     def learn_header(self, header: Mapping[str, Any]) -> None:
-        """Learns the host, and the command that was recorded."""
+        """Learns the hosts, and the command that was recorded."""
         machine = header.get("machine")
-        if isinstance(machine, Mapping):
-            self.learn("host", str(machine.get("host") or ""))
+        for row in (machine, *_parts(header)):
+            if isinstance(row, Mapping):
+                self.learn("host", str(row.get("host") or ""))
         command = header.get("command")
         words = [str(word) for word in command] if isinstance(command, list | tuple) else []
         for word in words:
@@ -144,6 +151,8 @@ class Redactor:
         machine = header.get("machine")
         if isinstance(machine, Mapping) and machine.get("host"):
             clean["machine"] = {**clean["machine"], "host": self.learn("host", str(machine["host"]))}
+        for row, original in zip(_parts(clean), _parts(header), strict=True):
+            row["host"] = self.learn("host", str(original.get("host") or "")) or None
         if isinstance(clean.get("totals"), list):  # of a file that was imported
             clean["totals"] = [
                 {**row, "process": self._watched.get(row.get("pid"), "")} for row in clean["totals"]
@@ -155,18 +164,31 @@ class Redactor:
         return self._sample(item) if isinstance(item, Sample) else self._records(item)
 
     def _records(self, records: Records) -> Records:
-        clean = self._disguise.records(records)
-        if clean is not records:
-            rows = np.flatnonzero(records["kind"] == Kind.NAME)
-            before, after = (batch.view(ALIASED)["comm"][rows].tolist() for batch in (records.copy(), clean))
-            for one, other in zip(before, after, strict=True):
-                self._stranger(one.decode("utf-8", "replace"), other.decode())
+        rows = np.flatnonzero(records["kind"] == Kind.NAME)
+        if not len(rows):
+            return self._disguise.records(records)  # it learns who is watched
+        before = records.copy().view(ALIASED)["comm"][rows].tolist()
+        clean: Records = self._disguise.records(records).copy()
+        names = clean.view(ALIASED)["comm"]
+        for row, one, other in zip(rows.tolist(), before, names[rows].tolist(), strict=True):
+            self._learn_name(one.decode("utf-8", "replace"), other.decode("utf-8", "replace"))
+            names[row] = self._bytes(other)
         return clean
 
-    def _stranger(self, original: str, pseudonym: str) -> None:
-        """A process that is not watched: its name must be nowhere, unless a watched one has it, too."""
-        if original and original != pseudonym and original not in self._watched.values():
-            self.pseudonyms.setdefault(original, pseudonym)
+    def _bytes(self, name: bytes) -> bytes:
+        """A name of a thread, as a record has it: what is not replaced stays to the byte."""
+        text = name.decode("utf-8", "surrogateescape")
+        return self.text(text).encode("utf-8", "surrogateescape")
+
+    def _learn_name(self, original: str, disguised: str) -> None:
+        """The name of a stranger must be nowhere, unless a watched one has it, too."""
+        if original == disguised:
+            self._own.add(original)
+            if self.pseudonyms.get(original, "").startswith("other-"):
+                del self.pseudonyms[original]
+                self._patterns.clear()
+        elif original and original not in self._own and original not in self.pseudonyms:
+            self.pseudonyms[original] = disguised
             self._patterns.clear()
 
     def _sample(self, sample: Sample) -> Sample:
@@ -183,9 +205,9 @@ class Redactor:
             return Sample(sample.kind, sample.time_ns, data)
         if sample.kind == NAMES:
             for one, other in zip(sample.data.get("name", ()), data.get("name", ()), strict=False):
-                self._stranger(str(one), str(other))
+                self._learn_name(str(one), str(other))
         if sample.kind in (PROCESS, CLIENT):
-            self._stranger(str(sample.data.get("name", "")), str(data.get("name", "")))
+            self._learn_name(str(sample.data.get("name", "")), str(data.get("name", "")))
             data |= dict(self._of_process(sample.data))
         return Sample(sample.kind, sample.time_ns, self._deep(data))
 
@@ -207,7 +229,14 @@ class Redactor:
             return {name: self._deep(inner, str(name)) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self._deep(inner, key) for inner in value]
-        return self.text(value) if isinstance(value, str) and key not in _TOLD else value
+        return self.text(value) if isinstance(value, str) and key not in OWN_WORDS else value
+
+
+def _parts(header: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a merged recording says of its parts."""
+    merged = header.get("merged")
+    parts = merged.get("parts") if isinstance(merged, Mapping) else None
+    return [row for row in parts if isinstance(row, dict)] if isinstance(parts, list | tuple) else []
 
 
 def redactor_of_here() -> Redactor:

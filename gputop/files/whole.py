@@ -27,6 +27,17 @@ class Verification:
     problems: tuple[str, ...]
 
 
+def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:
+    """What is known by now to be damaged or missing, for a copy, which is whole itself.
+
+    Args:
+        session: The damaged one.
+        time_ns: When it is told.
+        where: What of the copy it is about, in front of each sentence.
+    """
+    return [Sample(PROBLEM, time_ns, {"text": where + text}) for text in session.problems]
+
+
 def verify(session: Session, progress: Progress | None = None) -> Verification:
     """Reads everything: each chunk is held against its checksum and decoded.
 
@@ -65,8 +76,8 @@ def repair(session: Session, path: str, progress: Progress | None = None) -> Ver
         progress.goes_on("writing")
     reader = reader_of(session)
     with new_session(path, session.header) as writer, understood(session.path):
-        for text in found.problems:
-            writer.write(Sample(PROBLEM, session.start_ns, {"text": text}))
+        for problem in damage_of(session, session.start_ns):
+            writer.write(problem)
         items = reader.items()
         for item in progress.through(items, len(reader.marks)) if progress else items:
             writer.write(item)

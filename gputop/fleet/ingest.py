@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gputop.fleet.lake import add_piece, adding_to, known_in
+from gputop.fleet.sources import Found, sources
 from gputop.fleet.tables import COLUMNS, Row
-from gputop.fleet.work import content_hash, unreadable
-from gputop.fleet.workers import Task, outcomes
+from gputop.fleet.urls import shown
+from gputop.fleet.work import Outcome, Task, unreadable
+from gputop.fleet.workers import Engine, processes
+from gputop.library.reading import Progress
 
-_SUFFIXES = (".msgpack", ".gputop")
 _PIECE = 256  # rows of a table that are written together
+_MANY = {"collectives": 1 << 15, "before_collectives": 1 << 15}  # the same, where a session has hundreds
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,71 +25,91 @@ class Ingested:
         explained: Taken in.
         known: Their content was in the lake, or came twice.
         problems: Rows of what is torn, lossy or unreadable; of the last kind nothing else is known.
+        left: Not looked at, since it was interrupted.
     """
 
     explained: int
     known: int
     problems: tuple[Row, ...]
+    left: int = 0
 
 
-def ingest(paths: Iterable[str], lake: str, workers: int) -> Ingested:
+def ingest(
+    paths: Iterable[str],
+    lake: str,
+    workers: int,
+    *,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Ingested:
     """Explains recordings and adds them to a lake.
 
     Args:
-        paths: Files, and folders of which every .msgpack and .gputop is meant.
-        lake: A folder; made where it is not there.
-        workers: So many processes.
+        paths: Files, folders of which every .msgpack and .gputop is meant, and URLs of both. A folder of
+            segments is one recording.
+        lake: A folder, made where it is not there, or a URL.
+        workers: So many processes of this machine.
+        engine: Explains instead of these.
+        progress: Is told how far the work is; where it is stopped, what is explained by then is kept.
 
     Raises:
-        GputopError: The lake cannot be written, or another run adds to it.
+        GputopError: The lake cannot be written, or another run adds to it; what is explained by then is kept.
     """
     with adding_to(lake):
-        tasks, same, failed = _tasks(paths, known_in(lake))
-        problems: list[Row] = list(failed)
-        held: dict[str, list[Row]] = {table: [] for table in COLUMNS}
-        explained = waiting = 0
-        for (path, session_id), outcome in outcomes(tasks, workers):
-            if outcome is None:  # not kept: the next run tries again
-                text = "workers ended while they explained it, for want of memory or by a signal"
-                problems.append(unreadable(path, text, session_id))
-                continue
-            for table, rows in outcome.rows.items():
-                held[table] += [row for row in rows if row["session_id"]]  # else: the next run tries again
-            explained += len(outcome.rows["sessions"])
-            problems += outcome.rows["problems"]
-            waiting = max(map(len, held.values()))
-            if waiting >= _PIECE:
-                add_piece(lake, held)
-                held, waiting = {table: [] for table in COLUMNS}, 0
-        if waiting:
-            add_piece(lake, held)
-    return Ingested(explained, same, tuple(problems))
-
-
-def _tasks(paths: Iterable[str], known: frozenset[str]) -> tuple[Sequence[Task], int, Sequence[Row]]:
-    """What is to be explained, how many are known already, what cannot be read."""
-    seen, same = set(known), 0
-    tasks: list[Task] = []
-    failed: list[Row] = []
-    for path in _files(paths):
+        known, versions = known_in(lake)
+        found = sources(paths, known, versions, progress)
+        if progress is not None:
+            progress.goes_on("explaining")
+            progress.parts(0, max(len(found.tasks), 1))
+        run = _Run(lake, found, known)
+        explain = engine or processes(workers)
         try:
-            session_id = content_hash(path)
-        except OSError as error:
-            failed.append(unreadable(path, f"{path} cannot be read: {error.strerror}", None))
-            continue
-        if session_id in seen:
-            same += 1
-        else:
-            seen.add(session_id)
-            tasks.append((path, session_id))
-    return tasks, same, failed
+            for task, outcome in explain(found.tasks, lambda: progress is not None and progress.stopped):
+                run.take(task, outcome)
+                if progress is not None:
+                    progress.parts(run.taken, len(found.tasks))
+        finally:
+            run.keep()
+    left = found.left + len(found.tasks) - run.taken
+    return Ingested(run.explained, run.known, tuple(run.problems), left)
 
 
-def _files(paths: Iterable[str]) -> Iterable[str]:
-    for path in paths:
-        if not os.path.isdir(path):
-            yield path
-            continue
-        for folder, below, names in os.walk(path):
-            below.sort()
-            yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES))
+class _Run:
+    """What a run has found, and not written yet."""
+
+    def __init__(self, lake: str, found: Found, known: frozenset[str]) -> None:
+        self._lake, self._seen = lake, {*known}
+        self.problems, self.known = found.problems, found.known
+        self.explained = self.taken = 0
+        self._begin()
+
+    def take(self, task: Task, outcome: Outcome | None) -> None:
+        """What a recording came to; None: it is not known, and the next run tries again."""
+        self.taken += 1
+        if outcome is None:
+            text = "workers ended while they explained it, for want of memory or by a signal"
+            self.problems.append(unreadable(shown(task.path), text, task.session_id))
+            return
+        if task.version is not None and outcome.session_id is not None:
+            self._versions.append(task.version)
+            if outcome.session_id in self._seen:  # only who fetches it knows
+                self.known += 1
+                return
+            self._seen.add(outcome.session_id)
+        for table, rows in outcome.rows.items():
+            self._held[table] += [row for row in rows if row.get("session_id", True)]  # else: tried again
+        self.explained += len(outcome.rows["sessions"])
+        self.problems += outcome.rows["problems"]
+        if any(len(rows) >= _MANY.get(table, _PIECE) for table, rows in self._held.items()):
+            self.keep()
+
+    def keep(self) -> None:
+        """Writes it."""
+        held, versions = self._held, self._versions
+        self._begin()
+        if versions or any(held.values()):
+            add_piece(self._lake, held, versions)
+
+    def _begin(self) -> None:
+        self._held: dict[str, list[Row]] = {table: [] for table in COLUMNS}
+        self._versions: list[str] = []

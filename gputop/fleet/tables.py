@@ -10,7 +10,7 @@ from gputop.extras import install_command
 from gputop.format import escape_text
 
 INT, REAL, TEXT = "int64", "double", "string"
-VERSION: Final = 1
+VERSION: Final = 3
 Row = Mapping[str, Any]  # column -> value; None: not known
 
 # table -> column -> type; the meaning of each is in docs/fleet.md
@@ -19,7 +19,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "session_id": TEXT, "path": TEXT, "host": TEXT, "start_wall_ns": INT, "duration_ns": INT,
         "class": TEXT, "verdict": TEXT, "gpu_span_ns": INT, "idle_lower_ns": INT, "idle_upper_ns": INT,
         "idle_estimate_ns": INT, "small_ns": INT, "unexplained_ns": INT, "unknown_ns": INT,
-        "lost_events": INT,
+        "lost_events": INT, "session_job": TEXT, "calls": INT, "unkept_ns": INT,
     },
     "findings": {
         "session_id": TEXT, "number": INT, "cause": TEXT, "title": TEXT, "kind": TEXT, "level": TEXT,
@@ -27,8 +27,20 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "process": TEXT, "user": TEXT, "job": TEXT, "rank": INT, "api": TEXT, "file": TEXT, "line": INT,
         "function": TEXT,
     },
+    "communicators": {
+        "session_id": TEXT, "member": INT, "communicator": TEXT, "rank": INT, "ranks": INT, "pid": INT,
+        "process": TEXT, "job": TEXT, "clock": TEXT, "collectives": INT, "waits": INT, "kept": INT,
+        "first_ns": INT, "last_ns": INT, "why": TEXT,
+    },
+    "collectives": {
+        "member": INT, "seq": INT, "begin_ns": INT, "end_ns": INT, "slack_ns": INT, "idle_ns": INT,
+        "drained": INT,
+    },
+    "before_collectives": {"member": INT, "seq": INT, "cause": TEXT, "ns": INT},
     "problems": {"session_id": TEXT, "path": TEXT, "what": TEXT, "text": TEXT},
 }  # fmt: skip
+# columns that lakes before version 3 do not have
+NEW: Final = frozenset({("sessions", "session_job"), ("sessions", "calls"), ("sessions", "unkept_ns")})
 
 
 def write_table(table: str, rows: Sequence[Row], file: BinaryIO) -> None:
@@ -47,7 +59,7 @@ def write_table(table: str, rows: Sequence[Row], file: BinaryIO) -> None:
     kinds = {INT: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
     about = {"gputop.table": table, "gputop.version": str(VERSION)}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()], metadata=about)
-    plain = [{name: _told(row[name]) for name in COLUMNS[table]} for row in rows]
+    plain = [{name: _told(row.get(name)) for name in COLUMNS[table]} for row in rows]
     parquet.write_table(pa.Table.from_pylist(plain, schema=schema), file, compression="zstd")
 
 

@@ -3,79 +3,179 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
-from gputop.errors import GputopError, SessionNotFoundError, SessionTooNewError, SessionUnreadableError
+from gputop.errors import (
+    GputopError,
+    OutsideSessionError,
+    SessionNotFoundError,
+    SessionTooNewError,
+    SessionUnreadableError,
+)
 from gputop.explain.answer.report import Finding, Report
-from gputop.fleet.tables import Row
+from gputop.explain.evidence.memory import give_back, keep_freed
+from gputop.fleet.collectives import NOBODY, Collectives
+from gputop.fleet.communicators import Memberships
+from gputop.fleet.tables import COLUMNS, VERSION, Row
+from gputop.fleet.urls import fetched, shown
 from gputop.library.answers import explain
+from gputop.library.evidence import examined
+from gputop.library.holes import unkept_of
 from gputop.library.session import Session, open_session
+from gputop.library.stretches import fits
+from gputop.parts.work import use_processors
 from probes.samples import ProcessData, told
 from probes.source import PROCESS
+from replay.segments import segment_names
 
+_IN_PARTS = "its recording was explained in parts, which number no collectives"
+_ONLY_SUMS = "only sums were kept of its calls (record --detail summary), so why its GPU waits is not known"
 MEMORY = 256 << 20  # bytes for one explanation; a recording that does not fit is explained in parts
+WORKER_MEMORY = 500_000_000  # bytes for a worker, the explanation and Python itself
+_ONE = threading.Lock()  # a worker of others may have several threads, and memory for one explanation
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a worker is given: names, never what is in a file.
+
+    Attributes:
+        path: The recording: a file, a folder of segments, or the URL of one.
+        session_id: Hash of its content; None of a URL: who fetches it finds out.
+        version: What the storage of a URL says that it is; None of a file.
+        segments: URLs of its parts.
+    """
+
+    path: str
+    session_id: str | None = None
+    version: str | None = None
+    segments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one recording came to, as rows by table; ``sessions`` is empty where it cannot be explained."""
+    """What one recording came to.
+
+    Attributes:
+        rows: By table; ``sessions`` is empty where it cannot be explained.
+        session_id: Hash of its content; None where it is to be tried again.
+    """
 
     rows: Mapping[str, tuple[Row, ...]]
+    session_id: str | None = None
 
 
 def content_hash(path: str) -> str:
-    """SHA-256 of what is in a file, in hex.
+    """SHA-256 of what is in a file, or of the segments of a folder, in hex.
 
     Raises:
         OSError: It cannot be read.
     """
-    with open(path, "rb") as file:
-        known = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            known.update(piece)
+    known = hashlib.sha256()
+    parts = [os.path.join(path, name) for name in segment_names(path)] if os.path.isdir(path) else [path]
+    for part in parts:
+        with open(part, "rb") as file:
+            while piece := file.read(1 << 20):
+                known.update(piece)
     return known.hexdigest()
 
 
-def look_at(path: str, session_id: str) -> Outcome:
-    """Explains one recording.
+def look_at_all(tasks: Sequence[Task], version: str) -> list[Outcome] | str:
+    """Explains some recordings, one behind the other.
 
     Args:
-        path: The file.
-        session_id: Hash of its content.
+        tasks: Which.
+        version: The gputop of whoever asks: another one would explain otherwise.
 
     Returns:
-        Its rows; what is wrong with it is a row of ``problems``, never an exception of the reader.
+        What each came to; or a sentence, when this worker has another gputop. Nothing is raised: Dask's
+        client waits for ever for an error that it cannot read.
     """
+    if version != (own := installed()):
+        return f"the worker on {socket.gethostname()} has gputop {own}, this is {version}: install the same"
+    with _ONE:
+        use_processors(1)
+        keep_freed()  # Dask has the C library give back each array at once: that doubles the CPU time
+        found = [look_at(task) for task in tasks]
+        give_back()
+        return found
+
+
+def look_at(task: Task) -> Outcome:
+    """Explains one recording.
+
+    Returns:
+        Its rows; what is wrong with it is a row of ``problems``, never an exception: the others go on.
+    """
+    name = shown(task.path)
+    try:
+        if task.session_id is not None:
+            return _looked_at(task.path, name, task.session_id)
+        with fetched(task.path, task.segments) as path:
+            return _looked_at(path, name, content_hash(path))
+    except GputopError as error:
+        return _nothing(unreadable(name, str(error), None))
+    except Exception as error:
+        _LOG.exception("%s", name)
+        where = f"on {socket.gethostname()}: {type(error).__name__}: {shown(str(error))}"
+        text = f"gputop failed over it {where}; please report it"
+        if isinstance(error, MemoryError):
+            text = f"its explanation takes more memory than a worker has ({where})"
+        return _nothing(unreadable(name, text, None))
+
+
+def installed() -> str:
+    """Which gputop this is, as far as a lake is concerned."""
+    try:
+        return f"{metadata.version('gputop')} (lake {VERSION})"
+    except metadata.PackageNotFoundError:
+        return f"unknown (lake {VERSION})"
+
+
+def _looked_at(path: str, name: str, session_id: str) -> Outcome:
+    """Of a local file, which is called by its name in the rows."""
     problems: list[Row] = []
     try:
         with open_session(path) as session:
-            report = explain(session, memory_bytes=MEMORY)
-            processes = _processes(session)
-            row = _session(session, report, session_id)
-            problems += [_problem(path, "torn", text, session_id) for text in session.problems]
+            processes, members = _told(session)
+            report, found = _explained(session, session_id, processes, members)
+            row = _session(session, report, session_id, processes) | {"path": name}
+            torn = [text.replace(path, name) for text in session.problems]
+            problems += [_problem(name, "torn", text, session_id) for text in torn]
             same = content_hash(path) == session_id
-    except (SessionNotFoundError, SessionUnreadableError, SessionTooNewError, OSError) as error:
-        return _nothing(unreadable(path, str(error), None))  # may be read another time
+    except SessionNotFoundError as error:
+        where = f"on {socket.gethostname()}, where it was to be explained"
+        return _nothing(unreadable(name, f"{error} ({where}: workers need a shared folder)", None))
+    except (SessionUnreadableError, SessionTooNewError, OSError) as error:
+        return _nothing(unreadable(name, str(error), None))  # may be read another time
     except GputopError as error:
-        return _nothing(unreadable(path, str(error), session_id))
+        return _nothing(unreadable(name, str(error).replace(path, name), session_id))
     if not same:
-        return _nothing(unreadable(path, "it changed while it was read: ingest it when it is done", None))
-    if report.lost_events:
-        text = (
-            f"{report.lost_events} records were lost while it was recorded: gaps without them are not counted"
-        )
-        problems.append(_problem(path, "lossy", text, session_id))
+        return _nothing(unreadable(name, "it changed while it was read: ingest it when it is done", None))
+    if row["lost_events"]:
+        lost = f"{row['lost_events']} records were lost while it was recorded"
+        problems.append(_problem(name, "lossy", f"{lost}: gaps without them are not counted", session_id))
     findings = [
         _finding(number, one, processes.get(one.pid, {}), session_id)
-        for number, one in enumerate(report.findings, 1)
+        for number, one in enumerate(report.findings if report else (), 1)
     ]
-    return Outcome({"sessions": (row,), "findings": tuple(findings), "problems": tuple(problems)})
+    return Outcome(
+        {"sessions": (row,), "findings": tuple(findings), "problems": tuple(problems)}
+        | {table: tuple(rows) for table, rows in found.items()},
+        session_id,
+    )
 
 
 def _nothing(problem: Row) -> Outcome:
-    return Outcome({"sessions": (), "findings": (), "problems": (problem,)})
+    return Outcome(dict.fromkeys(COLUMNS, ()) | {"problems": (problem,)}, problem["session_id"])
 
 
 def unreadable(path: str, text: str, session_id: str | None) -> Row:
@@ -87,25 +187,63 @@ def _problem(path: str, what: str, text: str, session_id: str | None) -> Row:
     return {"session_id": session_id, "path": path, "what": what, "text": text}
 
 
-def _processes(session: Session) -> dict[int, ProcessData]:
-    """What was told of each process; later facts add to earlier ones."""
+def _told(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
+    """What was told of each process, later facts added to earlier ones; and who was which rank."""
     known: dict[int, ProcessData] = {}
+    members = Memberships()
     for item in session.items():
+        members.take(item)
         data = told(item, PROCESS)
         if data is not None and isinstance(pid := data.get("pid"), int):
             known.setdefault(pid, {}).update(data)
-    return known
+    return known, members
 
 
-def _session(session: Session, report: Report, session_id: str) -> Row:
+def _explained(
+    session: Session, session_id: str, processes: Mapping[int, ProcessData], members: Memberships
+) -> tuple[Report | None, dict[str, list[Row]]]:
+    """The report, None where only sums were kept of all of it; and rows of the tables about collectives."""
+    unkept = unkept_of(session)
+    if unkept or not fits(session, MEMORY):
+        rest = {"session_id": session_id, "clock": None, "process": None, "job": None, "why": _IN_PARTS}
+        rows: list[dict[str, Any]] = [
+            NOBODY | rest | {"communicator": one.id, "rank": one.rank, "ranks": one.ranks, "pid": one.pid}
+            for one in members.all()
+        ]
+        try:
+            return explain(session, memory_bytes=MEMORY), {"communicators": [*rows]}
+        except OutsideSessionError:
+            if not unkept:
+                raise
+            return None, {"communicators": [row | {"why": _ONLY_SUMS} for row in rows]}
+    _evidence, report, scene, outcome = examined(session)
     machine = session.header.get("machine")
+    boot = machine.get("boot") if isinstance(machine, Mapping) else None
+    collectives = Collectives(scene, outcome, members.all(), members.blind_ns)
+    return report, collectives.rows(session_id, _text(boot) or session_id, processes)
+
+
+def _session(
+    session: Session, report: Report | None, session_id: str, processes: Mapping[int, ProcessData]
+) -> dict[str, Any]:
+    machine, totals = session.header.get("machine"), session.totals()
     host = machine.get("host") if isinstance(machine, Mapping) else None
-    return {
+    jobs = {_text(process.get("job_id")) for process in processes.values()} - {None}
+    row = dict.fromkeys(COLUMNS["sessions"]) | {
         "session_id": session_id,
         "path": session.path,
         "host": _text(host),
-        "start_wall_ns": session.totals().start_wall_ns,
+        "start_wall_ns": totals.start_wall_ns,
         "duration_ns": session.duration_ns,
+        "verdict": _ONLY_SUMS,
+        "lost_events": totals.lost.events,
+        "session_job": jobs.pop() if len(jobs) == 1 else None,
+        "calls": sum(call.count for process in totals.processes for call in process.calls if not call.nested),
+        "unkept_ns": sum(until - since for since, until in unkept_of(session)),
+    }
+    if report is None:
+        return row
+    return row | {
         "class": report.diagnosis.kind if report.diagnosis else None,
         "verdict": report.verdict,
         "gpu_span_ns": report.span_ns,

@@ -1,65 +1,77 @@
-"""Worker processes over many files: few at a time, tried again when one dies."""
+"""Worker processes of this machine over many files: few at a time, tried again when one dies."""
 
 from __future__ import annotations
 
+import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from gputop.fleet.work import Outcome, look_at
+from gputop.ask.bounds import bound_memory
+from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, look_at
+from gputop.parts.work import use_processors
 
-Task = tuple[str, str]  # path, hash of the content
+# explains tasks until it is told to stop; None: workers died over it again and again
+Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, Outcome | None]]]
+TRIES = 2  # alone, after it was at hand when a worker died
 _AHEAD = 2  # tasks a worker that are handed out at once
-_TRIES = 2  # alone, after it was at hand when a worker died
+_ASK_S = 0.2
 
 
-def outcomes(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Outcome | None]]:
-    """What each recording came to, as they are done.
+def processes(workers: int) -> Engine:
+    """Explains in so many processes of this machine.
 
     When a worker dies, what was at hand is done again, each alone: so one bad file takes no other with it.
-
-    Args:
-        tasks: What to look at.
-        workers: So many processes.
-
-    Yields:
-        Task and outcome; None where workers died over it again and again.
+    What is at hand when it is told to stop is done to the end.
     """
-    suspects: list[Task] = []
-    todo = deque(tasks)
-    while todo:
-        lost: list[Task] = []
-        with _pool(workers) as pool:
-            running: dict[Future[Outcome], Task] = {}
-            while running or (todo and not lost):
-                while todo and not lost and len(running) < _AHEAD * workers:
-                    task = todo.popleft()
-                    try:
-                        running[pool.submit(look_at, *task)] = task
-                    except BrokenProcessPool:
-                        lost.append(task)
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    task = running.pop(future)
-                    try:
-                        yield task, future.result()
-                    except BrokenProcessPool:
-                        lost.append(task)
-        suspects += lost
-    for task in suspects:
-        yield task, _alone(task)
+
+    def outcomes(tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[tuple[Task, Outcome | None]]:
+        suspects: list[Task] = []
+        todo = deque(tasks)
+        while todo and not stopped():
+            lost: list[Task] = []
+            with _pool(workers) as pool:
+                running: dict[Future[Outcome], Task] = {}
+                while running or (todo and not lost and not stopped()):
+                    while todo and not lost and len(running) < _AHEAD * workers and not stopped():
+                        task = todo.popleft()
+                        try:
+                            running[pool.submit(look_at, task)] = task
+                        except BrokenProcessPool:
+                            lost.append(task)
+                    for future in wait(running, _ASK_S, return_when=FIRST_COMPLETED).done:
+                        task = running.pop(future)
+                        try:
+                            yield task, future.result()
+                        except BrokenProcessPool:
+                            lost.append(task)
+            suspects += lost
+        for task in suspects:
+            if stopped():
+                return
+            yield task, _alone(task)
+
+    return outcomes
 
 
 def _alone(task: Task) -> Outcome | None:
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         with _pool(1) as pool:
             try:
-                return pool.submit(look_at, *task).result()
+                return pool.submit(look_at, task).result()
             except BrokenProcessPool:
                 continue
     return None
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """A worker: an interrupt of the terminal is for who asks to answer; one processor, bounded memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    use_processors(1)
+    bound_memory(WORKER_MEMORY)

@@ -19,6 +19,7 @@ from probes.source import APIS, FRAMES, GPUS, MARK, NAMES, NOTE, PROBLEM, PROCES
 _TICK_NS: Final = 250_000_000
 _MOST_TICKS: Final = 4_000
 _STACKS: Final = 200  # of one sample
+_ABSENT: Final = "not in the trace that was imported"
 _MOST_NS: Final = 1 << 62
 
 Ints = npt.NDArray[np.int64]
@@ -187,10 +188,7 @@ def _items(
     yield Sample(APIS, start, {"rows": rows})
     for pid, facts in sorted(trace.processes.items()):
         known = {"pid": pid, "watched": True, "seen_ns": start, "exited_ns": None, "command": "", "user": ""}
-        moments = {
-            key: value + shift for key, value in facts.items() if key == "exited_ns" and value is not None
-        }
-        yield Sample(PROCESS, start, {**known, **facts, **moments})
+        yield Sample(PROCESS, start, {**known, **facts, "exited_ns": None})
     if trace.threads:
         tids = list(trace.threads)
         pids, names = zip(*trace.threads.values(), strict=True)
@@ -198,7 +196,13 @@ def _items(
     yield from _stacks(trace, start)
     if trace.gpus:
         yield Sample(
-            GPUS, start, {"driver": str(trace.header.get("driver", "")), "gpus": trace.gpus, "error": ""}
+            GPUS,
+            start,
+            {
+                "driver": str(trace.header.get("driver", "")),
+                "gpus": [{**row, "absent": _ABSENT} for row in trace.gpus],
+                "error": "",
+            },
         )
     for text in trace.notes:
         yield Sample(NOTE, start, {"text": text})
@@ -212,12 +216,20 @@ def _items(
     marks = [*range(start + step, end, step), max(end, start + 1)]
     realtime = None if trace.realtime_ns is None else trace.realtime_ns - shift
     first_call = first_activity = 0
+    exits = [
+        (int(at) + shift, pid)
+        for pid, facts in sorted(trace.processes.items())
+        if (at := facts.get("exited_ns")) is not None
+    ]
     for number, mark in enumerate(marks, 1):
         last_call = int(np.searchsorted(calls["t_end"], mark, side="right"))
         last_activity = int(np.searchsorted(ends, mark, side="right"))
         if last_call > first_call:
             yield calls[first_call:last_call]
         yield from activity_samples(activities[first_activity:last_activity], mark)
+        for at, pid in (one for one in exits if one[0] <= mark):
+            yield Sample(PROCESS, at, {"pid": pid, "exited_ns": at})
+        exits = [one for one in exits if one[0] > mark]
         first_call, first_activity = last_call, last_activity
         lost = trace.lost if mark == marks[-1] else {}
         yield Sample(MARK, mark, {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)})

@@ -1,4 +1,4 @@
-"""What of a recording's time is not in the file, and how that is said."""
+"""What of a recording is not in the file, and how that is said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from gputop.format import format_clock
 from gputop.library.session import NS, Session, reader_of
-from probes.source import HOLE, SUMS
+from probes.known import Known
+from probes.samples import text_of
+from probes.source import HOLE, PROBLEM, SUMS
 
 _NAMED = 4  # stretches that a sentence names
 Stretches = list[tuple[int, int]]
@@ -22,10 +24,19 @@ def unkept_of(session: Session) -> Stretches:
     return reader_of(session).ticks_with(SUMS)
 
 
+def problems_of(session: Session) -> list[str]:
+    """What is damaged or missing in the file, as far as it was read, and what could not be observed."""
+    known = Known()
+    for sample in reader_of(session).samples(PROBLEM):
+        known.take(sample)
+    told = (text_of(sample) for sample in known.problems.values())
+    return [*dict.fromkeys((*session.problems, *filter(None, told)))]
+
+
 def about_holes(session: Session) -> tuple[str, ...]:
-    """What an answer says of them."""
+    """What an answer says of all of these."""
     holes, unkept = holes_of(session), unkept_of(session)
-    said = []
+    said = problems_of(session)
     if unkept:
         said.append(f"not kept: calls of {stretches(unkept, session)}; what is said is of the rest")
     if holes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.report import Report
-from gputop.explain.evidence.memory import give_back, keep_freed
+from gputop.explain.evidence.memory import keep_freed
 from gputop.explain.merged import TOO_LONG, Partial, finish, merge
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library.holes import unkept_of
@@ -101,9 +101,7 @@ def filled(
         with understood(segment.path):
             if not last:
                 window.look_ahead(reader.items_between(segment.until_mark, len(reader.marks)))
-            found = look(window, end)
-        give_back()
-        return found
+            return look(window, end)
 
     return after, rest
 
@@ -195,6 +193,10 @@ def in_parts(
 
 @lru_cache(maxsize=1)
 def _opened(path: str) -> SessionReader:
-    """The file, opened once by a process that looks at many parts of it."""
+    """The file, opened once by a process that looks at many parts of it.
+
+    What one part took the next one takes again: no part may take more than fits, so nothing is given back
+    between two.
+    """
     keep_freed()
     return open_file(path)

@@ -114,7 +114,9 @@ def _in_parts(reader: SessionReader, progress: Progress | None) -> Stats:
 def _known(reader: SessionReader) -> Tally:
     """Without sums: who is who, and what was open at the end."""
     known = Tally()
-    for sample in (*reader.facts(), reader.newest(OPEN), reader.newest(MARK)):
+    for fact in reader.facts():
+        known.know(fact)
+    for sample in (reader.newest(OPEN), reader.newest(MARK)):
         if sample is not None:
             known.take(sample)
     return known

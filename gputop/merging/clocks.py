@@ -15,12 +15,13 @@ import numpy as np
 
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import FOREVER, Ints
+from gputop.explain.proofs.completions import first_shown
 from gputop.explain.proofs.gaps import GpuTime
 
 FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
 MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones
 # of these none ends at one rank before all ranks have begun it
-_OF_ALL: Final = ("ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclAlltoAll")
+OF_ALL: Final = ("ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclAlltoAll")
 _TRUST_NS: Final = 60_000_000_000  # wall clocks are off by more only where nobody sets them
 _CLEAR: Final = 0.25  # so much nearer than the next one is what wall clocks mean
 _SAME_BOOT_NS: Final = 1_000_000_000  # older files name no boot: so near did one machine's clocks stay
@@ -102,7 +103,7 @@ def by_wall(first: Mapping[str, Any], other: Mapping[str, Any]) -> Clock | None:
 def ranks_of(evidence: Evidence) -> list[Rank]:
     """The collectives that a recording holds."""
     calls = evidence.calls
-    ops = [op for op, row in enumerate(evidence.apis.names) if row in _OF_ALL]
+    ops = [op for op, row in enumerate(evidence.apis.names) if row in OF_ALL]
     rows = np.flatnonzero(np.isin(calls["op"], ops) & (calls["ret"] == 0) & ~calls["abandoned"])
     if not len(rows):
         return []
@@ -110,7 +111,7 @@ def ranks_of(evidence: Evidence) -> list[Rank]:
     made = sorted(
         {(int(pid), int(comm)) for pid, comm in zip(calls["pid"][rows], calls["aux"][rows], strict=True)}
     )
-    names = {op: place for place, name in enumerate(_OF_ALL) for op in ops if evidence.apis.names[op] == name}
+    names = {op: place for place, name in enumerate(OF_ALL) for op in ops if evidence.apis.names[op] == name}
     found = []
     for pid, comm in made:
         own = (calls["pid"][rows] == pid) & (calls["aux"][rows] == np.uint64(comm))
@@ -127,17 +128,8 @@ def ranks_of(evidence: Evidence) -> list[Rank]:
 
 def _done(evidence: Evidence, rows: Ints) -> Ints:
     """When what each of these calls gave its stream had ended for certain; FOREVER where nobody waited."""
-    gpu = GpuTime(evidence)
-    done = np.full(len(rows), FOREVER, np.int64)
-    for stream in range(len(gpu.streams)):
-        operations = gpu.streams.operations(stream)
-        place = np.searchsorted(rows, gpu.streams.enqueue_row[operations])
-        mine = rows[np.minimum(place, len(rows) - 1)] == gpu.streams.enqueue_row[operations]
-        place, given = place[mine], gpu.streams.enqueue_end[operations[mine]]
-        cover, end = gpu.done_by(stream)
-        least = np.append(np.minimum.accumulate(end[::-1])[::-1], FOREVER)
-        done[place] = least[np.searchsorted(cover, given, side="left")]
-    return done
+    shown = first_shown(GpuTime(evidence), rows)
+    return np.where(shown >= 0, evidence.calls["end"][shown], FOREVER)
 
 
 def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | None) -> Clock | str:

@@ -11,11 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from gputop.engine.facts import lost_before
-from gputop.engine.tally import Tally
+from gputop.engine.filesums import FileSums
 from gputop.errors import GputopError
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.files.output import new_session
+from gputop.files.whole import damage_of
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, open_session, reader_of
 from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot, ranks_of
@@ -104,8 +105,11 @@ def merge(paths: Sequence[str], output: str, progress: Progress | None = None) -
         weaver = Weaver(sources, moments, start)
         with (
             understood(" or ".join(paths)),
-            new_session(output, _header(parts, start), sums=Tally()) as writer,
+            new_session(output, _header(parts, start), sums=FileSums()) as writer,
         ):
+            for part in parts:
+                for problem in damage_of(part.session, start, f"{os.path.basename(part.session.path)}: "):
+                    writer.write(problem)
             items = weaver.items()
             for item in progress.through(items, len(moments)) if progress else items:
                 writer.write(item)
@@ -216,7 +220,11 @@ def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis:
         start_ns + whole_asleep,
     )
     begun, ended = _complete(session, part.pids, asleep)
-    mates = [row for row, one in enumerate(parts) if one.host == part.host]
+    longer = [
+        (one.begin_ns, one.end_ns)
+        for row, one in enumerate(parts)
+        if one.host == part.host and (-one.session.duration_ns, row) < (-session.duration_ns, number)
+    ]
     return Source(
         reader_of(session).items(),
         Numbering(place, apis),
@@ -226,8 +234,7 @@ def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis:
         lost_before(session.header),
         hole_before=not begun,
         hole_after=not ended,
-        # one recorder of each host tells of its GPUs: they would be there twice
-        gpus=number == max(mates, key=lambda row: (parts[row].session.duration_ns, -row)),
+        no_gpus=longer,  # one recorder of a host at a time tells of its GPUs: they would be there twice
     )
 
 
@@ -276,7 +283,7 @@ def _header(parts: Sequence[Part], start_ns: int) -> dict[str, Any]:
         for key in {key for one in headers for key in _told(one)}
     }
     header["libraries"] = _libraries(headers)
-    header["merged"] = {"parts": [_about(part) for part in parts]}
+    header["merged"] = {"parts": [_about(part, private=header["private"]) for part in parts]}
     totals = [
         {**row, "pid": int(row["pid"]) + part.host * PIDS_APART} if "pid" in row else row
         for part in parts
@@ -299,10 +306,10 @@ def _libraries(headers: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [*found.values()]
 
 
-def _about(part: Part) -> dict[str, Any]:
+def _about(part: Part, *, private: bool) -> dict[str, Any]:
     header = part.session.header
     return {
-        "path": os.path.basename(part.session.path),
+        "path": None if private else os.path.basename(part.session.path),
         "host": _machine(header).get("host"),
         "machine": {key: value for key, value in _machine(header).items() if key != "host"},
         "gputop": header.get("gputop"),

@@ -16,12 +16,13 @@ import numpy as np
 from gputop.errors import GputopError
 from gputop.explain.evidence.before import packed_columns, records_before
 from probes.api import MAX_ROWS
-from probes.schema import ALIASED, Kind, Records
+from probes.schema import ALIASED, CallFlag, Kind, Records
 from probes.source import (
     ACTIVITY,
     APIS,
     CARRIED,
     CLIENT,
+    FAULTS,
     FILES,
     FRAMES,
     GPUS,
@@ -29,10 +30,11 @@ from probes.source import (
     OPEN,
     PLACES,
     PROCESS,
+    SHAPES,
     Item,
     Sample,
 )
-from probes.stacks.kernels import is_kernel_number, kernel_address, kernel_number
+from probes.stacks.kernel_numbers import is_kernel_number, kernel_address, kernel_number
 
 PIDS_APART: Final = 10_000_000  # more than there are process numbers: 4,194,304
 GPUS_APART: Final = 100
@@ -95,6 +97,11 @@ class Numbering:
         mixed = number ^ self._mix
         return mixed if mixed >= _RESERVED_STACKS else number
 
+    def shape(self, number: int) -> int:
+        """The shape of a launch: each part has numbers of its own; 0 is none."""
+        apart = (1 << 32) // self._place.parts
+        return number + self._place.part * apart if 0 < number < apart else 0
+
     def item(self, item: Item) -> Item | None:
         """The item; None where there is nothing left to tell."""
         return self._sample(item) if isinstance(item, Sample) else self.records(item)
@@ -124,6 +131,10 @@ class Numbering:
             asked = (calls | (kind == np.uint8(Kind.OFFCPU))) & (records["stack"] >= _RESERVED_STACKS)
             mixed = records["stack"] ^ np.uint64(self._mix)
             changed["stack"] = np.where(asked & (mixed >= _RESERVED_STACKS), mixed, records["stack"])
+        if place.part:
+            launched = calls & ((records["flags"] & np.uint16(CallFlag.COUNTERS)) == 0)
+            launched = (launched | (kind == np.uint8(Kind.SHAPE))) & (rows["shape"] > 0)
+            rows["shape"][launched] = [self.shape(one) for one in rows["shape"][launched].tolist()]
         if place.parts > 1:
             self._move_cpus(rows, kind)
         if place.host:
@@ -187,7 +198,7 @@ class Numbering:
         for key in _PID_KEYS:
             if isinstance(data.get(key), int):
                 changed[key] = self.pid(data[key])
-        for key in ("seen_ns", "exited_ns"):
+        for key in ("seen_ns", "exited_ns", "oom_ns"):
             if isinstance(data.get(key), int):
                 changed[key] = self.time(data[key])
         if isinstance(data.get("start_ns"), int) and place.parts > 1:
@@ -229,6 +240,9 @@ class Numbering:
             if is_kernel_number(number):
                 changed["stack"][row] = kernel_number(self.pid(pid), kernel_address(pid, number))
         return changed
+
+    def _shapes(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return self._columns(data, shape=self.shape)
 
     def _places(self, data: Mapping[str, Any]) -> dict[str, Any]:
         return self._columns(data, time=self.time, tid=self.pid, stack=self.stack)
@@ -324,8 +338,10 @@ _CHANGES: Final[dict[str, Callable[[Numbering, Mapping[str, Any]], dict[str, Any
     CLIENT: Numbering._process,
     NAMES: Numbering._names,
     OPEN: Numbering._open,
+    FAULTS: Numbering._names,
     FILES: Numbering._files,
     FRAMES: Numbering._frames,
+    SHAPES: Numbering._shapes,
     PLACES: Numbering._places,
     GPUS: Numbering._gpus,
     ACTIVITY: Numbering._activity,

@@ -14,9 +14,10 @@ import numpy as np
 
 from gputop.merging.numbering import Numbering
 from probes.schema import ALIASED, Kind, Records, empty, join, select
-from probes.source import APIS, FRAMES, GPUS, HOLE, MARK, OPEN, Item, Sample
+from probes.source import APIS, FRAMES, GPUS, HOLE, MACHINE, MARK, OPEN, SHAPES, Item, Sample
 
-_EARLY: Final = frozenset({APIS, FRAMES})  # which function and which stack it is, told before the records
+_EARLY: Final = frozenset({APIS, FRAMES, SHAPES})  # what numbers stand for, told before the records
+_OF_MACHINE: Final = frozenset({GPUS, MACHINE})  # told by one part of each host
 _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, "call_since": 0}
 
 
@@ -32,7 +33,7 @@ class Source:
         mark: Its newest mark.
         open: Its threads at that mark.
         items: What is read and not told yet, up to ``ahead``, the mark that ends it, and ``open_ahead``.
-        gpus: Whether it tells of its host's GPUs.
+        no_gpus: Stretches of the whole's time in which another part tells of its host, as of its GPUs.
     """
 
     items_of: Iterator[Item]
@@ -43,7 +44,7 @@ class Source:
     lost_before: Mapping[str, int]
     hole_before: bool
     hole_after: bool
-    gpus: bool
+    no_gpus: Sequence[tuple[int, int]]
     mark: Sample | None = None
     open: Sample | None = None
     items: list[Item] = field(default_factory=list)
@@ -84,13 +85,17 @@ class Source:
                     return True
                 if isinstance(changed, Sample) and changed.kind == OPEN:
                     self.open_ahead = changed
-                elif changed is not None and (item.kind != GPUS or self.gpus):
+                elif changed is not None and not (item.kind in _OF_MACHINE and self._others_tell(changed)):
                     (early if item.kind in _EARLY else self.items).append(changed)
             else:
                 self.items.append(self.numbering.records(item, cut=self.cut))
         self.ended = True
         self.items = [*early, *self.items]
         return False
+
+    def _others_tell(self, changed: Item) -> bool:
+        at = changed.time_ns if isinstance(changed, Sample) else 0
+        return any(low <= at <= high for low, high in self.no_gpus)
 
     def _split(self, moment: int) -> Iterator[Item]:
         for place, item in enumerate(self.items):

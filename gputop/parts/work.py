@@ -23,6 +23,7 @@ from gputop.errors import GputopError
 from gputop.process.isolation import isolated
 
 _ASK_S = 0.2
+_most = 1 << 20
 Partial = TypeVar("Partial")
 Carry = TypeVar("Carry")
 Answer = TypeVar("Answer", covariant=True)
@@ -111,7 +112,13 @@ def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]
 
 def processors() -> int:
     """How many may be used."""
-    return len(os.sched_getaffinity(0))
+    return min(len(os.sched_getaffinity(0)), _most)
+
+
+def use_processors(most: int) -> None:
+    """From now on this process takes so many at most: it is one of several that share them."""
+    global _most
+    _most = most
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):

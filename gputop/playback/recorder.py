@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gputop.engine.tally import Tally
+from gputop.engine.filesums import FileSums
 from gputop.format import format_bytes
 from gputop.playback.feed import RecordingState
 from probes.source import Item
@@ -114,7 +114,7 @@ class Recorder:
                 owner=self._owner,
                 private=self._private,
                 overwrite=overwrite,
-                sums=Tally(),
+                sums=FileSums(),
             )
         except SessionError as error:
             return str(error)

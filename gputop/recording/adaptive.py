@@ -23,7 +23,7 @@ FIRST_NS: Final = 10_000_000_000  # written whole: start-up, and what is usual
 AGAIN_NS: Final = 60_000_000_000  # until a finding that goes on is written whole again
 MOST_BYTES: Final = 64 << 20  # of records in the ring: it is shorter where they come faster
 SHARE: Final = 0.1  # of the time, written whole because of calls that take long
-_CREDIT_NS: Final = 21_000_000_000  # of that time at first, and at most
+CREDIT_NS: Final = 21_000_000_000  # of that time at first, and at most
 
 
 class Explains(Protocol):
@@ -104,7 +104,7 @@ class Adaptive:
         self._now = _Tick(begin_ns=start_ns)
         self._size = 0
         self._keep_until = start_ns + FIRST_NS
-        self._credit_ns = float(_CREDIT_NS)
+        self._credit_ns = float(CREDIT_NS)
         self._findings: dict[tuple[str, int], int] = {}  # when each was written last
         self._seen_ns = 0  # of the newest explanation
         self._wanted = ""
@@ -149,7 +149,7 @@ class Adaptive:
     def _close(self, mark_ns: int) -> None:
         tick = self._now
         tick.mark_ns = mark_ns
-        self._credit_ns = min(self._credit_ns + SHARE * (mark_ns - tick.begin_ns), _CREDIT_NS)
+        self._credit_ns = min(self._credit_ns + SHARE * (mark_ns - tick.begin_ns), CREDIT_NS)
         self._ring.append(tick)
         self._size += tick.size
         self._now = _Tick(begin_ns=mark_ns)

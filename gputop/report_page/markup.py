@@ -39,14 +39,14 @@ def items(sentences: Iterable[str], kind: str) -> str:
     return f'<ul class="{kind}">{rows}</ul>' if rows else ""
 
 
-def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], left_out: int = 0) -> str:
+def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], more: str = "") -> str:
     """A table that sorts.
 
     Args:
         name: Its caption.
         heads: Of its columns; those that begin with ``#`` hold figures.
         rows: Cells, as HTML.
-        left_out: How many rows more there are.
+        more: What is said of rows that are left out.
     """
     columns = list(heads)
     figures = [head.startswith("#") for head in columns]
@@ -62,10 +62,10 @@ def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], left_o
         + "</tr>"
         for row in rows
     )
-    more = f'<p class="note">{left_out} rows more: gputop stats</p>' if left_out else ""
+    note = f'<p class="note">{sentence(more)}</p>' if more else ""
     return (
         f'<div class="scroll"><table class="sorts"><caption>{html.escape(name)}</caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{note}"
     )
 
 

@@ -7,9 +7,11 @@ for (const table of document.querySelectorAll("table.sorts")) {
     const down = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") === "ascending" : figures;
     const key = row => {
       const cell = row.cells[column], data = cell.querySelector("data");
-      return data ? Number(data.value) : cell.textContent;
+      if (!figures) return cell.textContent;
+      return data && data.value !== "null" ? Number(data.value) : -Infinity;  // what is not known is least
     };
-    const order = (one, other) => figures ? key(one) - key(other) : key(one).localeCompare(key(other));
+    const order = (one, other) => figures ? (key(one) > key(other)) - (key(one) < key(other))
+      : key(one).localeCompare(key(other));
     const rows = [...body.rows].sort((one, other) => down ? order(other, one) : order(one, other));
     heads.forEach(other => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");

@@ -1,11 +1,6 @@
-"""The page: style, script and everything that is shown in one text that asks nobody for anything."""
+"""The page about a recording: everything that is shown, in one text."""
 
 from __future__ import annotations
-
-import base64
-import hashlib
-import json
-from importlib.resources import files
 
 from gputop.engine.stats import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
@@ -17,10 +12,11 @@ from gputop.format import format_clock, format_count, format_ns
 from gputop.library.evidence import examined
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session
+from gputop.report_page.document import document
 from gputop.report_page.findings import findings, rest, verdict
 from gputop.report_page.flame import flame
 from gputop.report_page.latency import latencies
-from gputop.report_page.markup import items, sentence, text
+from gputop.report_page.markup import items
 from gputop.report_page.tables import tables
 from gputop.report_page.timeline import timeline
 
@@ -55,12 +51,6 @@ def _page(
     totals: Stats,
     stacks: StackTimes,
 ) -> str:
-    folder = files("gputop.report_page")
-    style, script = ((folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
     graphs = flame(stacks.calls, stacks.names, "Time inside calls, by line")
     graphs += flame(stacks.waits, stacks.names, "Time off the CPU between calls, by line")
     sections = (
@@ -70,23 +60,13 @@ def _page(
         ("Lines", graphs or '<p class="note">no lines were recorded</p>'),
         ("Totals", tables(totals) + items(totals.problems, "notes")),
     )
-    body = "".join(f"<section><h2>{head}</h2>{content}</section>" for head, content in sections)
-    # a document inside of the page, for programs: "<" could end the script that holds it
-    document = json.dumps(report_to_json(report)).replace("<", "\\u003c")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(name)}: gputop report</title><style>{style}</style></head><body>"
-        f"<header><h1>gputop report: {text(name)}</h1><p>{_about(session, totals)}</p></header>"
-        f'<main>{verdict(report)}{body}</main><div id="told" role="status"></div>'
-        f'<script type="application/json" id="explain">{document}</script><script>{script}</script>'
-        "</body></html>\n"
+    return document(
+        f"gputop report: {name}",
+        _about(session, totals),
+        verdict(report),
+        sections,
+        {"explain": report_to_json(report)},
     )
-
-
-def _hash(code: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
 def _about(session: Session, totals: Stats) -> str:
@@ -99,4 +79,4 @@ def _about(session: Session, totals: Stats) -> str:
         f"Linux {kernel}" if kernel else "",
         f"driver {header.get('driver')}" if header.get("driver") else "",
     ]
-    return sentence(", ".join(part for part in parts if part))
+    return ", ".join(part for part in parts if part)

@@ -48,7 +48,8 @@ def _table(name: str, heads: Sequence[str], rows: list[Row]) -> str:
     rows.sort(key=lambda row: -row[0])
     if not rows:
         return ""
-    return table(name, heads, (cells for _, cells in rows[:_MOST]), max(len(rows) - _MOST, 0))
+    more = f"{len(rows) - _MOST} rows more: gputop stats" if len(rows) > _MOST else ""
+    return table(name, heads, (cells for _, cells in rows[:_MOST]), more)
 
 
 def _who(process: ProcessTotals) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -26,12 +27,15 @@ class Address:
     Attributes:
         token: What has to stand behind ``Authorization: Bearer``; "": nobody has to say one.
         certificate: A file with certificate and key, for TLS; "" without.
+        names: What it may be called by who asks, the port aside; empty: anything. A web page can make a name
+            of its own point to this machine (DNS rebinding), and would be told all without a token.
     """
 
     host: str
     port: int
     token: str = ""
     certificate: str = ""
+    names: frozenset[str] = frozenset()
 
 
 class MetricsServer(ThreadingHTTPServer):
@@ -110,11 +114,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200 if self.server.healthy() else 503, "text/plain", b"")
         elif path != "/metrics":
             self._answer(404, "text/plain", b"/metrics and /healthz are here\n")
+        elif not self._called_by_name():
+            self._answer(403, "text/plain", b"without a token, ask localhost or 127.0.0.1\n")
         elif not self._allowed():
             self._answer(401, "text/plain", b"a token is asked for\n")
         else:
             encode, kind = choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, kind, encode(self.server.registry))
+
+    def _called_by_name(self) -> bool:
+        names = self.server.address.names
+        return not names or urlsplit("//" + self.headers.get("Host", "")).hostname in names
 
     def _allowed(self) -> bool:
         token = self.server.address.token

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from gputop.engine.tally import Tally
+from gputop.engine.filesums import FileSums
 from gputop.serve.daemon import Daemon
 from gputop.serve.owners import NOBODY
 from gputop.serve.past import Past
@@ -176,7 +176,8 @@ class Keeper:
         try:
             for item in past.items():
                 if writer is None:
-                    writer = SessionWriter(path + _PART, past.header, sums=Tally())
+                    private = bool(past.header.get("private"))
+                    writer = SessionWriter(path + _PART, past.header, private=private, sums=FileSums())
                     for one in (trigger, *kept.also):
                         writer.write(Sample(MARKER, one.time_ns, {"text": one.text}))
                 writer.write(item)

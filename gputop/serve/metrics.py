@@ -47,6 +47,7 @@ class Now:
         uuids: Of GPUs by index.
         processes: Facts of those that are watched.
         build: Labels of ``gputop_build_info``.
+        sent: How often metrics were sent by OTLP, and how often in vain; None where nobody asked for that.
     """
 
     lost: dict[str, int]
@@ -60,6 +61,7 @@ class Now:
     uuids: dict[int, str]
     processes: dict[int, ProcessData]
     build: dict[str, str]
+    sent: tuple[int, int] | None = None
 
 
 class GputopCollector(Collector):
@@ -204,6 +206,11 @@ def _of_gputop(now: Now) -> Iterator[Metric]:
     kept.add_metric(("yes",), now.kept)
     kept.add_metric(("no",), now.not_kept)
     yield kept
+    if now.sent is not None:
+        sent = CounterMetricFamily("gputop_otlp_exports", "Metrics sent by OTLP.", labels=("sent",))
+        for word, count in zip(("yes", "no"), now.sent, strict=True):
+            sent.add_metric((word,), count)
+        yield sent
     for name, about, value in (
         ("gputop_own_memory_bytes", "Memory of gputop itself.", now.own_bytes),
         ("gputop_probes_active", "Functions that are traced, of all libraries.", now.probes),

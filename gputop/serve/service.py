@@ -16,6 +16,7 @@ import numpy as np
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
 from gputop.playback.begin_anew import begun_anew
+from gputop.process.say import say
 from gputop.serve.answers import send_past
 from gputop.serve.budget import Budget
 from gputop.serve.daemon import Daemon
@@ -32,9 +33,10 @@ from probes.schema import Kind
 from probes.source import Item, Sample
 from replay.history import History
 
-if TYPE_CHECKING:  # prometheus-client is asked for by who wants metrics only
+if TYPE_CHECKING:  # prometheus-client and OpenTelemetry are asked for by who wants metrics only
     from gputop.serve.http import Address, MetricsServer
-    from gputop.serve.metrics import Now
+    from gputop.serve.metrics import GputopCollector, Now
+    from gputop.serve.otlp import Destination, Sender
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = "/dev/shm"
@@ -52,6 +54,7 @@ class Settings:
         keep_dir: Where sessions are kept; "" for nowhere.
         limits: Of what is kept.
         metrics: Where metrics are told; None for nowhere.
+        otlp: Where they are sent; None for nowhere.
         most_rows: Functions and classes of processes that have series of their own.
         budget: The part of all CPUs' time that observing may take; None: whatever it takes.
     """
@@ -64,6 +67,7 @@ class Settings:
     metrics: Address | None = None
     most_rows: int = 5_000
     budget: float | None = None
+    otlp: Destination | None = None
 
 
 class Service:
@@ -121,6 +125,7 @@ class Service:
         self.keeper = Keeper(self.daemon, settings.keep_dir, settings.limits) if settings.keep_dir else None
         self._triggers = Triggers(self._keep, self._idle.take_step)
         self._metrics = self._metrics_server(settings.metrics) if settings.metrics is not None else None
+        self._sender = self._sender_to(settings.otlp) if settings.otlp is not None else None
 
     def start(self) -> None:
         """Starts its threads."""
@@ -130,6 +135,8 @@ class Service:
             self.keeper.start()
         if self._metrics is not None:
             self._metrics.start()
+        if self._sender is not None:
+            self._sender.start()
 
     def take(self, item: Item) -> bool:
         """Takes one item in; True when it was a mark."""
@@ -180,6 +187,8 @@ class Service:
         """Ends all of it: what is waited for is kept first, clients are told why."""
         if self._metrics is not None:
             self._metrics.stop()
+        if self._sender is not None:
+            self._sender.stop()
         if self.keeper is not None:
             self.keeper.close()
         self._hub.close(why)
@@ -200,11 +209,25 @@ class Service:
         from prometheus_client import CollectorRegistry
 
         from gputop.serve.http import MetricsServer
-        from gputop.serve.metrics import GputopCollector
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(GputopCollector(self.daemon.totals, self._idle, self._now))
+        registry.register(self._collector())
         return MetricsServer(address, registry, self._healthy)
+
+    def _sender_to(self, to: Destination) -> Sender:
+        from gputop.serve.otlp import Sender
+
+        machine = self.daemon.header.get("machine", {})
+        who = {"service.name": "gputop", "service.version": self._settings.version}
+        if host := str(machine.get("host") or ""):
+            # not one made up at each start, which would begin all series anew
+            who |= {"host.name": host, "service.instance.id": host}
+        return Sender(to, self._collector().collect, who, say)
+
+    def _collector(self) -> GputopCollector:
+        from gputop.serve.metrics import GputopCollector
+
+        return GputopCollector(self.daemon.totals, self._idle, self._now)
 
     def _healthy(self) -> bool:
         mark = self.daemon.mark
@@ -226,6 +249,7 @@ class Service:
             budget_step=int(self._budget.reach) if self._budget is not None else 0,
             uuids=self._people.uuids,
             processes=self._people.known,
+            sent=(self._sender.sent, self._sender.failed) if self._sender is not None else None,
             build={
                 "version": self._settings.version,
                 "kernel": str(header.get("machine", {}).get("kernel", "")),

@@ -26,6 +26,7 @@ UNLIKE_BEFORE = (
 )
 FEWEST_STEPS = 32  # known before one of them is called slow
 MOST_STEPS = 256  # kept of each process
+MOST_PACES = 1024  # processes with steps: one that has ended may be told of once more
 LEAST_SHARE = 0.1  # of the GPU's time that a finding costs, to be worth a file
 AGAIN_NS = 900_000_000_000  # a finding that was not told for so long is new again
 ERROR_NS = 30_000_000_000  # so long before its end an error of CUDA has to do with it
@@ -118,6 +119,8 @@ class Triggers:
             for until, length, usual in pace.take(step):
                 text = f"a step of process {step.pid} took {format_ns(length)}, usually {format_ns(usual)}"
                 self._tell(Trigger(SLOW_STEP, step.pid, until, text))
+        while len(self._paces) > MOST_PACES:
+            self._paces.pop(next(iter(self._paces)), None)
         for finding in verdict.report.findings:
             large = finding.loss.lower >= LEAST_SHARE * max(verdict.report.span_ns, 1)
             if finding.level == Level.HINT or finding.kind != "idle" or not large:

@@ -23,9 +23,11 @@ from probes.source import (
     CARRIED,
     CLIENT,
     COUNTERS,
+    FAULTS,
     FILES,
     FRAMES,
     GPUS,
+    MACHINE,
     MARK,
     NAMES,
     NOTE,
@@ -34,6 +36,7 @@ from probes.source import (
     PLACES,
     PROBLEM,
     PROCESS,
+    SHAPES,
     Item,
     Sample,
 )
@@ -41,8 +44,12 @@ from probes.source import (
 ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 STRANGER: Final = "(another user's)"
-_EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, OTHERS})  # what NVML and /proc tell everybody
-_BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FILES})  # columns with a row for each process or thread
+_EVERYBODY: Final = frozenset(
+    {MARK, GPUS, APIS, COUNTERS, MACHINE, OTHERS, SHAPES}
+)  # what NVML and /proc tell everybody
+_BY_PROCESS: Final = frozenset(
+    {NAMES, OPEN, FRAMES, FAULTS, FILES}
+)  # columns with a row for each process or thread
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
 _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
 _NAMES_PATHS: Final = (

@@ -205,7 +205,10 @@ unsigned sync_how(int dev);
 void host_schedule(struct stream *s, uint64_t at, void (*callback)(void *), void *argument);
 
 /* cu_names.c: with sg_mu held */
-void names_launched(const struct function *f);
+struct sizes {
+  unsigned grid[3], block[3], shared;
+};
+void names_launched(const struct function *f, const struct sizes *z);
 
 /* cu_fault.c */
 void fault_read(void);

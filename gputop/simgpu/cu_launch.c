@@ -67,7 +67,9 @@ void cu_launch_cost(uint64_t entered) {
     sg_spin_until(entered + cfg.launch_ns);
 }
 
-static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream, void **arguments) {
+static int launch(void *handle, const struct sizes *z, void *stream, void **arguments) {
+  uint64_t blocks = (uint64_t)z->grid[0] * z->grid[1] * z->grid[2];
+  uint64_t threads = (uint64_t)z->block[0] * z->block[1] * z->block[2];
   struct function *f = function_get(handle);
   struct sg_work work = next_work;
   struct stream *s;
@@ -93,7 +95,7 @@ static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream,
   if (s->capture == NULL) q_wait_room(s);
   cu_launch_cost(from);
   pthread_mutex_lock(&sg_mu);
-  names_launched(f);
+  names_launched(f, z);
   err = s->capture != NULL ? capture_add(s, op) : (q_put(s, op), fault_launched(s), OK);
   pthread_mutex_unlock(&sg_mu);
   return err;
@@ -101,9 +103,9 @@ static int launch(void *handle, uint64_t blocks, uint64_t threads, void *stream,
 
 SG(cuLaunchKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
-  (void)shared, (void)extra;
-  uint64_t blocks = (uint64_t)gx * gy * gz, threads = (uint64_t)bx * by * bz;
-  return launch(f, blocks, threads, stream, arguments);
+  (void)extra;
+  struct sizes z = {{gx, gy, gz}, {bx, by, bz}, shared};
+  return launch(f, &z, stream, arguments);
 }
 
 SG(cuLaunchCooperativeKernel)(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
 from gputop.playback.feed import Feed
@@ -28,6 +30,7 @@ from gputop.ui.model.config import Preferences
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.view import View
 from gputop.ui.native_log import NativeLog
+from gputop.ui.over import Actions
 from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
 from gputop.ui.pane import Host, PaneScreen, quiet_key
 from gputop.ui.processes import Processes
@@ -35,6 +38,10 @@ from gputop.ui.timeline import TimelinePane
 from gputop.ui.why import Why
 
 FIRST_POLL_S = 0.03
+GARBAGE_S = 5.0  # garbage is looked for as often (run.py)
+CLOSED_S = (
+    0.3  # and so long after a screen was opened or closed, or has got other styles: most of it is of these
+)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
 _FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
@@ -44,9 +51,6 @@ class GputopApp(Host):
     """The screen of gputop."""
 
     CSS_PATH = "gputop.tcss"
-    ENABLE_COMMAND_PALETTE = True
-    COMMAND_PALETTE_BINDING = "ctrl+p"
-    COMMAND_PALETTE_DISPLAY = "^p"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help", key_display="?", tooltip="this page"),
         Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
@@ -152,7 +156,12 @@ class GputopApp(Host):
             self.set_timer(FIRST_POLL_S, self._first_poll)
         else:
             self.set_interval(1 / self._rate_hz, self.poll)
+            self.set_interval(GARBAGE_S, self._tidy)
+            self.screen_change_signal.subscribe(self, lambda _: self.set_timer(CLOSED_S, self._tidy))
             self.call_after_refresh(self._seen)
+
+    def _tidy(self) -> None:
+        gc.collect()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends in order by such a signal: Textual leaves the terminal raw when one ends the process.
@@ -259,6 +268,11 @@ class GputopApp(Host):
         else:
             self.exit(0)
 
+    def action_command_palette(self) -> None:
+        """All actions by name."""
+        if not isinstance(self.screen, Actions):
+            self.push_screen(Actions())
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """All that keys do here, by name, and the themes."""
         for active in screen.active_bindings.values():
@@ -283,7 +297,24 @@ class GputopApp(Host):
         self.ansi_color = palette.native
         self.theme = palette.name
         self.say(f'theme {palette.name}; to keep it: theme = "{palette.name}" in {self.preferences.path}')
+
+    async def refresh_css(self, animate: bool = True) -> None:  # type: ignore[override]
+        """Give everything the styles of the theme, piece by piece: nothing else waits for all of it."""
+        sheet, old = Stylesheet(variables=self.get_css_variables()), self.stylesheet
+        while source := next((one for one in old.source if one not in sheet.source), None):
+            css, is_default, tie_breaker, scope = old.source[source]
+            sheet.add_source(css, source, is_default, tie_breaker, scope)
+            sheet.parse()
+            await asyncio.sleep(0)
+        self.stylesheet = sheet
+        with self.batch_update():
+            for root in (self, *self._background_screens):
+                for node in list(root.walk_children(with_self=True)):
+                    sheet.update_nodes([node], animate=animate)
+                    await asyncio.sleep(0)
         self.show()
+        self.screen.refresh(layout=True)
+        self.set_timer(CLOSED_S, self._tidy)
 
     def action_theme(self) -> None:
         """The next theme."""

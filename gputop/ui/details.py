@@ -48,9 +48,9 @@ class Details(Vertical):
             Lines(view, view.lines, id="lines"),
             Threads(view, view.threads, id="threads"),
             FlamePane(view),
-            Kernels(view),
-            Memory(view),
-            Failed(view),
+            Kernels(view, id="kernels"),
+            Memory(view, id="memory"),
+            Failed(view, id="failed"),
         )
         self._arranged: list[Tabbed] | None = None
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))

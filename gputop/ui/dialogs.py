@@ -13,6 +13,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from gputop.ui.over import lines_below
 from gputop.ui.pane import quiet_key
 
 MOST_CHARACTERS = 4096
@@ -22,6 +23,7 @@ _ENDS = "Enter, Esc"
 class Question(ModalScreen[None]):
     """Asks for a line of text; a wrong answer leaves it open and says why."""
 
+    render_lines = lines_below
     BINDINGS: ClassVar[list[BindingType]] = [quiet_key("escape", "cancel", "Cancel")]
 
     def __init__(
@@ -99,6 +101,7 @@ class Question(ModalScreen[None]):
 class Menu(ModalScreen[None]):
     """Asks for one of several."""
 
+    render_lines = lines_below
     BINDINGS: ClassVar[list[BindingType]] = [
         quiet_key("escape,q", "dismiss", "Cancel"),
         Binding("j", "move('cursor_down')", show=False),

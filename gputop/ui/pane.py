@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"\[([^\s\[\]]+)\]")
 _NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
 Heading = tuple[Sequence[Span], str]
+ROOMY = Size(100, 36)  # of a screen with boxes
 
 
 def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
@@ -325,6 +326,7 @@ class PaneScreen(Screen[None]):
 
     app: Host
     _panes: Sequence[Pane] = ()  # they stay while the screen does
+    _styled = False
 
     def compose(self) -> ComposeResult:
         """Its panes, styled for its size from the start: Textual would style all of them a second time."""
@@ -333,14 +335,21 @@ class PaneScreen(Screen[None]):
             (self.app.size.height, self.VERTICAL_BREAKPOINTS),
         ):
             self.add_class([name for least, name in breakpoints or () if length >= least][-1])
+        self.on_resize()
         yield from self.panes()
 
     def panes(self) -> ComposeResult:
         """What is on it, from the top."""
         raise NotImplementedError
 
-    def on_screen_resume(self) -> None:
-        """A page above it has closed, which may have chosen something else."""
+    def on_resize(self) -> None:
+        """Where there is room for it the panes stand in boxes."""
+        size = self.app.size
+        self.set_class(size.width >= ROOMY.width and size.height >= ROOMY.height, "-roomy")
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """It is new, with all styles, or a page above it has closed, which may have chosen something else."""
+        event.refresh_styles, self._styled = self._styled, True
         self.show()
 
     def show(self) -> None:

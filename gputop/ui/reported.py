@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.geometry import Size
 
-from gputop.ui.model.failed import failed_lines, failures_of
-from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import Line
-from gputop.ui.model.memory import held_by, memory_lines
-from gputop.ui.model.view import View
 from gputop.ui.pane import Tabbed
+
+# what makes the lines is loaded when there are some: the first frame has none
+if TYPE_CHECKING:
+    from gputop.engine.frame import ProcessRow
+    from gputop.explain.answer.report import Report
 
 
 class Reported(Tabbed):
     """Text about the selected process that scrolls; its tab is there while there is something to tell."""
 
-    def text(self, width: int) -> list[Line]:
+    def known(self, row: ProcessRow, report: Report | None) -> bool:
+        """Whether there is something to tell of a process."""
+        raise NotImplementedError
+
+    def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
         """All of it."""
         raise NotImplementedError
 
     @property
-    def pid(self) -> int | None:
-        """The selected process."""
+    def needed(self) -> bool:
+        """Whether there is something to tell of the selected process."""
         row = self.view.selected
-        return row.pid if row else None
+        return row is not None and self.known(row, self.view.explained.report)
 
     def more(self) -> str:
         """How many lines are below."""
@@ -34,7 +40,8 @@ class Reported(Tabbed):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """What is in sight."""
-        lines = self.text(width)
+        row = self.view.selected
+        lines = self.text(row, self.view.explained.report, width) if row is not None else ()
         self.virtual_size = Size(0, len(lines))
         top = round(self.scroll_y)
         return lines[top : top + height]
@@ -45,18 +52,15 @@ class Failed(Reported):
 
     name_shown = "Errors"
 
-    def __init__(self, view: View) -> None:
-        """Nothing has failed yet."""
-        super().__init__(view, id="failed")
-
-    @property
-    def needed(self) -> bool:
+    def known(self, row: ProcessRow, report: Report | None) -> bool:
         """Whether a call of the process has failed."""
-        return bool(failures_of(self.view.explained.report, self.pid))
+        return report is not None and any(one.pid == row.pid for one in report.failures)
 
-    def text(self, width: int) -> list[Line]:
+    def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
         """The newest error first."""
-        return failed_lines(failures_of(self.view.explained.report, self.pid), width, self.view.glyphs)
+        from gputop.ui.model.failed import failed_lines
+
+        return failed_lines(report, row.pid, width, self.view.glyphs)
 
 
 class Memory(Reported):
@@ -64,18 +68,16 @@ class Memory(Reported):
 
     name_shown = "Memory"
 
-    def __init__(self, view: View) -> None:
-        """Nothing is held yet."""
-        super().__init__(view, id="memory")
-
-    @property
-    def needed(self) -> bool:
+    def known(self, row: ProcessRow, report: Report | None) -> bool:
         """Whether the process has taken memory."""
-        return held_by(self.view.explained.report, self.pid) is not None
+        memory = report.memory if report is not None else None
+        return memory is not None and any(one.pid == row.pid for one in memory.processes)
 
-    def text(self, width: int) -> list[Line]:
+    def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
         """Troubles first, then the lines, who hold most first."""
-        return memory_lines(self.view.explained.report, self.pid, width, self.view.glyphs)
+        from gputop.ui.model.memory import memory_lines
+
+        return memory_lines(report, row.pid, width, self.view.glyphs)
 
 
 class Kernels(Reported):
@@ -83,20 +85,13 @@ class Kernels(Reported):
 
     name_shown = "Kernels"
 
-    def __init__(self, view: View) -> None:
-        """No kernel has a name yet."""
-        super().__init__(view, id="kernels")
-
-    @property
-    def needed(self) -> bool:
+    def known(self, row: ProcessRow, report: Report | None) -> bool:
         """Whether some kernel of the process has a name."""
-        row = self.view.selected
-        return row is not None and bool(row.kernels)
+        return bool(row.kernels)
 
-    def text(self, width: int) -> list[Line]:
+    def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
         """Most launches first."""
-        row, frame = self.view.selected, self.view.frame
-        if row is None or frame is None:
-            return []
-        report = self.view.explained.report
-        return kernel_lines(frame, row, width, self.view.glyphs, report)
+        from gputop.ui.model.kernels import kernel_lines
+
+        frame = self.view.frame
+        return kernel_lines(frame, row, width, self.view.glyphs, report) if frame else ()

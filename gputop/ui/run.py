@@ -22,8 +22,12 @@ from gputop.ui.model.config import Preferences
 _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20
+_NEVER = 1 << 30
 _LATER = (
     "gputop.ui.pages",
+    "gputop.ui.model.failed",
+    "gputop.ui.model.kernels",
+    "gputop.ui.model.memory",
     "gputop.ui.exports",
     "gputop.engine.frame_json",
     "gputop.explain.answer.output",
@@ -71,6 +75,7 @@ def run_app(
     log = NativeLog()
     crash: BaseException | None = None
     status: int | None = None
+    thresholds = gc.get_threshold()
     before = {number: signal.getsignal(number) for number in ENDING}
     with TerminalGuard(), log:
         app = GputopApp(
@@ -92,6 +97,7 @@ def run_app(
         except Exception as error:
             crash = error
         finally:
+            gc.set_threshold(*thresholds)
             gc.enable()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -106,18 +112,22 @@ def run_app(
 
 
 def _begin(seen: Callable[[], None]) -> None:
-    """The first frame is on the screen. What was loaded for it stays: nobody looks for garbage in it."""
-    gc.freeze()
-    gc.enable()
+    """The first frame is on the screen."""
     seen()
     threading.Thread(target=_load, name="gputop-later", daemon=True).start()
 
 
 def _load() -> None:
-    """Loads what keys open, so that the first of them does not wait for its code either."""
+    """Loads what keys open, so that the first of them does not wait for its code either.
+
+    What was loaded stays: nobody looks for garbage in it, which would take 50 ms. Among what is older than a
+    moment the program looks itself, between two frames, and not in the middle of what a key has begun.
+    """
     for module in _LATER:
         import_module(module)
     gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
+    gc.enable()
 
 
 def _is_terminal(descriptor: int) -> bool:

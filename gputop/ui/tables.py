@@ -263,9 +263,16 @@ class Threads(Detail):
         return details.thread_token(row)
 
     def about(self) -> list[Span]:
-        """How many there are, and whose."""
+        """How many there are, whose, and what page faults they had."""
         row = self.view.selected
-        return [(f" {len(row.threads)}", "dim"), *super().about()] if row else super().about()
+        if row is None or self.view.frame is None:
+            return super().about()
+        faults = details.faults_text(row, self.view.frame)
+        return [
+            (f" {len(row.threads)}", "dim"),
+            *super().about(),
+            *([(f"  {faults}", "faint")] if faults else []),
+        ]
 
 
 class Lines(Detail):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +11,14 @@ from pathlib import Path
 
 from probes.code import elf
 from probes.code.foreign import File
-from probes.code.layout import LAYOUTS, OWN_BYTES, Layout, fits, own_layout
+from probes.code.layout import LAYOUTS, NO_FRAME, OWN_BYTES, OWN_OFFSETS, Layout, fits, own_layout
+from probes.code.thread_variable import Variable, returned
 
 _NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
 _PYPY = re.compile(r"libpypy3[\d.]*-c\.so[\d.]*|pypy3?[\d.]*(-c)?")
 _MINOR = re.compile(r"python3\.(\d+)")
-_SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version")
+_STATE = "PyGILState_GetThisThreadState"
+_SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version", _STATE)
 _TP_DEALLOC = 48
 _SIZES_3_10 = {672}  # of _PyRuntime; later versions export their number
 _COOKIE = b"xdebugpy"  # with it begins the runtime structure of 3.13 and later
@@ -36,6 +39,7 @@ class Interpreter:
         run_main_offset: The same as a place in the file, for a probe; 0 where there is none.
         code_free: Of what frees code objects.
         free_offset: The same as a place in the file.
+        state_module, state_offset: Of the variable with a thread's state, as in ``Variable``, from 3.15 on.
     """
 
     shown: str
@@ -48,8 +52,11 @@ class Interpreter:
     run_main_offset: int = 0
     code_free: int = 0
     free_offset: int = 0
+    state_module: int = 0
+    state_offset: int = 0
 
 
+@functools.lru_cache(4096)  # asked for whatever any process of the machine maps
 def may_be(name: str) -> bool:
     """Whether a file is called like an interpreter or its library."""
     return _NAME.fullmatch(name) is not None or _PYPY.fullmatch(name) is not None
@@ -92,7 +99,9 @@ def _parse(image: elf.Image, shown: str) -> Interpreter | None:
     if own[:8] == _COOKIE and len(own) == OWN_BYTES:
         if own[16:24] != bytes(8):
             return refused(f"{name} without the GIL keeps its frames in another way")
-        layout = own_layout(own, layout)
+        if (own[11], own[10]) != version or version[1] not in OWN_OFFSETS:
+            return refused(f"it says of itself that it is CPython {own[11]}.{own[10]}")
+        layout = own_layout(own, version[1])
         if not fits(layout):
             return refused(f"this {name} keeps its frames in another way")
     if "PyCode_Type" not in found:
@@ -102,10 +111,26 @@ def _parse(image: elf.Image, shown: str) -> Interpreter | None:
     free = image.file_offset(code_free)
     if free is None:
         return refused("the deallocator of its code objects is not found")
+    state: Variable | None = Variable(0, 0)
+    if layout.key == NO_FRAME:
+        state = returned(image, found[_STATE].address) if _STATE in found else None
+    if state is None:
+        return refused("where its threads keep their state is not found in its code")
     run_main = found["Py_RunMain"].address if "Py_RunMain" in found else 0
     start = (run_main and image.file_offset(run_main)) or 0
     return Interpreter(
-        shown, version, "", layout, runtime.address, code_type, run_main, start, code_free, free
+        shown,
+        version,
+        "",
+        layout,
+        runtime.address,
+        code_type,
+        run_main,
+        start,
+        code_free,
+        free,
+        state.module,
+        state.offset,
     )
 
 

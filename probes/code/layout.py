@@ -19,7 +19,7 @@ MAX_FRAMES = 64  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
 TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
-STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD = 1, 2, 3, 4
+STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD, HANDLE_RECORD = 1, 2, 3, 4, 5
 MAX_NATIVES = 17  # addresses of native code: where the thread is, or its caller, and 16 callers of that
 SAMPLED = 1 << 63  # this bit of a stack's serial says that a timer saw it
 NO_FRAME = 0xFFFFFFFF
@@ -33,6 +33,12 @@ TLS_SLOTS = 0x310 + 8
 TLS_KEYS = 32
 TLS_BLOCKS = 0x510
 TLS_MOST_KEYS = 1024
+# Variables of threads are in blocks, one a module. Those of what is there from the start lie together before
+# the FS base, others anywhere. The word behind the FS base points to a table, 16 bytes a module, that tells
+TLS_MODULES = 8
+TLS_MODULE_BYTES = 16
+TLS_MOST_MODULES = 1 << 16
+TLS_STATIC = 1 << 16  # more than the former ever take together
 
 
 def slot_of(key: int) -> tuple[int, int]:
@@ -45,7 +51,7 @@ def slot_of(key: int) -> tuple[int, int]:
 class Layout:
     """Offsets in bytes; ``cframe`` is NO_FRAME where the thread's state points to its frame itself."""
 
-    key: int  # runtime -> autoTSSkey, the key's number
+    key: int  # runtime -> autoTSSkey, the key's number; NO_FRAME: its state is in a variable of the thread
     interpreters: int  # runtime -> interpreters.head
     threads: int  # interpreter -> threads.head
     thread_id: int
@@ -93,21 +99,44 @@ LAYOUTS: dict[int, Layout] = {
         previous=8, instruction=56, owner=70, heap=0, first_line=68, filename=112, name=128, table=136,
         first_instruction=200, first_traceable=184, ascii=40, compact=56, next_interpreter=7264,
     ),
+    14: Layout(
+        key=2340, interpreters=808, threads=7344, thread_id=152, frame=72, cframe=NO_FRAME, code=0,
+        previous=8, instruction=56, owner=74, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=208, first_traceable=192, ascii=40, compact=56, next_interpreter=7272,
+    ),
+    15: Layout(
+        key=NO_FRAME, interpreters=936, threads=7336, thread_id=176, frame=72, cframe=NO_FRAME, code=0,
+        previous=8, instruction=56, owner=74, heap=0, first_line=68, filename=112, name=128, table=136,
+        first_instruction=208, first_traceable=192, ascii=40, compact=56, next_interpreter=7264,
+    ),
 }  # fmt: skip
 
-# where the offsets are in what 3.13 and later say of themselves, in numbers of eight bytes from _PyRuntime on
-_OWN_OFFSETS = {
-    "interpreters": 5, "next_interpreter": 8, "threads": 9, "frame": 23, "thread_id": 24, "previous": 29,
-    "code": 30, "instruction": 31, "owner": 33, "filename": 35, "name": 37, "table": 38, "first_line": 39,
-    "first_instruction": 43,
-}  # fmt: skip
-OWN_BYTES = 8 * 44
+
+def _own(thread_state: int, thread_id: int, frame: int, code: int) -> dict[str, int]:
+    """Where offsets are in what an interpreter says of itself, in numbers of eight bytes from _PyRuntime on.
+
+    Args:
+        thread_state: Where it says of it which frame is executed.
+        thread_id: Its thread's number.
+        frame, code: Where what it says of frames and of code objects begins.
+    """
+    return {
+        "interpreters": 5, "next_interpreter": 8, "threads": 9, "frame": thread_state, "thread_id": thread_id,
+        "previous": frame + 1, "code": frame + 2, "instruction": frame + 3, "owner": frame + 5,
+        "filename": code + 1, "name": code + 3, "table": code + 4, "first_line": code + 5,
+        "first_instruction": code + 9,
+    }  # fmt: skip
 
 
-def own_layout(runtime: bytes, table: Layout) -> Layout:
+OWN_OFFSETS = {13: _own(23, 24, 28, 34), 14: _own(26, 27, 31, 39), 15: _own(26, 30, 39, 47)}
+OWN_BYTES = 8 + 8 * max(max(places.values()) for places in OWN_OFFSETS.values())
+
+
+def own_layout(runtime: bytes, minor: int) -> Layout:
     """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES."""
     numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
-    return replace(table, **{name: int(numbers[place]) for name, place in _OWN_OFFSETS.items()})
+    told = {name: int(numbers[place]) for name, place in OWN_OFFSETS[minor].items()}
+    return replace(LAYOUTS[minor], **told)
 
 
 def fits(layout: Layout) -> bool:
@@ -129,15 +158,19 @@ INTERPRETER: tuple[Field, ...] = (
     Field("code_type", "u64", "<u8", "of PyCode_Type"),
     Field("run_main", "u64", "<u8", "of the probe in Py_RunMain"),
     Field("code_free", "u64", "<u8", "of the probe in what frees code objects"),
+    Field("state_module", "u64", "<u8", "of the word with the number of the module of the thread's variable"),
+    Field("state_offset", "u64", "<u8", "of the variable, as in thread_variable.py"),
     *(Field(field.name, "u32", "<u4", "as in Layout") for field in fields(Layout)),
     Field("unused", "u32", "<u4", "fills up to eight bytes"),
 )
 PROCESS: tuple[Field, ...] = (
     Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
-    Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on"),
+    Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on, modulo 2^64"),
     Field("code_type", "u64", "<u8", "address of PyCode_Type"),
     Field("row", "u32", "<u4", "of its interpreter"),
     Field("inner", "u32", "<u4", "if not 0: the slot points to a block, this is the place in it"),
+    Field("module", "u32", "<u4", "if not 0: the slot points to a table of blocks, this is which one"),
+    Field("unused", "u32", "<u4", "fills up to eight bytes"),
 )
 FRAME: tuple[Field, ...] = (
     Field("code", "u64", "<u8", "address of the code object"),
@@ -194,6 +227,21 @@ LINE: tuple[Field, ...] = (
 )
 
 
+HANDLE: tuple[Field, ...] = (
+    Field("kind", "u32", "<u4", "HANDLE_RECORD"),
+    Field("pid", "u32", "<u4", ""),
+    Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
+    Field("handle", "u64", "<u8", "of a kernel"),
+    Field("other", "u64", "<u8", "another handle of the same kernel; 0: the name follows"),
+    Field("caller", "u64", "<u8", "the address to which the call returned"),
+)
+HANDLE_NAME_BYTES = 2008  # mangled names of templates are long; what is longer is cut
+# what a function of the driver does
+HANDLE_NAMED = 1  # leaves a handle at its first argument, of the kernel that its third one names
+HANDLE_SAME = 2  # leaves another handle of the kernel that its second argument is
+HANDLE_ASKED = 3  # leaves the address of the name of the kernel that its second argument is
+
+
 def _dtype(rows: tuple[Field, ...], *more: tuple[Any, ...]) -> np.dtype[np.void]:
     return np.dtype([*((field.name, field.dtype) for field in rows), *more])
 
@@ -205,6 +253,7 @@ STACK_DTYPE = _dtype(STACK, ("natives", "<u8", (MAX_NATIVES,)))
 NATIVE_DTYPE = _dtype(NATIVE)
 FORK_DTYPE = _dtype(FORK)
 LINE_DTYPE = _dtype(LINE)
+HANDLE_DTYPE = _dtype(HANDLE, ("name", f"V{HANDLE_NAME_BYTES}"))
 CODE_DTYPE = _dtype(
     CODE, ("file", f"V{FILE_BYTES}"), ("name", f"V{NAME_BYTES}"), ("object", f"V{OBJECT_BYTES}")
 )
@@ -233,6 +282,11 @@ def c_header() -> str:
         "CODE_RECORD": CODE_RECORD,
         "LINE_RECORD": LINE_RECORD,
         "FORK_RECORD": FORK_RECORD,
+        "HANDLE_RECORD": HANDLE_RECORD,
+        "HANDLE_NAME_BYTES": HANDLE_NAME_BYTES,
+        "HANDLE_NAMED": HANDLE_NAMED,
+        "HANDLE_SAME": HANDLE_SAME,
+        "HANDLE_ASKED": HANDLE_ASKED,
         "MAX_NATIVES": MAX_NATIVES,
         "SAMPLED": f"{SAMPLED}ULL",
         "NO_FRAME": f"{NO_FRAME}U",
@@ -244,6 +298,10 @@ def c_header() -> str:
         "TLS_KEYS": TLS_KEYS,
         "TLS_BLOCKS": TLS_BLOCKS,
         "TLS_MOST_KEYS": TLS_MOST_KEYS,
+        "TLS_MODULES": TLS_MODULES,
+        "TLS_MODULE_BYTES": TLS_MODULE_BYTES,
+        "TLS_MOST_MODULES": TLS_MOST_MODULES,
+        "TLS_STATIC": TLS_STATIC,
     }
     lines = [f"#define {name} {value}" for name, value in defines.items()]
     lines += c_struct("interpreter", INTERPRETER)
@@ -259,6 +317,7 @@ def c_header() -> str:
         "};",
     ]
     lines += c_struct("line_record", LINE)
+    lines += c_struct("handle_record", HANDLE, f"char name[{HANDLE_NAME_BYTES}];")
     texts = (f"u8 file[{FILE_BYTES}];", f"u8 name[{NAME_BYTES}];", f"u8 object[{OBJECT_BYTES}];")
     lines += c_struct("code_record", CODE, *texts, f"u8 table[{TABLE_BYTES}];")
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from probes import api
-from probes.code import cookies, elf, maps, reader, sites
+from probes.code import communicators, cookies, elf, maps, reader, sites
 from probes.code.foreign import File
 from probes.code.mmap_events import Mapped
 
@@ -72,6 +73,7 @@ class Probe:
     cheap: bool
 
 
+@functools.lru_cache(4096)  # asked for whatever any process of the machine maps
 def classify(name: str) -> tuple[str, int] | None:
     """(layer, major) of a library's file name, or None when it is not one of ours."""
     match = _NAME.fullmatch(name)
@@ -110,11 +112,14 @@ def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
     probes: dict[int, Probe] = {}
     for symbol, start in sorted(image.functions.items()):
         row = api.find(symbol, library.layer, major)
-        if row is None:
+        cookie = (
+            communicators.cookie_of(symbol, library.layer) if row is None else cookies.encode(row, symbol)
+        )
+        if cookie is None:
             continue
         site = _site(file, start, image)
         offset = start + site.offset
-        probes.setdefault(offset, Probe(symbol, offset, cookies.encode(row, symbol), site.cheap))
+        probes.setdefault(offset, Probe(symbol, offset, cookie, site.cheap))
     return list(probes.values()), image
 
 

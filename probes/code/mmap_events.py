@@ -56,6 +56,10 @@ class Mapped:
     time_ns: int = 0
 
 
+# of PERF_RECORD_MMAP2: pid, tid, address, length, offset, device's major and minor number, inode
+_MMAP2_FIELDS = struct.Struct("<IIQQQIIQ")
+
+
 class Hears:
     """What is told of mappings as soon as it is read, from whichever thread; here to nobody."""
 
@@ -208,8 +212,7 @@ class MmapEvents:
 
 def parse(record: bytes) -> Mapped:
     """A PERF_RECORD_MMAP2 record, header included."""
-    pid, _tid, start, length, offset = struct.unpack_from("<IIQQQ", record, 8)
-    major, minor, inode = struct.unpack_from("<IIQ", record, 40)
+    pid, _tid, start, length, offset, major, minor, inode = _MMAP2_FIELDS.unpack_from(record, 8)
     name = record[72:].split(b"\0", 1)[0]
     file = (os.makedev(major, minor), inode)
     return Mapped(pid, (start, start + length), file, os.fsdecode(name), offset, _time_of(record))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from probes import api
-from probes.code import elf, foreign, interpreter, libraries, reader, thread_states, trust
+from probes.code import communicators, elf, foreign, interpreter, libraries, reader, thread_states, trust
 from probes.code.foreign import File
 from probes.code.interpreter import Interpreter
 from probes.code.layout import Layout
@@ -23,7 +23,7 @@ from probes.code.symbols import Functions
 from probes.code.thread_states import Place
 
 _ADDRESSES = 1 << 63
-_MOST_PROBES = 4 * len(api.BY_OP)  # a function has some variants
+_MOST_PROBES = 4 * (len(api.BY_OP) + len(communicators.FUNCTIONS))  # a function has some variants
 
 
 def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
@@ -162,7 +162,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
         said, _ = asked.ask("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
         if said == "not yet":
             raise thread_states.NotYetError
-        return Place(*map(_number, said, (1 << 64,) * 3))
+        return Place(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
     except (reader.UnreadableError, TypeError, ValueError) as error:
         raise thread_states.NoSlotError from error
 

@@ -10,7 +10,15 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from probes.code.interpreter import Interpreter
-from probes.code.layout import Layout, slot_of
+from probes.code.layout import (
+    NO_FRAME,
+    TLS_MODULE_BYTES,
+    TLS_MODULES,
+    TLS_MOST_MODULES,
+    TLS_STATIC,
+    Layout,
+    slot_of,
+)
 from probes.code.mmap_events import Mapped
 
 _SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
@@ -35,6 +43,12 @@ class Place:
     slot: int
     code_type: int
     inner: int = 0
+    module: int = 0
+
+
+_Slot = tuple[int, int, int]  # slot, inner, module
+_ADDRESSES = 1 << 64
+_MOST_OFFSET = 1 << 31  # of a variable in its block
 
 
 def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> Place:
@@ -54,29 +68,30 @@ def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> Place:
     bias = mapping.span[0] + interpreter.free_offset - mapping.offset - interpreter.code_free
     runtime = bias + interpreter.runtime
     try:
-        key = _number(memory, runtime + layout.key, "<I")
-        guess = slot_of(key)
-        slots: set[tuple[int, int]] = set()
+        key = None if layout.key == NO_FRAME else _number(memory, runtime + layout.key, "<I")
+        slots: set[_Slot] = set()
         state = 0
         for state in _states(memory, _number(memory, runtime + layout.interpreters), layout):
             thread = _number(memory, state + layout.thread_id)
             if not thread:
                 continue
-            if _kept(memory, thread, guess) == state:
+            guess = _variable(memory, interpreter, bias, thread) if key is None else (*slot_of(key), 0)
+            if guess is not None and _kept(memory, thread, guess) == state:
                 slots.add(guess)
-            elif (place := os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))) >= 0:
-                slots.add((place, 0))
+            elif key is not None:
+                place = os.pread(memory, _SCAN_BYTES, thread).find(struct.pack("<Q", state))
+                slots |= {(place, 0, 0)} if place >= 0 else set()
             if len(slots) > 1:
                 break
         if not state:
             raise NotYetError
         if len(slots) != 1:
             raise NoSlotError
-        slot, inner = slots.pop()
+        slot, inner, module = slots.pop()
         code_type = bias + interpreter.code_type
         if not 0 <= code_type < 1 << 64:
             raise NoSlotError  # its file says what no address is
-        return Place(slot, code_type, inner)
+        return Place(slot, code_type, inner, module)
     except OverflowError as error:  # no address: the memory was freed meanwhile
         raise NotYetError from error
 
@@ -85,13 +100,20 @@ def packed(interpreter: Interpreter, mapping: Mapped) -> list[Any]:
     """What ``locate`` needs of both, as plain data."""
     assert interpreter.layout is not None
     one = interpreter
-    places = [one.runtime, one.code_type, one.code_free, one.free_offset]
+    places = [
+        one.runtime,
+        one.code_type,
+        one.code_free,
+        one.free_offset,
+        one.state_module,
+        one.state_offset,
+    ]
     return [astuple(interpreter.layout), places, [mapping.span[0], mapping.offset]]
 
 
 def unpacked(data: list[Any]) -> tuple[Interpreter, Mapped]:
     """The same again, with nothing else in it."""
-    layout, (runtime, code_type, code_free, free_offset), (begin, offset) = data
+    layout, (runtime, code_type, code_free, free_offset, state_module, state_offset), (begin, offset) = data
     interpreter = Interpreter(
         "",
         (0, 0),
@@ -100,15 +122,39 @@ def unpacked(data: list[Any]) -> tuple[Interpreter, Mapped]:
         code_type=code_type,
         code_free=code_free,
         free_offset=free_offset,
+        state_module=state_module,
+        state_offset=state_offset,
     )
     return interpreter, Mapped(0, (begin, begin), (0, 0), "", offset)
 
 
-def _kept(memory: int, thread: int, slot: tuple[int, int]) -> int:
-    """What a thread keeps in a slot; 0 where it has none."""
+def _variable(memory: int, interpreter: Interpreter, bias: int, thread: int) -> _Slot | None:
+    """Where a thread has the variable of its state; None where its module has no block there yet."""
+    offset = interpreter.state_offset
+    if not interpreter.state_module:
+        return -offset % _ADDRESSES, 0, 0
+    if not 0 <= offset < _MOST_OFFSET:
+        return None
+    module = _number(memory, bias + interpreter.state_module)
+    if not 0 < module < TLS_MOST_MODULES:
+        return None
     try:
-        value = _number(memory, thread + slot[0])
-        return _number(memory, value + slot[1]) if slot[1] and value else value
+        block = _number(memory, _number(memory, thread + TLS_MODULES) + TLS_MODULE_BYTES * module)
+    except NotYetError:
+        return None
+    if 0 < thread - block <= TLS_STATIC:
+        return (block + offset - thread) % _ADDRESSES, 0, 0
+    return TLS_MODULES, offset, module
+
+
+def _kept(memory: int, thread: int, place: _Slot) -> int:
+    """What a thread keeps in a slot; 0 where it has none."""
+    slot, inner, module = place
+    try:
+        value = _number(memory, (thread + slot) % _ADDRESSES)
+        if module:
+            value = _number(memory, value + TLS_MODULE_BYTES * module)
+        return _number(memory, value + inner) if (inner or module) and value else value
     except NotYetError:
         return 0
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from probes.code import elf, foreign, libraries, parsing
+from probes.code import communicators, elf, foreign, libraries, parsing
 from probes.ebpf import attach_perf, bpfcall, minimal, timers, turns
 from probes.ebpf.closing import close_all
-from probes.ebpf.loader import ProbeError, Programs
+from probes.ebpf.loader import OPTIONAL, ProbeError, Programs
 from probes.ebpf.reach import Reach, within
 from probes.process import privileges
 from probes.process.privileges import Capability
@@ -118,8 +118,11 @@ class Attachments:
         """
         for name, program in programs.items():
             try:
-                self._keep(bpfcall.attach_raw_tracepoint(program, name))
+                knows = name in self._programs.typed and program == self._programs.tracepoints[name]
+                self._keep(bpfcall.attach_raw_tracepoint(program, "" if knows else name))
             except OSError as error:
+                if name in OPTIONAL and error.errno == errno.ENOENT:
+                    continue
                 raise ProbeError(f"the kernel refuses tracepoint {name}: {error.strerror}") from error
 
     def attach(self, targets: Iterable[libraries.Target]) -> list[Attached]:
@@ -163,12 +166,17 @@ class Attachments:
     def _attach_all(self, file: foreign.File, probes: list[libraries.Probe]) -> list[int]:
         """Both programs at the places of these functions; the links, where they are the caller's to close."""
         uprobes, links = self._programs.uprobes, []
+        rare = [probe for probe in probes if communicators.is_one(probe.cookie)]
+        calls = [probe for probe in probes if not communicators.is_one(probe.cookie)]
         # returns first: a call that is under way then ends without a start and is ignored
-        for program, on_return in (
-            ((uprobes["on_return"], True), (uprobes["on_entry"], False)) if probes else ()
-        ):
-            places = [probe.offset for probe in probes], [probe.cookie for probe in probes]
-            links.append(self._attach_at(program, file, *places, on_return=on_return))
+        pairs = [("on_joined", rare, True), ("on_joining", rare, False)]
+        if not self._programs.sessions:
+            pairs = [("on_return", calls, True), ("on_entry", calls, False), *pairs]
+        elif calls:
+            links.append(self._attach_at(uprobes["on_call"], file, *_places(calls), session=True))
+        for name, chosen, on_return in pairs:
+            if chosen:
+                links.append(self._attach_at(uprobes[name], file, *_places(chosen), on_return=on_return))
         return [link for link in links if link is not None]
 
     def reduce(self, reach: Reach) -> list[str]:
@@ -202,14 +210,22 @@ class Attachments:
             self._links = [link for link in self._links if link not in links]
         close_all(links)
 
-    def attach_one(self, program: int, file: foreign.File, offset: int, cookie: int) -> None:
+    def held(self, layer: str) -> list[tuple[tuple[int, int], foreign.File, str]]:
+        """Identity, file and path of the libraries of a layer that are traced by multi-uprobe links."""
+        with self._lock:
+            found = [(identity, one) for identity, one in self._of.items() if one.target.layer == layer]
+        return [(identity, one.file, one.target.shown) for identity, one in found]
+
+    def attach_one(
+        self, program: int, file: foreign.File, offset: int, cookie: int, *, on_return: bool = False
+    ) -> None:
         """Attaches a program, by file descriptor, at a place of any file that is open.
 
         Raises:
             OSError: The file cannot be probed.
         """
         with turns.turn() if self._pmu is not None else contextlib.nullcontext():
-            self._attach_at(program, file, [offset], [cookie], on_return=False)
+            self._attach_at(program, file, [offset], [cookie], on_return=on_return)
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:
         """Runs a program, by file descriptor, so many times a second on each busy CPU.
@@ -221,14 +237,23 @@ class Attachments:
             self._keep(event)
 
     def _attach_at(
-        self, program: int, file: foreign.File, offsets: list[int], cookies: list[int], *, on_return: bool
+        self,
+        program: int,
+        file: foreign.File,
+        offsets: list[int],
+        cookies: list[int],
+        *,
+        on_return: bool = False,
+        session: bool = False,
     ) -> int | None:
         """The multi-uprobe link, which belongs to us until it is closed; None with perf events."""
         if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
             raise OSError(errno.EMFILE, _NO_DESCRIPTORS)
         path = str(file.path)
         if self._pmu is None or self._detacher is None:
-            link = bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return)
+            link = bpfcall.attach_uprobes(
+                program, path, offsets, cookies, on_return=on_return, session=session
+            )
             self._keep(link)
             return link
         links = attach_perf.attach(self._pmu, program, path, offsets, cookies, on_return=on_return)
@@ -258,6 +283,11 @@ class Attachments:
         if self._detacher is not None and not closed:
             self._detacher.close()
         close_all(links)
+
+
+def _places(probes: list[libraries.Probe]) -> tuple[list[int], list[int]]:
+    """Offsets and cookies."""
+    return [probe.offset for probe in probes], [probe.cookie for probe in probes]
 
 
 def _read_pmu() -> attach_perf.Pmu:

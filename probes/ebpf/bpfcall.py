@@ -16,7 +16,8 @@ import numpy.typing as npt
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 0, 1, 2, 3, 5
 _RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 17, 24, 28
-_PERF_EVENT, UPROBE_MULTI, _UPROBE_MULTI_RETURN = 41, 48, 1  # enum bpf_attach_type, linux/bpf.h
+_TRACE_RAW_TP, _PERF_EVENT, UPROBE_MULTI = 23, 41, 48  # enum bpf_attach_type, linux/bpf.h
+UPROBE_SESSION, _UPROBE_MULTI_RETURN = 57, 1
 _RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
 _NAME_BYTES = 16
 _LOG_BYTES = 1 << 24
@@ -52,6 +53,7 @@ class ProgramType(IntEnum):
     KPROBE = 2  # uprobes, too
     PERF_EVENT = 7
     RAW_TRACEPOINT = 17
+    TRACING = 26  # a raw tracepoint whose arguments have types
 
 
 class RefusedError(OSError):
@@ -69,7 +71,7 @@ def create_map(name: str, kind: int, key_bytes: int, value_bytes: int, entries: 
     return _bpf(_MAP_CREATE, _packed("<7I16s", *facts))
 
 
-def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0) -> int:
+def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0, arguments: int = 0) -> int:
     """Loads a program and returns its descriptor.
 
     Args:
@@ -77,6 +79,7 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
         kind: What it is attached to.
         code: Its instructions.
         attach_type: What such a program expects, if that must be said.
+        arguments: TRACING: the kernel's number of the type that tells them.
 
     Raises:
         RefusedError: EPERM without rights; with the verifier's reasons, if it has any.
@@ -84,8 +87,10 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
     license_text = ctypes.create_string_buffer(b"GPL")
     instructions = ctypes.create_string_buffer(code, len(code))
     what = (kind, len(code) // 8, ctypes.addressof(instructions), ctypes.addressof(license_text))
-    how = (0, 0, _name(name), 0, attach_type)
-    form = "<IIQQ IIQ II16sII"
+    if kind is ProgramType.TRACING:
+        attach_type = _TRACE_RAW_TP
+    how = (0, 0, _name(name), 0, attach_type, arguments)
+    form = "<IIQQ IIQ II16sII 36x I"
     try:
         return _bpf(_PROG_LOAD, _packed(form, *what, 0, 0, 0, *how))
     except OSError as error:
@@ -107,7 +112,8 @@ def attach_uprobes(
     offsets: Sequence[int],
     cookies: Sequence[int],
     *,
-    on_return: bool,
+    on_return: bool = False,
+    session: bool = False,
     pid: int = 0,
 ) -> int:
     """One link that attaches ``program`` at file offsets of ``path``; each hit carries its cookie.
@@ -118,6 +124,7 @@ def attach_uprobes(
         offsets: Where in it.
         cookies: One for each.
         on_return: Whether it runs when the function returns.
+        session: Whether it runs at both, loaded for that: where its entry answers 1, there is no return.
         pid: The only process that is probed; 0: all.
 
     Returns:
@@ -134,7 +141,7 @@ def attach_uprobes(
         _LINK_CREATE,
         _attribute(
             program,  # prog_fd, target_fd = 0
-            UPROBE_MULTI,  # attach_type, flags = 0
+            UPROBE_SESSION if session else UPROBE_MULTI,  # attach_type, flags = 0
             ctypes.addressof(name),
             ctypes.addressof(where),
             0,
@@ -145,26 +152,26 @@ def attach_uprobes(
     )
 
 
-def empty_uprobe() -> int:
-    """The file descriptor of a program for multi-uprobe links that does nothing. Raises OSError."""
+def empty_uprobe(attach_type: int = UPROBE_MULTI) -> int:
+    """The file descriptor of a program for such links that does nothing. Raises OSError."""
     code = (ctypes.c_uint64 * 2)(*_RETURN_0)
     license_text = ctypes.create_string_buffer(b"GPL")
     load = [ProgramType.KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
-    return _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, UPROBE_MULTI << 32))
+    return _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, attach_type << 32))
 
 
-def has_uprobe_multi() -> bool | None:
-    """Whether the kernel has multi-uprobe links (6.6); None when it does not let us ask.
+def has_uprobe_multi(attach_type: int = UPROBE_MULTI) -> bool | None:
+    """Whether the kernel has multi-uprobe links (6.6), or sessions (6.13); None when it does not let us ask.
 
     The question is a link to a folder: a kernel that knows such links says that it is no file.
     """
     folder = ctypes.create_string_buffer(b"/")
     where = (ctypes.c_uint64 * 1)()
     try:
-        program = empty_uprobe()
+        program = empty_uprobe(attach_type)
     except OSError as error:
         return _knows(error)
-    link = [program, UPROBE_MULTI, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
+    link = [program, attach_type, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
     try:
         os.close(_bpf(_LINK_CREATE, _attribute(*link)))
     except OSError as error:
@@ -191,7 +198,12 @@ def attach_perf_event(program: int, event: int, cookie: int) -> int:
 
 
 def attach_raw_tracepoint(program: int, name: str) -> int:
-    """Attaches a raw tracepoint program; closing the returned descriptor detaches. Raises OSError."""
+    """Attaches a raw tracepoint program; closing the returned descriptor detaches. Raises OSError.
+
+    A program of type TRACING knows its tracepoint: then ``name`` is "".
+    """
+    if not name:
+        return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(0, program))
     text = ctypes.create_string_buffer(name.encode())
     return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(ctypes.addressof(text), program))
 

@@ -15,14 +15,17 @@ VMLINUX = Path("/sys/kernel/btf/vmlinux")
 _KIND_ARRAY, _KIND_STRUCT, _KIND_UNION, _KIND_ENUM = 3, 4, 5, 6
 _KIND_FUNC_PROTO, _KIND_VAR, _KIND_DATASEC, _KIND_DECL_TAG, _KIND_ENUM64 = 13, 14, 15, 17, 19
 _KIND_INT, _KIND_POINTER, _KIND_TYPEDEF = 1, 2, 8
+_ARGUMENTS_OF = b"btf_trace_"
 _SWITCH = b"btf_trace_sched_switch"
+_OOM = b"btf_trace_mark_victim"
+_OOM_ARGUMENTS = 3  # context, task, user; before Linux 6.9 context and thread id
 _SWITCH_ARGUMENTS = 5  # context, preempt, prev, next, prev_state; the last one since Linux 5.18
 
 # structure -> members whose offsets the BPF programs use
 WANTED: dict[str, tuple[str, ...]] = {
     "task_struct": (
         "thread_info", "flags", "pid", "tgid", "comm", "nvcsw", "nivcsw", "min_flt",
-        "sched_info", "in_iowait", "exit_code", "signal", "__state",
+        "maj_flt", "sched_info", "in_iowait", "exit_code", "signal", "__state",
     ),
     "thread_info": ("cpu",),
     "sched_info": ("run_delay",),
@@ -40,6 +43,12 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "pcpu_hot": ("preempt_count",),  # x86-64, Linux 6.2 to 6.14
 }
 _PER_CPU = ".data..percpu"
+
+# what every thread of the machine passes by: where the types of their arguments are known, programs read the
+# members of a task by plain loads
+TYPED_TRACEPOINTS = (
+    "sched_switch", "sched_waking", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task",
+)  # fmt: skip
 
 
 class BtfError(Exception):
@@ -67,7 +76,7 @@ class _Types:
         self.strings = header + str_off
         self.starts = [0]
         self.structs: dict[int, list[int]] = {}  # name offset -> positions
-        self.typedefs: dict[int, int] = {}  # name offset -> type it stands for
+        self.typedefs: dict[int, int] = {}  # name offset -> its own number
         self.sections: list[int] = []  # positions
         position, end = header + type_off, header + type_off + type_len
         unpack = struct.Struct("<II").unpack_from
@@ -78,7 +87,7 @@ class _Types:
             if kind == _KIND_STRUCT and name:
                 self.structs.setdefault(name, []).append(position)
             elif kind == _KIND_TYPEDEF:
-                self.typedefs[name] = unpack(blob, position + 4)[1]
+                self.typedefs[name] = len(self.starts) - 1
             elif kind == _KIND_DATASEC:
                 self.sections.append(position)
             position += 12 + _extra_bytes(kind, count)
@@ -121,11 +130,15 @@ class Layout:
         offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
         switch_tells_state: Whether the tracepoint sched_switch hands over the state of who leaves.
         per_cpu: Byte offsets of variables that each CPU has for itself, in their common section.
+        oom_tells_task: Whether the tracepoint mark_victim hands over the task, not its number.
+        tracepoints: Numbers of the types that tell the arguments of TYPED_TRACEPOINTS, of those that it has.
     """
 
     offsets: Mapping[str, int]
     switch_tells_state: bool
     per_cpu: Mapping[str, int] = field(default_factory=dict)
+    oom_tells_task: bool = False
+    tracepoints: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Layout:
@@ -148,8 +161,14 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
         ) from error
     return Layout(
         _offsets(types, wanted),
-        _switch_arguments(types) >= _SWITCH_ARGUMENTS,
+        _arguments(types, _SWITCH) >= _SWITCH_ARGUMENTS,
         types.variables(_PER_CPU),
+        _arguments(types, _OOM) >= _OOM_ARGUMENTS,
+        {
+            name: number
+            for name in TYPED_TRACEPOINTS
+            if (number := _typedef(types, _ARGUMENTS_OF + name.encode()))
+        },
     )
 
 
@@ -173,10 +192,17 @@ def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, 
     return offsets
 
 
-def _switch_arguments(types: _Types) -> int:
-    """Arguments of the tracepoint's function, its context included; 0 when the kernel does not say."""
-    name = types.blob.find(b"\0" + _SWITCH + b"\0", types.strings) + 1 - types.strings
-    pointer = types.starts[types.typedefs.get(name, 0)]
+def _typedef(types: _Types, name: bytes) -> int:
+    """The number of a type that has a name of its own, 0 when the kernel has none."""
+    return types.typedefs.get(types.blob.find(b"\0" + name + b"\0", types.strings) + 1 - types.strings, 0)
+
+
+def _arguments(types: _Types, tracepoint: bytes) -> int:
+    """Arguments of a tracepoint's function, its context included; 0 when the kernel does not say."""
+    number = _typedef(types, tracepoint)
+    if not number:
+        return 0
+    pointer = types.starts[struct.unpack_from("<I", types.blob, types.starts[number] + 8)[0]]
     if not pointer:
         return 0
     kind, function = struct.unpack_from("<II", types.blob, pointer + 4)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +19,14 @@ from probes.ebpf.module import Module, late
 from probes.schema import NO_PYTHON
 
 _BPF = Path(__file__).resolve().parent / "bpf"
-SOURCES = ("base.h", "reads.h", "gputop.c", "arguments.h", "calls.c", "scheduler.c")
+SOURCES = (
+    "base.h", "reads.h", "gputop.c", "arguments.h", "shapes.c", "calls.c", "communicators.c", "scheduler.c",
+)  # fmt: skip
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
+SLOTS = 1 << 16  # numbers of threads and processes, as far as every switch looks at them; a power of two
+_ASKED_FOR = 1 << 30  # in a slot: more than can be taken from it
 
 # whose line is looked for -> how the programs know
 LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
@@ -84,16 +90,24 @@ def is_release(release: str, oldest: tuple[int, int]) -> bool:
 def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
 
-    ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other; else it is tried.
+    ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other, and ``pairs`` for that
+    without sessions, as Linux 6.6 can; else it is tried.
     None when trying takes rights that we do not have.
 
     Raises:
         ProbeError: ``GPUTOP_ATTACH`` says something else.
     """
     wanted = environment.get(ATTACH_VARIABLE, "")
-    if wanted not in ("", "multi", "perf"):
-        raise ProbeError(f"{ATTACH_VARIABLE}={wanted}: it can be multi or perf")
-    return wanted == "multi" if wanted else bpfcall.has_uprobe_multi()
+    if wanted not in ("", "multi", "pairs", "perf"):
+        raise ProbeError(f"{ATTACH_VARIABLE}={wanted}: it can be multi, pairs or perf")
+    return wanted != "perf" if wanted else bpfcall.has_uprobe_multi()
+
+
+def uses_sessions(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether one program is at entry and return of calls (Linux 6.13 and later), with multi-uprobe links."""
+    return environment.get(ATTACH_VARIABLE) != "pairs" and bool(
+        bpfcall.has_uprobe_multi(bpfcall.UPROBE_SESSION)
+    )
 
 
 def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
@@ -106,6 +120,7 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         "TASK_NVCSW": task["nvcsw"],
         "TASK_NIVCSW": task["nivcsw"],
         "TASK_MIN_FLT": task["min_flt"],
+        "TASK_MAJ_FLT": task["maj_flt"],
         "TASK_RUN_DELAY": task["sched_info"] + offsets["sched_info.run_delay"],
         "TASK_IN_IOWAIT": task["in_iowait"],
         "TASK_EXIT_CODE": task["exit_code"],
@@ -119,6 +134,7 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         "MAX_THREADS": MAX_THREADS,
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
+        "SLOTS": SLOTS,
         "WANTS_LINE(cookie)": LINES[options.lines],
         "NO_PYTHON": NO_PYTHON,
     }
@@ -126,10 +142,20 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         defines["TASK_FSBASE"] = task["thread"] + offsets["thread_struct.fsbase"]
     if as_old or not layout.switch_tells_state:
         defines["TASK_STATE"] = task["__state"]
+    if layout.oom_tells_task:
+        defines["OOM_TELLS_TASK"] = 1
     defines |= _interrupt_defines(layout) | _throttle_defines(layout)
     if as_old:
         defines["OUTLIVES"] = 1
+    if typed(layout, as_old=as_old):
+        defines["TYPED"] = 1
     return [f"#define {name} {value}" for name, value in defines.items()]
+
+
+def typed(layout: btf.Layout, *, as_old: bool) -> Mapping[str, int]:
+    """The tracepoints whose programs know the types of their arguments, with these; all of them, or none."""
+    whole = set(layout.tracepoints) == set(btf.TYPED_TRACEPOINTS)
+    return layout.tracepoints if whole and not as_old else {}
 
 
 def _interrupt_defines(layout: btf.Layout) -> dict[str, int]:
@@ -211,8 +237,10 @@ def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = 
     )
 
 
-UPROBES = ("on_entry", "on_return")
-MAPS = ("events", "threads", "procs", "cpus", "line_programs", "leave_programs")
+CALLS, CALLS_OF_SESSIONS = ("on_entry", "on_return"), ("on_call",)
+RARE = ("on_joining", "on_joined")
+UPROBES = CALLS + RARE  # where the kernel has no sessions
+MAPS = ("events", "threads", "procs", "slots", "cpus", "line_programs", "leave_programs")
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",
@@ -222,7 +250,9 @@ TRACEPOINTS: dict[str, str] = {
     "sched_process_fork": "on_fork",
     "sched_process_exec": "on_exec",
     "sched_process_exit": "on_exit",
+    "mark_victim": "on_oom",
 }
+OPTIONAL = frozenset({"mark_victim"})  # nothing rests on these: a kernel may lack them
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,18 +262,28 @@ class Programs:
     Attributes:
         options: What they were compiled for.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
+        sessions: One program is at entry and return of calls (``on_call``), else there are two.
         tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
         layout: This kernel's structures.
+        typed: The tracepoints whose programs know the types of their arguments, with the types.
     """
 
     options: Options
     multi: bool
+    sessions: bool
     tells: Mapping[str, bool]
     layout: btf.Layout
+    typed: Mapping[str, int]
     module: Module
     uprobes: dict[str, int]
     tracepoints: dict[str, int]
     maps: dict[str, int]
+
+    def admit(self, pid: int) -> None:
+        """Lets the threads of a process join with their next switch or call. Raises OSError."""
+        with mmap.mmap(self.maps["slots"], 4 * SLOTS) as counts:
+            struct.pack_into("<I", counts, 4 * (pid & (SLOTS - 1)), _ASKED_FOR)
+        bpfcall.update(self.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
 
 
 def load(options: Options) -> Programs:
@@ -266,8 +306,19 @@ def load(options: Options) -> Programs:
         "throttling": bool(_throttle_defines(layout)),
     }
     numbers = (options.own_pid,)
-    loaded = load_text(text, UPROBES, TRACEPOINTS, names, multi=multi, numbers=numbers)
-    return Programs(options, multi, tells, layout, *loaded)
+    types = typed(layout, as_old=not multi)
+    sessions = multi and uses_sessions()
+    loaded = load_text(
+        text,
+        (CALLS_OF_SESSIONS if sessions else CALLS) + RARE,
+        TRACEPOINTS,
+        names,
+        multi=multi,
+        sessions=CALLS_OF_SESSIONS if sessions else (),
+        numbers=numbers,
+        types=types,
+    )
+    return Programs(options, multi, sessions, tells, layout, types, *loaded)
 
 
 Loaded = tuple[Module, dict[str, int], dict[str, int], dict[str, int]]
@@ -280,8 +331,10 @@ def load_text(
     maps: Iterable[str],
     *,
     multi: bool,
+    sessions: Collection[str] = (),
     numbers: Sequence[int] = (),
     others: Sequence[int] = (),
+    types: Mapping[str, int] | None = None,
 ) -> Loaded:
     """Loads the programs of a text, which is compiled if it has not been before.
 
@@ -291,8 +344,10 @@ def load_text(
         tracepoints: Raw tracepoints with the names of their programs.
         maps: Names of the maps that are wanted.
         multi: The uprobe programs are for multi-uprobe links.
+        sessions: Those of them that are for sessions, or that such a one calls.
         numbers: What the text calls ``module.late``.
         others: Maps of other texts, which this one calls ``module.outside``.
+        types: Raw tracepoints whose programs know their arguments, with the types of these.
 
     Returns:
         The module, and file descriptors: uprobe programs by name, tracepoint programs by tracepoint, maps
@@ -312,13 +367,25 @@ def load_text(
     kinds = bpfcall.ProgramType
     attach_type = bpfcall.UPROBE_MULTI if multi else 0
     try:
-        functions = {name: module.load(name, kinds.KPROBE, attach_type) for name in uprobes}
-        points = {point: module.load(name, kinds.RAW_TRACEPOINT) for point, name in tracepoints.items()}
+        functions = {
+            name: module.load(name, kinds.KPROBE, bpfcall.UPROBE_SESSION if name in sessions else attach_type)
+            for name in uprobes
+        }
+        points = {
+            point: load_tracepoint(module, name, (types or {}).get(point, 0))
+            for point, name in tracepoints.items()
+        }
     except bpfcall.RefusedError as error:
         module.close()
         said = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
         raise ProbeError(said, error.log) from error
     return module, functions, points, {name: module.maps[name] for name in maps}
+
+
+def load_tracepoint(module: Module, name: str, arguments: int) -> int:
+    """Loads a program for a raw tracepoint; ``arguments`` is their type, or 0. Raises as ``Module.load``."""
+    kind = bpfcall.ProgramType.TRACING if arguments else bpfcall.ProgramType.RAW_TRACEPOINT
+    return module.load(name, kind, arguments=arguments)
 
 
 def refusal(error: OSError) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from probes import api
+from probes.code import communicators
 from probes.code.libraries import Probe
 from probes.meaning import Trait
 
@@ -26,5 +27,5 @@ def selection(probes: Iterable[Probe]) -> list[Probe]:
 
 
 def is_minimal(cookie: int) -> bool:
-    """Whether the function that a probe's cookie names is one of them."""
-    return api.BY_OP[cookie & (api.MAX_ROWS - 1)].name in MINIMAL
+    """Whether the function that a probe's cookie names is one of them, or makes a communicator."""
+    return communicators.is_one(cookie) or api.BY_OP[cookie & (api.MAX_ROWS - 1)].name in MINIMAL

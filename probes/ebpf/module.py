@@ -50,13 +50,14 @@ class Module:
             self.close()
             raise
 
-    def load(self, name: str, kind: bpfcall.ProgramType, attach_type: int = 0) -> int:
-        """Loads a program and returns its descriptor.
+    def load(self, name: str, kind: bpfcall.ProgramType, attach_type: int = 0, arguments: int = 0) -> int:
+        """Loads a program and returns its descriptor; the arguments are those of ``bpfcall.load_program``.
 
         Raises:
             bpfcall.RefusedError: The kernel does not take it.
         """
-        program = bpfcall.load_program(name, kind, self._linked(self.compiled.programs[name]), attach_type)
+        code = self._linked(self.compiled.programs[name])
+        program = bpfcall.load_program(name, kind, code, attach_type, arguments)
         self._programs.append(program)
         return program
 

@@ -28,6 +28,11 @@ _X86_64: dict[str, str] = {
     " | (((code) >> 16 & 0x38ff) == 0x10ff) | (((code) >> 8 & 0x38ff) == 0x10ff))",
     # the n-th argument after the sixth
     "STACK_ARGUMENT(n)": "user_u64(regs->sp + 8 * (n))",
+    # the first two or three of them; not 0 where they cannot be read
+    "BEHIND_THE_SIXTH(to, n)": "bpf_probe_read_user(to, 8 * (n), (void *)(regs->sp + 8))",
+    # a large structure that is passed by value: its copy lies on the stack, and takes no register
+    "VALUE_ADDRESS(n)": "(regs->sp + 8)",
+    "VALUE_REGISTERS": "0",
     # the kernel's page for returns is asked for at the end of the address space, above all code
     "IS_TRAMPOLINE(address)": "((u64)(address) - 0x7fffffff0000ULL < 0x10000)",
     "SYSCALL_FRAME": "112",  # pt_regs.di, then orig_ax
@@ -45,6 +50,11 @@ _AARCH64: dict[str, str] = {
     " | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
     "WILL_RETURN(sp)": "1",  # the address was in a register: the stack does not tell
     "STACK_ARGUMENT(n)": "((n) <= 2 ? reg(regs, 5 + (n)) : user_u64(regs->sp + 8 * ((n) - 3)))",
+    "BEHIND_THE_SIXTH(to, n)": "((to)[0] = reg(regs, 6), (to)[1] = reg(regs, 7),"
+    " (n) > 2 ? bpf_probe_read_user(&(to)[2], 8, (void *)regs->sp) : 0)",
+    # a large structure that is passed by value: a register points to its copy
+    "VALUE_ADDRESS(n)": "reg(regs, n)",
+    "VALUE_REGISTERS": "1",
     # its address space ends at 2^39, 2^48 or 2^52, by the kernel's configuration
     "IS_TRAMPOLINE(address)": "((address) >> 16 == 0x7fffffULL || (address) >> 16 == 0xffffffffULL"
     " || (address) >> 16 == 0xfffffffffULL)",

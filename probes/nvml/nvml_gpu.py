@@ -22,6 +22,16 @@ _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
 _ECC = ("ecc_corrected_errors", "ecc_uncorrected_errors", "ecc_corrected_total", "ecc_uncorrected_total")
 _PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+# compute capability -> (CUDA cores, most resident threads) of a multiprocessor: CUDA C++ Programming Guide,
+# "Compute Capabilities" (arithmetic instructions, technical specifications)
+MULTIPROCESSORS: dict[tuple[int, ...], tuple[int, int]] = {
+    (5, 0): (128, 2048), (5, 2): (128, 2048), (5, 3): (128, 2048),
+    (6, 0): (64, 2048), (6, 1): (128, 2048), (6, 2): (128, 2048),
+    (7, 0): (64, 2048), (7, 2): (64, 2048), (7, 5): (64, 1024),
+    (8, 0): (64, 2048), (8, 6): (128, 1536), (8, 7): (128, 1536), (8, 9): (128, 1536),
+    (9, 0): (128, 2048), (10, 0): (128, 2048), (10, 3): (128, 2048),
+    (12, 0): (128, 1536), (12, 1): (128, 1536),
+}  # fmt: skip
 _OFF_WITH_MIG = (
     "utilization_percent", "memory_utilization_percent", "encoder_percent", "decoder_percent",
     "process_utilization", "utilization_samples",
@@ -262,6 +272,14 @@ def _ecc(gpu: GpuReader) -> tuple[int, ...]:
     )
 
 
+def _multiprocessors(gpu: GpuReader) -> tuple[int, int]:
+    capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(gpu.handle))
+    if capability not in MULTIPROCESSORS:
+        raise RefusalError(f"compute capability {'.'.join(map(str, capability))} is newer than this gputop")
+    cores, threads = MULTIPROCESSORS[capability]
+    return pynvml.nvmlDeviceGetNumGpuCores(gpu.handle) // cores, threads
+
+
 def _pcie(key: str, counter: int) -> Question:
     def ask(gpu: GpuReader) -> tuple[float | None]:
         if key in gpu.counted:
@@ -308,6 +326,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
     Question(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
     Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True),
+    Question(("multiprocessors", "multiprocessor_threads"), _multiprocessors, _HARDLY_EVER, at_once=True),
     Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
     Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
     Question(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),

@@ -53,11 +53,10 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
     environment may not be read. Keys of ``belonging.KEYS`` are there as far as they are known.
     """
-    folder = Path(f"/proc/{pid}")
     try:
         stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
         raw = _read(f"/proc/{pid}/cmdline", _COMMAND_LIMIT)  # as long as it likes: it owns that memory
-        uid = folder.stat().st_uid
+        uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
     name = stat[stat.index("(") + 1 : stat.rindex(")")]
@@ -73,6 +72,19 @@ def process_facts(pid: int) -> dict[str, Any] | None:
         "namespace_pid": namespace_pid(pid),
         **_surroundings(pid),
     }
+
+
+def page_faults(pid: int, tid: int | None = None) -> tuple[int, int] | None:
+    """(minor, major) page faults that the kernel has counted since the birth of a process, or of a thread.
+
+    A process's are those of all its threads, also of those that have ended. None when it has gone.
+    """
+    try:
+        stat = _read(f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat")
+        fields = stat.rpartition(b")")[2].split()
+        return int(fields[7]), int(fields[9])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def process_state(pid: int) -> str:

@@ -19,7 +19,9 @@ from probes.source import NAMES, NOTE, PROCESS, Sample
 
 # an enum takes numpy's slow path, and looks its names up by itself: a quarter of what a fork costs here
 _RARE = np.uint8(Kind.FORK)
+_OTHERS = np.array([Kind.COMMUNICATOR, Kind.SHAPE], np.uint8)  # rare, too, and name nobody
 _FORKED, _EXECED, _EXITED, _JOINED, _NAMED = map(int, (Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME))
+_OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 # names that are remembered so that they are told once; what is forgotten is only told again
@@ -30,12 +32,19 @@ _INHERITED = (
     "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order",
     *KEYS,
 )  # fmt: skip
+# what stays its own when it becomes another program
+_OUTLASTING = ("parent_pid", "start_ns", "user", "uid", "namespace_pid", "container", *KEYS)
 
 
 class Roster:
-    """Turns births, execs, exits and first mentions into process and names samples."""
+    """Turns births, execs, exits and first mentions into process and names samples.
+
+    Attributes:
+        births: How many processes and programs have begun, of those that are watched.
+    """
 
     def __init__(self) -> None:
+        self.births = 0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
         self._names: dict[int, str] = {}  # tid -> name
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
@@ -62,6 +71,7 @@ class Roster:
         """The samples that follow from a batch: births and ends in their order, then devices used."""
         rare = records["kind"] >= _RARE
         if rare.any():
+            rare &= np.isin(records["kind"], _OTHERS, invert=True)
             yield from _one_a_process(self._notice_rare(records, rare))
         for pid, keys in self._devices.notice(records):
             yield Sample(PROCESS, int(records["t_end"][-1]), {"pid": pid, "watched": True, **keys})
@@ -79,6 +89,10 @@ class Roster:
                 if flags & _GROUP_DEAD:
                     yield from self._ended(pid, now, code)
                 continue
+            if kind == _OOM:
+                yield Sample(PROCESS, now, {"pid": pid, "watched": True, "oom_ns": now})
+                yield Sample(NOTE, now, {"text": f"the kernel ends process {pid}: out of memory", "pid": pid})
+                continue
             name = comm.decode(errors="replace")
             self._name(pid, tid, name)
             if kind == _EXECED or (kind != _NAMED and pid not in self._alive):
@@ -94,8 +108,11 @@ class Roster:
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
         facts = self._forked(pid, name, now, maker) if kind == _FORKED else _facts_at(pid, now)
-        if facts is None:  # lived less than one poll: what the record says is all there is
-            facts = {"pid": pid, "parent_pid": 0, "name": name, "start_ns": now}
+        if facts is None:  # it ended before anybody looked: what the records say, and what an exec leaves
+            before = self._alive.get(pid, {})
+            left = {key: before[key] for key in _OUTLASTING if key in before}
+            facts = {"parent_pid": 0, "start_ns": now, **left, "pid": pid, "name": name, "command": ""}
+        self.births += 1
         self._alive[pid] = facts
         # one that joins with its first call, and was not there before us, has made no call before
         if kind in (_FORKED, _EXECED) or int(facts["start_ns"]) > self._since_boot_ns:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from probes.process.syscall_numbers import BLOCKING, OF_FILES, parsed
+
+
+def machine_of(header: Mapping[str, Any]) -> str:
+    """A recording's, as ``uname -m``; recordings from before it was written came from x86-64."""
+    machine = header.get("machine")
+    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
 
 
 @cache

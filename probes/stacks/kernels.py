@@ -3,71 +3,42 @@
 nvcc makes a function of the kernel's own name in the host's code, whose address the program gives to
 ``cudaLaunchKernel``. Which file that is in, and what it is called there, is asked like that of any native
 caller; so names are known for programs that ran before, too, and nothing is traced for it. They are told as
-stacks of one frame under a number that follows from process and address. A handle of the driver's (cuBLAS,
-Triton) has no name here, nor has a function of a file without symbols: of that its place in the file is told.
+stacks of one frame under a number that follows from process and address. Of a function in a file without
+symbols its place in the file is told. A handle of the driver's (cuBLAS, Triton) is called what its program
+asked the driver for (probes/stacks/handles.py); its file is that of the code which asked.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import dataclass
 
 import numpy as np
 
 from probes import api
 from probes.schema import CallFlag, Kind, Records
 from probes.source import Sample
-from probes.stacks.mappings import Moment, State
-from probes.stacks.native import GAP, Frame, NativeFrames, NotYet
+from probes.stacks.handles import Handles
+from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.mappings import Mappings, Moment, State
+from probes.stacks.native import GAP, Frame, NativeFrames, NotYet, readable
 from probes.stacks.telling import frames_sample
 
-_BIT: Final = 1 << 61  # below the bit of stacks, so that no number means both
-_MASK: Final = (1 << 61) - 1
-# splitmix64, of 61 bits: each step can be taken back, as the constants are odd
-_MIX: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_BACK: Final = tuple(pow(one, -1, _BIT) for one in _MIX)
 MOST = 1 << 16  # kernels of all processes
 _A_TURN = 64  # are looked up at a mark
 _A_SAMPLE = 200
 _LAST_S = 1.0  # at the end
+_RENEWED = " (handle reused: earlier launches were of other kernels)"
 _TRIES = 40  # marks, until a kernel counts as one without a name
 
-_LAUNCHES = np.zeros(1 << 16, np.bool_)
-_LAUNCHES[
-    [op for op, row in enumerate(api.BY_OP) if row.argument == "kernel" and row.layer == api.RUNTIME]
-] = True
+_LAUNCHES, _OF_DRIVER = np.zeros(1 << 16, np.bool_), np.zeros(1 << 16, np.bool_)
+_LAUNCHES[[op for op, row in enumerate(api.BY_OP) if row.argument == "kernel"]] = True
+_OF_DRIVER[[op for op, row in enumerate(api.BY_OP) if row.layer == api.DRIVER]] = True
 
 Kernel = tuple[int, int]  # process, address
 Find = Callable[[int, int, int], Frame | None]  # of process, address and time; raises NotYet
-
-
-def kernel_number(pid: int, address: int) -> int:
-    """The number under which the name of a kernel is told, as that of a stack."""
-    value = (address + pid * _MIX[0]) & _MASK
-    value = (value ^ value >> 30) * _MIX[1] & _MASK
-    value = (value ^ value >> 27) * _MIX[2] & _MASK
-    return value ^ value >> 31 | _BIT
-
-
-def kernel_address(pid: int, number: int) -> int:
-    """The address, where the process is known, of which ``kernel_number`` made this number; below 2**61."""
-    value = _unfolded(number & _MASK, 31) * _BACK[2] & _MASK
-    value = _unfolded(value, 27) * _BACK[1] & _MASK
-    return (_unfolded(value, 30) - pid * _MIX[0]) & _MASK
-
-
-def _unfolded(value: int, shift: int) -> int:
-    """What ``value ^ value >> shift`` was made of."""
-    found = value
-    while value := value >> shift:
-        found ^= value
-    return found
-
-
-def is_kernel_number(number: int) -> bool:
-    """Whether a number is that of a kernel, and not of a stack of callers."""
-    return number >> 61 == 1
+FileOf = Callable[[int, int, int], str]  # likewise the file that is mapped there, "" where it is not known
 
 
 def finder(natives: NativeFrames, state: Callable[[int], State | None]) -> Find:
@@ -86,18 +57,56 @@ def finder(natives: NativeFrames, state: Callable[[int], State | None]) -> Find:
     return find
 
 
+def file_finder(mappings: Mappings, state: Callable[[int], State | None]) -> FileOf:
+    """Finds the files that are mapped; the arguments are as of ``finder``."""
+
+    def file_of(pid: int, address: int, time_ns: int) -> str:
+        found = mappings.find(Moment(pid, time_ns, state(pid) or (0, 0)), address)
+        return found.path.removesuffix(" (deleted)") if found is not None and found.file[1] else ""
+
+    return file_of
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A kernel without a name so far.
+
+    Attributes:
+        time_ns: Of its first launch.
+        handle: Whether it is a handle of the driver's, and no address.
+        tries: How often its name was not found.
+    """
+
+    time_ns: int
+    handle: bool
+    tries: int = 0
+
+
 class Kernels:
     """Collects the kernels that processes launch, and finds their names.
 
     Args:
         find: The frame at an address of a process at a time; None where it is not known.
         wait: Until files that are being read have been, no longer than so many seconds.
+        file_of: The file at an address.
     """
 
-    def __init__(self, find: Find, wait: Callable[[float], None] = lambda _seconds: None) -> None:
-        self._find, self._wait = find, wait
+    def __init__(
+        self,
+        find: Find,
+        wait: Callable[[float], None] = lambda _seconds: None,
+        file_of: FileOf = lambda _pid, _address, _time_ns: "",
+    ) -> None:
+        self._find, self._wait, self._file_of = find, wait, file_of
         self._known: set[Kernel] = set()
-        self._waiting: dict[Kernel, tuple[int, int]] = {}  # time of its first launch, tries
+        self._waiting: dict[Kernel, _Wanted] = {}
+        self._handles = Handles()
+
+    def hear(self, record: bytes) -> None:
+        """A program has asked the driver for a kernel: a HANDLE_RECORD."""
+        found = self._handles.hear(record)
+        if found is not None and found in self._known:  # launched before we knew, or another one by now
+            self._waiting.setdefault(found, _Wanted(0, handle=True))
 
     def notice(self, records: Records) -> None:
         """Looks for kernels that were not launched before."""
@@ -106,29 +115,38 @@ class Kernels:
             return
         wanted &= (records["kind"] == np.uint8(Kind.CALL)) & (records["ret"] == 0)
         wanted &= (records["flags"] & np.uint16(CallFlag.NESTED | CallFlag.ABANDONED)) == 0
-        pids, addresses, times = (records[name][wanted] for name in ("pid", "aux", "t_end"))
+        pids, addresses, times, ops = (records[name][wanted] for name in ("pid", "aux", "t_end", "op"))
         for pid in np.unique(pids).tolist():
             mine = np.flatnonzero(pids == pid)
             found, first = np.unique(addresses[mine], return_index=True)
             for address, row in zip(found.tolist(), first.tolist(), strict=True):
                 if (pid, address) not in self._known and len(self._known) < MOST:
                     self._known.add((pid, address))
-                    self._waiting[pid, address] = int(times[mine[row]]), 0
+                    at = mine[row]
+                    self._waiting[pid, address] = _Wanted(int(times[at]), bool(_OF_DRIVER[ops[at]]))
 
     def tell(self, *, last: bool = False) -> Iterator[tuple[int, int, Frame]]:
         """(process, number, frame) of those whose names have been found; at the end all are tried."""
         turn = list(self._waiting.items())
-        for (pid, address), (time_ns, tries) in turn if last else turn[:_A_TURN]:
+        for (pid, address), wanted in turn if last else turn[:_A_TURN]:
             del self._waiting[pid, address]
             try:
-                frame = self._find(pid, address, time_ns)
+                frame = self._named(pid, address, wanted)
             except NotYet:
-                self._waiting[pid, address] = time_ns, tries
+                self._waiting[pid, address] = wanted
                 continue
             if frame is not None:
                 yield pid, kernel_number(pid, address), frame
-            elif tries < _TRIES:
-                self._waiting[pid, address] = time_ns, tries + 1
+            elif wanted.tries < _TRIES:
+                wanted.tries += 1
+                self._waiting[pid, address] = wanted
+
+    def _named(self, pid: int, address: int, wanted: _Wanted) -> Frame | None:
+        named = self._handles.get(pid, address)
+        if named is None:
+            return None if wanted.handle else self._find(pid, address, wanted.time_ns)
+        file = self._file_of(pid, named.caller, named.time_ns)
+        return file, 0, readable(named.name) + (_RENEWED if named.renewed else "")
 
     def samples(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
         """The same as samples."""
@@ -145,3 +163,4 @@ class Kernels:
         """Drops what is kept of a process that has ended."""
         self._known = {kernel for kernel in self._known if kernel[0] != pid}
         self._waiting = {kernel: one for kernel, one in self._waiting.items() if kernel[0] != pid}
+        self._handles.forget(pid)

@@ -17,6 +17,7 @@ import numpy as np
 from probes.code import elf, foreign, interpreter, libraries, maps, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import (
+    HANDLE_RECORD,
     LINE_RECORD,
     MAX_INTERPRETERS,
     NATIVE_DTYPE,
@@ -31,7 +32,8 @@ from probes.ebpf.loader import ProbeError, Programs, max_cpus
 from probes.proc import procfs
 from probes.source import PROBLEM, Sample
 from probes.stacks import late, programs
-from probes.stacks.kernels import Kernels, finder
+from probes.stacks.handles import NamingProbes
+from probes.stacks.kernels import Kernels, file_finder, finder
 from probes.stacks.loaders import Loaders
 from probes.stacks.mappings import Mappings, State
 from probes.stacks.native import Samples
@@ -86,7 +88,9 @@ class Lines(Hears):
         self._resolver = Resolver(self._rows, self._mappings)
         self._samples = Samples()
         natives = self._resolver.natives
-        self.kernels = Kernels(finder(natives, self._state), natives.wait)
+        files = file_finder(self._mappings, self._state)
+        self.kernels = Kernels(finder(natives, self._state), natives.wait, files)
+        self._naming = NamingProbes(attachments)
         self._loaders = Loaders(self._probe_loader)
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
@@ -113,6 +117,12 @@ class Lines(Hears):
             self._ready.set()
             return
         self._programs = loaded
+        self.name_kernels()
+
+    def name_kernels(self) -> None:
+        """Probes what tells names of kernels in the drivers that are traced by now."""
+        if self._programs is not None:
+            self._naming.attach(self._programs.uprobes)
 
     def resume(self) -> None:
         """Looks for lines again after ``programs.part``; for any thread. Raises OSError."""
@@ -268,6 +278,8 @@ class Lines(Hears):
             code_type=found.code_type,
             run_main=found.run_main,
             code_free=found.code_free,
+            state_module=found.state_module,
+            state_offset=found.state_offset,
         )
         bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
         self._rows.append(found)
@@ -282,7 +294,7 @@ class Lines(Hears):
         assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
-        content["slot"], content["inner"] = place.slot, place.inner
+        content["slot"], content["inner"], content["module"] = place.slot, place.inner, place.module
         content["code_type"], content["row"] = place.code_type, row
         pythons = self._programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
@@ -324,7 +336,7 @@ class Lines(Hears):
     def _stacks(self, places: list[bytes], *, last: bool) -> Iterator[Stack]:
         assert self._ring is not None
         if last or not self._unread:  # else the ring keeps what comes, and the kernel drops what has no room
-            self._unread.extend(_without_places(self._ring.read(), places))
+            self._unread.extend(record for record in self._ring.read() if not self._aside(record, places))
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = _Turn(_LAST_TURN_S if last else _TURN_S)
         yield from self._resolver.take(turn.of(self._unread))
@@ -336,6 +348,14 @@ class Lines(Hears):
         if last and (rest := len(self._unread) + self._resolver.waits):
             text = f"the last {rest} stacks were not resolved in time: their lines are unknown"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+
+    def _aside(self, record: bytes, places: list[bytes]) -> bool:
+        """Takes what is no stack, nor any part of one."""
+        if (kind := int.from_bytes(record[:4], "little")) == LINE_RECORD:
+            places.append(record)
+        elif kind == HANDLE_RECORD:
+            self.kernels.hear(record)
+        return kind in (LINE_RECORD, HANDLE_RECORD)
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
@@ -377,12 +397,3 @@ class _Turn:
         """The first of these records, which are taken away."""
         while records and self.lasts():
             yield records.popleft()
-
-
-def _without_places(records: Iterator[bytes], places: list[bytes]) -> Iterator[bytes]:
-    """The other records; what says where a thread was is put aside."""
-    for record in records:
-        if int.from_bytes(record[:4], "little") == LINE_RECORD:
-            places.append(record)
-        else:
-            yield record

@@ -10,7 +10,6 @@ Nothing is guessed: an address that neither answers for is unknown.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -66,7 +65,8 @@ class Mappings:
     def __init__(self, state: Callable[[int], State | None]) -> None:
         self._state = state
         self._processes: dict[int, _Process] = {}
-        self._others: deque[tuple[int, Mapped | int]] = deque(maxlen=_MOST_OTHERS)
+        self._others: dict[int, list[Mapped | int]] = {}  # by process, the one longest unheard of first
+        self._of_others = 0  # how many things that are
         self._missed = (0, 0)
         self._added = 0  # since the weights were looked at
         self._lock = threading.Lock()
@@ -96,7 +96,11 @@ class Mappings:
                 if pid in self._processes or watched(pid):
                     self._add(self._process(pid), items)
                 else:
-                    self._others.extend((pid, item) for item in items)
+                    before = self._others.pop(pid, [])
+                    self._others[pid] = (before + items)[-_MOST_MAPPINGS:]
+                    self._of_others += len(self._others[pid]) - len(before)
+            while self._of_others > _MOST_OTHERS:
+                self._of_others -= len(self._others.pop(next(iter(self._others))))
 
     def _add(self, process: _Process, items: Iterable[Mapped | int]) -> None:
         for item in items:
@@ -197,7 +201,8 @@ class Mappings:
             while len(self._processes) >= _MOST_PROCESSES:
                 del self._processes[next(iter(self._processes))]
             found = self._processes[pid] = _Process()
-            self._add(found, [item for other, item in self._others if other == pid])
+            if heard := self._others.get(pid):
+                self._add(found, heard)
         return found
 
     def _heard_of(self, pid: int, time_ns: int, address: int) -> Mapped | None:

@@ -80,7 +80,7 @@ class NativeFrames:
         if name == _OUTERMOST:
             caller = Caller.NONE
         # a timer meets a function anywhere: what counts is which one
-        return (path, 0, _readable(name) + ("" if exact else f"+{place - begin:#x}")), caller
+        return (path, 0, readable(name) + ("" if exact else f"+{place - begin:#x}")), caller
 
     def wait(self, seconds: float) -> None:
         """Until what is being read is there; no longer than that."""
@@ -91,7 +91,8 @@ class NativeFrames:
         self._lookups.close()
 
 
-def _readable(name: str) -> str:
+def readable(name: str) -> str:
+    """The name of a function as a person writes it; its end may be cut."""
     text = demangled(name)
     return text if len(text) <= _NAME_LIMIT else text[:_NAME_LIMIT] + "…"
 

@@ -13,8 +13,8 @@ from probes.ebpf import bpfcall, btf, loader
 from probes.ebpf.module import Module, outside
 
 TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
-SOURCES = ("base.h", "reads.h", "python.c", "native.c", "lines.c")
-UPROBES = ("on_python", "on_code_free", "on_loader", "on_line")
+SOURCES = ("base.h", "reads.h", "python.c", "native.c", "lines.c", "kernels.c")
+UPROBES = ("on_python", "on_code_free", "on_loader", "on_line", "on_naming", "on_named")
 MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
 OTHERS = ("procs", "threads", "stopped")  # maps of the other programs, as far as they have them
 TRACEPOINTS = {
@@ -77,21 +77,16 @@ def load(programs: loader.Programs) -> LinePrograms:
         TRACEPOINTS,
         MAPS,
         multi=programs.multi,
+        sessions=("on_line",) if programs.sessions else (),
         numbers=(programs.options.own_pid,),
         others=[programs.maps[name] for name in others],
     )
-    timer = _program(loaded[0], "on_timer", bpfcall.ProgramType.PERF_EVENT)
-    # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
-    leave = None if timer is None else _program(loaded[0], "on_leave", bpfcall.ProgramType.RAW_TRACEPOINT)
+    timer = leave = None
+    with contextlib.suppress(bpfcall.RefusedError):  # where the kernel does not take it
+        timer = loaded[0].load("on_timer", bpfcall.ProgramType.PERF_EVENT)
+        # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
+        leave = loader.load_tracepoint(loaded[0], "on_leave", programs.typed.get("sched_switch", 0))
     return LinePrograms(*loaded, timer, leave)
-
-
-def _program(module: Module, name: str, kind: bpfcall.ProgramType) -> int | None:
-    """None where the kernel does not take it."""
-    try:
-        return module.load(name, kind)
-    except bpfcall.RefusedError:
-        return None
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:

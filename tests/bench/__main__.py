@@ -12,12 +12,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench import calls, crowd, demo, explain, hour, lines, pipeline, screen, start, why
+from tests.bench import (
+    bystanders,
+    calls,
+    crowd,
+    demo,
+    explain,
+    hour,
+    jump,
+    lines,
+    pipeline,
+    screen,
+    start,
+    why,
+)
 from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "calls": calls.rows,
     "lines": lines.rows,
+    "bystanders": bystanders.rows,
     "reader": pipeline.rows,
     "recorder": demo.recorder,
     "slowdown": demo.slowdown,
@@ -27,6 +41,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "hour": hour.rows,
     "explanation": why.rows,
     "explain": explain.rows,
+    "jump": jump.rows,
 }
 
 

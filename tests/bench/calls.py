@@ -8,7 +8,6 @@ disturbs it for a moment.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +44,8 @@ class Empty:
     """A pair of programs that do nothing."""
 
     def __init__(self, library: libraries.Target) -> None:
-        _, programs, _, _ = loader.load_text(_EMPTY, loader.UPROBES, {}, (), multi=True)
-        self._programs = [programs[name] for name in loader.UPROBES]
+        _, programs, _, _ = loader.load_text(_EMPTY, loader.CALLS, {}, (), multi=True)
+        self._programs = [programs[name] for name in loader.CALLS]
         probes = probes_of(library)
         self._path = str(library.path)
         self._offsets = [probe.offset for probe in probes]
@@ -78,7 +77,7 @@ class Gputop:
         self._lines: programs.LinePrograms | None = None
         self.calls = 0
         self.without_line = 0
-        bpfcall.update(self._programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+        self._programs.admit(pid)
 
     @contextmanager
     def attached(self) -> Iterator[None]:

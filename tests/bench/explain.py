@@ -1,4 +1,7 @@
-"""What ``gputop explain`` takes for a long recording: ten million events of 64 threads."""
+"""What ``gputop explain`` takes for a long recording: ten million events of 64 threads.
+
+``python -m tests.bench.explain OUT CYCLES`` writes such a recording of another length, 99 events a cycle.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,8 @@ def _batch(template: Records, first: int, cycles: int, numbers: list[int]) -> Re
     return records
 
 
-def write(path: Path) -> int:
-    """Writes the recording; returns how many events it holds."""
+def write(path: Path, cycles: int = CYCLES) -> int:
+    """Writes a recording of so many cycles; returns how many events it holds."""
     writer = SessionWriter(path, HEADER)
     template, numbers, events = _template(), [0] * 16, 0
     writer.write(items.apis())
@@ -98,7 +101,7 @@ def write(path: Path) -> int:
             writer.write(
                 items.event(Kind.EXEC if thread == 0 else Kind.JOIN, START, pid=pid, tid=pid + thread)
             )
-    per_process = CYCLES // PROCESSES
+    per_process = cycles // PROCESSES
     for number, first in enumerate(range(0, per_process, BATCH), 1):
         records = _batch(template, first, min(BATCH, per_process - first), numbers)
         events += len(records)
@@ -138,3 +141,7 @@ def rows(folder: Path) -> list[Row]:
         Row("explain 10 M events / reading them", cpu / plain, "", COST_BOUND, f"{seconds:.1f} s; {detail}"),
         Row("explain memory", used.ru_maxrss * 1024 / 1e9, "GB", 2, detail),
     ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{write(Path(sys.argv[1]), int(sys.argv[2]))} events\n")

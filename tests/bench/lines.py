@@ -6,8 +6,6 @@ running program, as in calls.py.
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,13 +15,14 @@ from probes.code.interpreter import installed
 from tests.bench.calls import Empty, Gputop
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
+from tests.ebpf.interpreters import interpreter
 
 BOUND = 4.0
 FRAMES = 16
 _OWN_FRAMES = 4  # of the native program: main, the innermost nested one, batch, call
 ROUNDS = 15
 BATCHES, CALLS = 100, 50
-MINORS = (10, 11, 12, 13)
+MINORS = (10, 11, 12, 13, 14, 15)
 _SYNC, _QUERY = COUNTED["cudaStreamSynchronize"], LIGHT["cudaEventQuery"]
 
 _PROGRAM = """#!{python}
@@ -49,12 +48,6 @@ for line in sys.stdin:
 """
 
 
-def _python(minor: int) -> Path | None:
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [*sorted(versions.glob(f"3.{minor}.*/bin/python3")), shutil.which(f"python3.{minor}")]
-    return next((Path(path) for path in found if path), None)
-
-
 def rows(folder: Path) -> list[Row]:
     """The row of captured calls, the worst version with its bound, and of calls that are not."""
     path, native = build(folder)
@@ -63,9 +56,10 @@ def rows(folder: Path) -> list[Row]:
     found: dict[int, _Added] = {}
     with Apart() as place:
         for minor in MINORS:
-            python = _python(minor)
-            if python is None:
+            found_python = interpreter(minor)
+            if found_python is None:
                 continue
+            python = Path(found_python)
             program = folder / f"caller{minor}"
             program.write_text(
                 _PROGRAM.format(python=python, library=str(path), sync=_SYNC, query=_QUERY, frames=FRAMES)

@@ -15,12 +15,17 @@ class Turns:
 
     def __init__(self, after_s: float) -> None:
         self.longest_ms = 0.0
-        begun, run = time.monotonic(), asyncio.events.Handle._run
+        self.begin()
+        run = asyncio.events.Handle._run
 
         def timed(handle: asyncio.events.Handle) -> None:
             began = time.thread_time()
             run(handle)
-            if time.monotonic() - begun > after_s:
+            if time.monotonic() - self._begun > after_s:
                 self.longest_ms = max(self.longest_ms, 1e3 * (time.thread_time() - began))
 
         asyncio.events.Handle._run = timed  # type: ignore[method-assign]
+
+    def begin(self) -> None:
+        """Counts from now on what comes ``after_s`` later."""
+        self._begun = time.monotonic()

@@ -137,11 +137,15 @@ class Workshop:
         attach: How gputop attaches: ``perf`` or ``multi``; else as ``GPUTOP_ATTACH`` says. With perf events
             the probes are gone only minutes later, so the test then gets libraries of its own.
         lines: Whose lines gputop looks for; its programs for them take half a second to compile.
+        gputop: The words that start it.
     """
 
-    def __init__(self, directory: Path, attach: str = "", lines: str = "off") -> None:
+    def __init__(
+        self, directory: Path, attach: str = "", lines: str = "off", gputop: Sequence[str] = GPUTOP
+    ) -> None:
         self.directory = directory
         self.lines = lines
+        self.gputop = gputop
         self.attach = attach or os.environ.get("GPUTOP_ATTACH", "")
         self.libraries = ensure_built()
         if self.attach == "perf":
@@ -184,7 +188,7 @@ class Workshop:
             flags = [flag for flag in flags if flag != "--simgpu"]
             environment = self.environment(environment)
         return subprocess.Popen(
-            [*GPUTOP, "record", "-o", str(self.file), "--lines", self.lines, *flags, *arguments],
+            [*self.gputop, "record", "-o", str(self.file), "--lines", self.lines, *flags, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

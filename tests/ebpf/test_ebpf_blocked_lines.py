@@ -13,8 +13,7 @@ from probes.code.layout import FIRST_STACK
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import FRAMES, Sample
 from replay.reader import SessionReader
-from tests.conftest import skip_or_fail
-from tests.ebpf.interpreters import interpreter
+from tests.ebpf.interpreters import interpreter, skip_without
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 
 pytestmark = pytest.mark.ebpf
@@ -51,7 +50,7 @@ def blocked(run: Recorded) -> Blocked:
 def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: Path) -> None:
     python = interpreter(minor)
     if python is None:
-        skip_or_fail(f"no Python 3.{minor} on this machine")
+        skip_without(minor, f"Python 3.{minor}")
     run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
     assert run.lost == 0
     assert len(run.said) == 2
@@ -69,7 +68,7 @@ def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: P
 def test_only_who_blocks_between_two_calls_is_asked_and_stats_add_it_up(tmp_path: Path) -> None:
     python = interpreter(12)
     if python is None:
-        skip_or_fail("no Python 3.12 on this machine")
+        skip_without(12, "Python 3.12")
     run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
     off = run.records(Kind.OFFCPU)
     told = off["stack"] >= FIRST_STACK

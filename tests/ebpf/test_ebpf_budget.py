@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,14 @@ from tests.observed_demo import observed
 from tests.serving import calling, serving
 
 pytestmark = pytest.mark.ebpf
+# gputop that decides every two seconds; how long it takes otherwise is held in tests/test_serve_budget.py
+HASTY = """
+import sys
+from gputop.commands import cli
+from gputop.serve import budget
+budget.WINDOW_S, budget.SETTLE_S = 2.0, 2.4
+sys.exit(cli.run(sys.argv[1:]))
+"""
 
 
 def _calls(items: Iterator[Item], marks: int) -> tuple[Counter[str], list[str]]:
@@ -71,8 +81,6 @@ def test_each_step_gives_up_what_it_says_and_all_of_it_comes_back() -> None:
 
 
 def test_what_a_call_costs_is_measured_and_nothing_stays_attached() -> None:
-    import os
-
     before = held_by(os.getpid())
     found = callcost.measured()
     if found is None:
@@ -83,8 +91,10 @@ def test_what_a_call_costs_is_measured_and_nothing_stays_attached() -> None:
 
 def test_a_daemon_that_costs_too_much_says_what_it_gives_up_and_detaches_it(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, "--keep-dir", "", "--budget", "0.01%") as daemon,
-        calling(tmp_path, 100_000_000, 0.0),
+        serving(
+            tmp_path, "--keep-dir", "", "--budget", "0.01%", program=(sys.executable, "-c", HASTY)
+        ) as daemon,
+        calling(tmp_path, 1_000_000, 0.002),
     ):
         links = len(held_by(daemon.process.pid).links)
         wait_until(lambda: daemon.status()["budget"]["step"] == Reach.NOTHING, "the last step", 120)

@@ -34,7 +34,7 @@ from tests.ebpf.told_lines import (
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
 
-MINORS = (10, 11, 12, 13)
+MINORS = (10, 11, 12, 13, 14, 15)
 OLDEST_AND_NEWEST = (pytest.param(MINORS[0], marks=pytest.mark.long), MINORS[-1])
 PROGRAM, HOT = str(PROGRAMS / "python_lines.py"), str(PROGRAMS / "hot_line.py")
 
@@ -189,7 +189,7 @@ outer()
 """
 
 
-@pytest.mark.parametrize("minor", [pytest.param(11, marks=pytest.mark.long), 13])
+@pytest.mark.parametrize("minor", [pytest.param(11, marks=pytest.mark.long), 14])
 def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:

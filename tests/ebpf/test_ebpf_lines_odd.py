@@ -26,6 +26,8 @@ from tests.ebpf.told_lines import (
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
 
 PROGRAM = str(PROGRAMS / "python_odd.py")
+NEWEST = 15
+EARLIER = [pytest.param(minor, marks=pytest.mark.long) for minor in (10, 13, 14)]
 
 
 def truth(run: Recorded) -> Counter[Line]:
@@ -41,17 +43,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
     """Both in one recording."""
     folder = tmp_path_factory.mktemp("odd")
     keys = compile_program("late_keys.c", folder, "-shared", "-fPIC", output="keys.so")
-    programs = meetings([python(13), python(11)]) | {
-        "odd": [python(13), PROGRAM, *ODD],
+    programs = meetings([python(NEWEST), python(11)]) | {
+        "odd": [python(NEWEST), PROGRAM, *ODD],
+        "compiled": ["env", "PYTHON_JIT=1", python(NEWEST), PROGRAM, "often"],
         "late key": ["env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors"],
     }
     return Workshop(folder, lines="costly").record_all(programs)
 
 
-@pytest.mark.parametrize("minor", [pytest.param(10, marks=pytest.mark.long), 13])
+@pytest.mark.parametrize("minor", [*EARLIER, NEWEST])
 def test_odd_ways_into_a_line(minor: int, runs: dict[str, Recorded], tmp_path: Path) -> None:
     own = Workshop(tmp_path, lines="costly")
-    assert_all_right(runs["odd"] if minor == 13 else own.record(python(minor), PROGRAM, *ODD), 1)
+    assert_all_right(runs["odd"] if minor == NEWEST else own.record(python(minor), PROGRAM, *ODD), 1)
+
+
+def test_lines_of_a_loop_that_the_interpreter_compiles(runs: dict[str, Recorded]) -> None:
+    assert_all_right(runs["compiled"], 1)
 
 
 def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: Path) -> None:
@@ -63,7 +70,7 @@ def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: 
     assert seen(process).total() > 1000
 
 
-@pytest.mark.parametrize("minor", [11, pytest.param(13, marks=pytest.mark.long)])
+@pytest.mark.parametrize("minor", [11, pytest.param(NEWEST, marks=pytest.mark.long)])
 def test_other_interpreters_of_the_process(minor: int, tmp_path: Path) -> None:
     """Before 3.12 a thread's slot does not say which of them it is in: unknown while there are several."""
     run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "another")

@@ -70,7 +70,7 @@ def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> N
 def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
     recorder = Workshop(tmp_path, "magic").start(["--duration", "1"])
     _, errors = recorder.communicate(timeout=20)
-    assert "GPUTOP_ATTACH=magic: it can be multi or perf" in errors
+    assert "GPUTOP_ATTACH=magic: it can be multi, pairs or perf" in errors
 
 
 @pytest.mark.ebpf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +54,7 @@ class Gputop:
 
     def __init__(self, library: libraries.Target, pid: int) -> None:
         programs = loader.load(loader.Options(False, 1 << 16, os.getpid()))
-        bpfcall.update(programs.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
+        programs.admit(pid)
         self._cpus = bpfcall.BatchReader(programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
         self.attachments = Attachments(programs)
         assert self.attachments.attach([library])

@@ -10,7 +10,7 @@ import pytest
 from gputop.library.answers import stats
 from tests.ebpf.recording import Workshop, compile_program, traced
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
+pytestmark = pytest.mark.ebpf
 CHEAP = {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0", "SIMGPU_KERNEL_NS": "1"}
 PACE_NS = 1_000_000  # a tenth of a million calls, over several seconds
 

@@ -317,3 +317,22 @@ def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path
             wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session", 20)
         assert daemon.client("serve", "--off").returncode == 0
         assert daemon.process.wait(30) == 0
+
+
+def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    with serving(tmp_path, "--private", "--keep-dir", str(tmp_path / "kept"), "--after", "1") as daemon:
+        with calling(tmp_path, 1_000_000, 0.005, SECRET) as pid:
+            marks_go_on(daemon, 3)
+            assert daemon.client("snap", "-o", str(tmp_path / "snap.gputop")).returncode == 0
+            daemon.process.send_signal(signal.SIGUSR2)
+            wait_until(lambda: list((tmp_path / "kept").glob("*.msgpack")), "a kept session", 20)
+        (kept,) = (tmp_path / "kept").glob("*.msgpack")
+    for path in (tmp_path / "snap.gputop", kept):
+        pids, text = _recorded_pids(path)
+        assert pid in pids
+        assert SECRET not in text
+        reader = SessionReader(path)
+        assert reader.header["private"]
+        assert "host" not in reader.header["machine"]
+        reader.close()

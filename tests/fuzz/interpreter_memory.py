@@ -19,7 +19,7 @@ import numpy as np
 
 from probes.code import thread_states
 from probes.code.interpreter import Interpreter
-from probes.code.layout import LAYOUTS, PROCESS_DTYPE, slot_of
+from probes.code.layout import LAYOUTS, NO_FRAME, PROCESS_DTYPE, TLS_MODULE_BYTES, TLS_MODULES, slot_of
 from probes.code.mmap_events import Mapped
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
@@ -27,6 +27,7 @@ from tests.fuzz.target import Target
 _BASE, _RUNTIME, _INTERPRETER, _THREADS, _BLOCKS = 0x5500_0000_0000, 0x8000, 0x2_0000, 0x4_0000, 0x8_0000
 _STATE_BYTES, _BLOCK_BYTES = 512, 4096
 _MANY = 3
+_MODULE, _VARIABLE = 0x8800, 40
 
 
 def _seeds() -> list[bytes]:
@@ -37,7 +38,11 @@ def _process(minor: int, key: int) -> dict[str, Any]:
     """An interpreter with some threads: words by their address, and what its file tells."""
     layout, words = LAYOUTS[minor], dict[int, int]()
     slot, inner = slot_of(key)
-    words[_BASE + _RUNTIME + layout.key] = key
+    if layout.key == NO_FRAME:  # the variable of a library: all threads have it at one place, or anywhere
+        slot, inner = TLS_MODULES, _VARIABLE
+        words[_BASE + _MODULE] = key
+    else:
+        words[_BASE + _RUNTIME + layout.key] = key
     words[_BASE + _RUNTIME + layout.interpreters] = _BASE + _INTERPRETER
     words[_BASE + _INTERPRETER + layout.threads] = _BASE + _THREADS
     for number in range(_MANY):
@@ -45,7 +50,12 @@ def _process(minor: int, key: int) -> dict[str, Any]:
         words[state + 8] = state + _STATE_BYTES if number + 1 < _MANY else 0
         words[state + layout.thread_id] = thread
         kept = thread + slot
-        if inner:
+        if layout.key == NO_FRAME:
+            table, near = thread + _BLOCK_BYTES, key % 2
+            block = thread - 2 * _VARIABLE if near else thread + _BLOCK_BYTES + (_BLOCK_BYTES >> 1)
+            words[kept], words[table + TLS_MODULE_BYTES * key] = table, block
+            kept = block + _VARIABLE
+        elif inner:
             words[kept] = thread + _BLOCK_BYTES
             kept = thread + _BLOCK_BYTES + inner
         words[kept] = state
@@ -55,6 +65,7 @@ def _process(minor: int, key: int) -> dict[str, Any]:
         "threads": layout.threads,
     }
     file = {"runtime": _RUNTIME, "code_type": 0x9000, "code_free": 0x1000, "free_offset": 0x1000, **offsets}
+    file |= {"module": _MODULE, "variable": _VARIABLE}
     return {"minor": minor, "file": file, "span": _BASE, "words": [list(pair) for pair in words.items()]}
 
 
@@ -142,7 +153,8 @@ def _run(data: bytes, _folder: Path) -> None:
         )
         span = int(said["span"])
         addresses = file["runtime"], file["code_type"], 0, 0, file["code_free"], file["free_offset"]
-        subject = Interpreter("python", (3, said["minor"]), "", layout, *addresses)
+        variable = file["module"], file["variable"]
+        subject = Interpreter("python", (3, said["minor"]), "", layout, *addresses, *variable)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, msgpack.UnpackException):
         return
     mapping = Mapped(5, (span, span + (1 << 20)), (1, 1), "/usr/bin/python3", 0)
@@ -153,6 +165,7 @@ def _run(data: bytes, _folder: Path) -> None:
             return
     content = np.zeros(1, PROCESS_DTYPE)  # as Lines tells the kernel
     content["slot"], content["inner"], content["code_type"] = place.slot, place.inner, place.code_type
+    content["module"] = place.module
 
 
 TARGET = Target(_seeds, _mutate, _run)

@@ -1,13 +1,19 @@
-"""What was launched, by kernel: how often, how often a step, at which lines. Counts, no time on a GPU."""
+"""What was launched, by kernel: how often, how often a step, at which lines, in which shapes.
+
+Those are facts; time on a GPU is an estimate with its error, or it is not told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gputop.engine.kernels import library_of
+from gputop.engine.fills import smaller
+from gputop.engine.kernels import library_of, small_among
 from gputop.engine.lines import Line
 from gputop.explain.answer.sums import counted
+from gputop.explain.estimates.kerneltimes import GpuTimeOf
+from probes.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,9 @@ class KernelLaunches:
         handles: How many handles have this name.
         stepped: The launches that were made within a step; 0 where no steps were found in the process.
         lines: Line -> launches made there; others have no line that is known.
+        shapes: Shape -> launches in it; others have none that is known.
+        captured: Launches that went into a graph, and did not run then.
+        gpu: The GPU time of all of them, estimated; None where it cannot be told from that of others.
     """
 
     pid: int
@@ -28,6 +37,9 @@ class KernelLaunches:
     launches: int
     stepped: int
     lines: Mapping[Line, int]
+    shapes: Mapping[Shape, int]
+    captured: int
+    gpu: GpuTimeOf | None
 
     @property
     def key(self) -> tuple[int, str, str]:
@@ -57,19 +69,35 @@ class KernelLaunches:
             launches=self.launches + later.launches,
             stepped=self.stepped + later.stepped,
             lines=counted(self.lines, later.lines),
+            shapes=counted(self.shapes, later.shapes),
+            captured=self.captured + later.captured,
+            gpu=_both(self.gpu, later.gpu),
         )
+
+
+def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
+    """The time of two parts together; their errors may have one reason, so they add up."""
+    if one is None or other is None:
+        return None
+    return GpuTimeOf(one.ns + other.ns, one.error_ns + other.error_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
     """The launches of ``over_ns``, of processes of which some kernel has a name; most launches first.
 
-    ``steps`` are those that were looked at, by process: the complete ones of them that were found.
+    ``steps`` are those that were looked at, by process: the complete ones of them that were found. ``fill``
+    are the threads that fill a GPU (``gputop/engine/fills.py``).
     """
 
     over_ns: int
     steps: Mapping[int, int]
     rows: tuple[KernelLaunches, ...]
+    fill: int | None = None
+
+    def small(self, row: KernelLaunches) -> int | None:
+        """Launches with fewer threads than fill the GPU; None where that is not known."""
+        return small_among(row.shapes, self.fill)
 
     def per_second(self, row: KernelLaunches) -> float:
         """Launches a second of the time that was explained."""
@@ -86,7 +114,10 @@ class KernelReport:
         for row in later.rows:
             rows[row.key] = rows[row.key].joined(row) if row.key in rows else row
         return KernelReport(
-            self.over_ns + later.over_ns, counted(self.steps, later.steps), in_order(rows.values())
+            self.over_ns + later.over_ns,
+            counted(self.steps, later.steps),
+            in_order(rows.values()),
+            smaller(self.fill, later.fill),
         )
 
     def of(self, pids: frozenset[int] | None) -> KernelReport | None:

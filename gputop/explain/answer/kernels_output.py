@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gputop.documents.explain import LaunchedKernelJson
-from gputop.engine.kernels import NAMELESS, folded
+from gputop.engine.kernels import NAMELESS, folded, most_first
+from gputop.engine.kernels_output import shapes_json
 from gputop.explain.answer.kernels import KernelLaunches, KernelReport
-from gputop.format import format_count
+from gputop.explain.estimates.kerneltimes import GpuTimeOf
+from gputop.format import format_count, format_ns
 
 _LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
 _SHOWN, _SHOWN_LINES = 8, 2  # kernels of which a text tells, and lines of each
@@ -25,13 +27,20 @@ def kernels_json(report: KernelReport) -> list[LaunchedKernelJson]:
             "per_step": None if (times := report.per_step(row)) is None else round(times, 3),
             "lines": [{**line.to_json(), "launches": count} for line, count in row.first_lines[:_LINES]],
             "unplaced": row.unplaced,
+            "shapes": shapes_json(most_first(row.shapes)),
+            "unshaped": row.launches - sum(row.shapes.values()),
+            "small": report.small(row),
+            "captured": row.captured,
+            "gpu_ns": None
+            if row.gpu is None
+            else {"estimate": round(row.gpu.ns), "error": round(row.gpu.error_ns)},
         }
         for row in report.rows
     ]
 
 
 def kernel_texts(report: KernelReport) -> list[str]:
-    """A heading, then one for each kernel, indented; how often it was launched, not how long it ran."""
+    """A heading, then one for each kernel, indented; how long it ran where that can be estimated."""
     texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in report.rows[:_SHOWN])]
     if rest := report.rows[_SHOWN:]:
         count = format_count(sum(row.launches for row in rest))
@@ -49,7 +58,14 @@ def _text(report: KernelReport, row: KernelLaunches) -> str:
     if len({one.pid for one in report.rows}) > 1:
         whose += f", process {row.pid}"
     often = f"{format_count(report.per_second(row))} launches a second{steps}"
-    return f"{folded(row.name) or NAMELESS}{whose}: {often}{' at ' + lines if lines else ''}"
+    into = f", {format_count(row.captured)} of all into graphs" if row.captured else ""
+    took = f", GPU time {gpu_text(row.gpu)}" if row.gpu is not None else ""
+    return f"{folded(row.name) or NAMELESS}{whose}: {often}{into}{took}{' at ' + lines if lines else ''}"
+
+
+def gpu_text(time: GpuTimeOf) -> str:
+    """``about 1.2s, give or take 40ms``."""
+    return f"about {format_ns(time.ns)}, give or take {format_ns(time.error_ns)}"
 
 
 def per_step_text(times: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gputop.engine.facts import Facts
 from gputop.explain.answer.report import Account
 from gputop.format import format_ns
 
@@ -25,6 +26,21 @@ def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int
         else ()
     )
     return (*lost, *_about_estimates(accounts))
+
+
+def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
+    """Processes that the kernel ended for lack of memory.
+
+    Args:
+        facts: Who is who.
+        start_ns: Of the recording.
+    """
+    for pid, process in sorted(facts.processes.items()):
+        if (moment := process.get("oom_ns")) is not None:
+            yield (
+                f"the kernel killed process {pid} ({facts.process_name(pid)}) "
+                f"{format_ns(int(moment) - start_ns)} after the start of the recording: out of memory"
+            )
 
 
 _SOURCES = {

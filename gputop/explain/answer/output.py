@@ -16,6 +16,7 @@ from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
 from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_text, what_if_text
+from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
@@ -91,6 +92,8 @@ def report_to_json(report: Report) -> ExplainDocument:
         made["memory"] = memory_json(report.memory)
     if report.kernels is not None:
         made["kernels"] = kernels_json(report.kernels)
+    if report.graphs is not None:
+        made["graphs"] = graphs_json(report.graphs)
     return made
 
 
@@ -186,8 +189,11 @@ def report_to_text(report: Report, width: int = 100) -> str:
             lines += _wrapped(event.text(), width, "  ")
     lines += _failures(report, width)
     lines += _memory(report, width)
-    if report.kernels is not None:
-        for text in ("", *kernel_texts(report.kernels)):
+    listed = kernel_texts(report.kernels) if report.kernels is not None else []
+    if report.graphs is not None:
+        listed += ["", *graph_texts(report.graphs)]
+    if listed:
+        for text in ("", *listed):
             lines += _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from typing import Literal
 
 from gputop.engine.failed_calls import Failure
 from gputop.engine.lines import Line
+from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.memory import MemoryReport
 from gputop.format import format_ns
@@ -230,6 +231,7 @@ class Report:
         failures: Calls that failed, since the start of the recording.
         memory: Who holds memory at the end; None where the recording does not tell.
         kernels: What was launched, by kernel; None where no kernel has a name.
+        graphs: CUDA graphs, and launches that would fit one; None where there are none.
     """
 
     start_ns: int
@@ -255,6 +257,7 @@ class Report:
     failures: tuple[Failure, ...] = ()
     memory: MemoryReport | None = None
     kernels: KernelReport | None = None
+    graphs: GraphReport | None = None
 
     @property
     def lost_share(self) -> float:

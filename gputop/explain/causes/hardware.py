@@ -132,9 +132,11 @@ def _strangers(scene: Scene, span: DeviceTime, span_ns: int) -> list[Finding]:
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
     share = others_at_work(scene.evidence, gpu, span.device)
     estimate = next((one for one in scene.analysis.estimates if one.device == span.device), None)
+    if share < SHARED or estimate is None:
+        return []
     rows = within(scene, np.flatnonzero(scene.evidence.group(calls) == Group.LAUNCH))
     rows = rows[gpu.devices.of_calls[rows] == span.device]
-    if share < SHARED or estimate is None or not len(rows):
+    if not len(rows):
         return []
     # who takes turns with one other has half of the GPU: the work lasts so much longer
     works = float(estimate.duration_ns[estimate.queue.kernel].sum())

@@ -13,7 +13,7 @@ from gputop.explain.answer.report import Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
-from gputop.explain.causes.launched import launched_most
+from gputop.explain.causes.launched import elementwise_among, launched_most, small_among
 from gputop.explain.causes.reads import not_waited, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
@@ -32,6 +32,8 @@ ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
     "(fused=True) and kernels, or a larger batch"
 )
+
+FUSE = "fuse these kernels, each of which works on every element by itself (torch.compile)"
 
 
 def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
@@ -124,8 +126,9 @@ def _finding(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
             f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly behind",
             *launched_most(scene, launches, "launched most"),
+            *small_among(scene, launches, scene.evidence.fill),
         ),
-        advice=(ADVICE,),
+        advice=(ADVICE, *elementwise_among(scene, launches, FUSE)),
         gain_ns=loss,
         moments=begin,
         count=count,
@@ -161,12 +164,16 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
             f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
             "another process, do it less often, or do it after the launches of the next step",
         )
-    return (ADVICE,)
+    rows = claim.scene.gaps.refilled_by[claim.gaps]
+    return (ADVICE, *elementwise_among(claim.scene, rows, FUSE))
 
 
 def _kernels(claim: Claim) -> tuple[str, ...]:
     refilled = claim.scene.gaps.refilled_by[claim.gaps]
-    return launched_most(claim.scene, refilled, "the GPU waited for the launches of")
+    return (
+        *launched_most(claim.scene, refilled, "the GPU waited for the launches of"),
+        *small_among(claim.scene, refilled, claim.scene.evidence.fill),
+    )
 
 
 LAUNCHES = register(

@@ -366,11 +366,11 @@ def _slack(analysis: Analysis) -> Ints:
     slack = np.zeros(len(gaps), np.int64)
     for device in np.unique(gaps.device).tolist():
         mine = np.flatnonzero(gaps.device == device)
-        ends = np.sort(streams.enqueue_end[streams.device[streams.enqueue_stream] == device])
-        busy = analysis.gpu.pending(device)[1]
         begin = gaps.begin[mine]
-        latest = _last_before(ends, begin)
-        latest = np.maximum(latest, _last_before(busy, begin))
+        latest = _last_before(analysis.gpu.pending(device)[1], begin)
+        for stream in np.flatnonzero(streams.device == device).tolist():
+            ends = streams.enqueue_end[streams.operations(stream)]
+            latest = np.maximum(latest, _last_before(ends, begin))
         slack[mine] = np.where(latest > 0, begin - latest, 0)
     return slack
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.estimates.learned import as_waited, learn
+from gputop.explain.estimates.learned import Learned, as_waited, learn
 from gputop.explain.estimates.model import Model
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
@@ -51,6 +51,7 @@ class Estimate:
         small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
         gaps: The others.
         queue, duration_ns: What the GPU was given, and how long each of it took as far as one can tell.
+        learned: What the program's waits taught of that queue; None where they taught nothing.
     """
 
     device: int
@@ -63,6 +64,7 @@ class Estimate:
     gaps: Gaps
     queue: Queue
     duration_ns: Floats
+    learned: Learned | None = None
 
 
 def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
@@ -78,14 +80,17 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     if open_ns < WORTH_NS:
         return None
     seen = witness(evidence, gpu.devices.index[device], span.begin, span.end)
-    if seen is None:  # where nothing can be learned either, the whole queue is not worth its making
-        part = queue_of(evidence, gpu, device, effort.operations)
-        if learn(gpu, device, part, effort.operations) is None:
-            return None
-    queue = queue_of(evidence, gpu, device)
+    most = None if seen is not None else effort.operations
+    queue = queue_of(evidence, gpu, device, most)
     if not len(queue):
         return None
     learned = learn(gpu, device, queue, effort.operations)
+    if seen is None:
+        if learned is None:  # where nothing can be learned either, the whole queue is not worth its making
+            return None
+        if len(queue) >= effort.operations:
+            queue = queue_of(evidence, gpu, device)
+            learned = learn(gpu, device, queue, effort.operations)
     model = Model(queue, unknown, gpu.pending(device), learned, effort.operations)
     by_nvml = None
     if seen is not None:
@@ -112,6 +117,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         gaps,
         queue,
         as_waited(gpu, device, queue, duration),
+        learned,
     )
 
 

@@ -85,11 +85,10 @@ def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned |
     if np.count_nonzero(waits.exact) < WAITS:
         return None
     kinds = int(queue.kind.max()) + 1
-    log = np.full(kinds, np.log(_FIRST_NS))
+    fit = _Fit(part, waits, kinds)
     for _ in range(_ROUNDS):
-        ratio, first = _compare(part, np.exp(log), waits)
-        _correct(log, part, waits, ratio, first)
-    ratio, first = _compare(part, np.exp(log), waits)
+        fit.correct()
+    ratio, first = fit.compare()
     exact = waits.exact & (first <= waits.last)
     if np.count_nonzero(exact) < WAITS:
         return None
@@ -97,9 +96,28 @@ def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned |
     error = float(np.average(np.abs(np.log(ratio[exact])), weights=spent))
     waited = covered(gpu.pending(device), part.ready[first][exact], waits.at[exact])
     measured = _measured(part, waits, first, kinds)
-    times = np.exp(log)
+    times = np.exp(fit.log)
     usual = float(np.median(times[measured])) if measured.any() else _FIRST_NS
     return Learned(times, measured, float(waited.sum() / max(int(spent.sum()), 1)), error, usual)
+
+
+def busy_stretches(
+    gpu: GpuTime, device: int, queue: Queue, learned: Learned, operations: int
+) -> tuple[Ints, Ints, Ints]:
+    """(first operation, last one, end) of stretches of a queue in which the GPU was busy until a wait ended.
+
+    Args:
+        gpu: The proofs.
+        device: The GPU.
+        queue: What it was given.
+        learned: Of this queue.
+        operations: By so many of it that was learned.
+    """
+    part = queue.take(np.arange(min(len(queue), operations)))
+    waits = _waits(gpu, device, part)
+    _ratio, first = _Fit(part, waits, len(learned.ns)).compare(learned.ns)
+    exact = waits.exact & (first <= waits.last)
+    return first[exact], waits.last[exact], waits.at[exact]
 
 
 def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floats:
@@ -147,50 +165,77 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     return _Waits(last, at, exact)
 
 
-def _compare(queue: Queue, ns: Floats, waits: _Waits) -> tuple[Floats, Ints]:
-    """(by how much the kernels must be scaled so that each wait ends when it did, from which operation on).
+class _Fit:
+    """What comparing a queue with its waits needs whatever the durations are: it is done many times.
 
-    Of all operations of a wait's part of the queue, scaled together, the end first meets the wait's through
-    the one with the least scale: ``ready + scale * kernels + copies = at``.
+    Attributes:
+        log: Of each kernel, the logarithm of its duration in ns, as far as it is fitted.
     """
-    kernels = np.where(queue.kernel, np.append(ns, _FIRST_NS)[queue.kind], 0.0)
-    work = np.append(0.0, np.cumsum(kernels))
-    moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
-    head = np.searchsorted(queue.group, queue.group[waits.last])
-    owner, row = expand(head, waits.last + 1)
-    last = waits.last[owner] + 1
-    own = work[last] - work[row]
-    left = waits.at[owner] - queue.ready[row] - (moved[last] - moved[row])
-    scale = np.where(own > 0, np.maximum(left, 1.0) / np.maximum(own, 1.0), np.inf)
-    starts = np.append(0, np.cumsum(waits.last + 1 - head))[:-1]
-    least = np.minimum.reduceat(scale, starts) if len(starts) else np.zeros(0)
-    chosen = np.flatnonzero(scale == least[owner]) if len(owner) else owner
-    first = np.zeros(len(starts), np.int64)
-    first[owner[chosen][::-1]] = row[chosen][::-1]
-    return np.where(np.isfinite(least), least, 1.0), first
 
+    def __init__(self, queue: Queue, waits: _Waits, kinds: int) -> None:
+        """Look at the operations of each wait's part of the queue.
 
-def _correct(log: Floats, queue: Queue, waits: _Waits, ratio: Floats, first: Ints) -> None:
-    """Scales the kernels of each busy stretch towards what is known of its end."""
-    wrong = waits.exact | (ratio < 1)
-    rows = np.flatnonzero(wrong)
-    if not len(rows):
-        return
-    # the correction that each operation gets: that of the stretch it is in
-    size = len(queue)
-    low, high = first[rows], waits.last[rows] + 1
-    change = np.clip(np.log(ratio[rows]), -3.0, 3.0)
-    steps = np.bincount(low, weights=change, minlength=size + 1) - np.bincount(
-        high, weights=change, minlength=size + 1
-    )
-    inside = np.bincount(low, minlength=size + 1) - np.bincount(high, minlength=size + 1)
-    value, count = np.cumsum(steps)[:size], np.cumsum(inside)[:size]
-    chosen = np.flatnonzero((count > 0) & (queue.kind >= 0))
-    kinds = queue.kind[chosen]
-    sums = np.bincount(kinds, weights=value[chosen] / count[chosen], minlength=len(log))
-    counts = np.bincount(kinds, minlength=len(log))
-    log += np.where(counts > 0, sums / np.maximum(counts, 1), 0.0)
-    np.clip(log, np.log(_LEAST_NS), np.log(_MOST_NS), out=log)
+        Args:
+            queue: At least one operation.
+            waits: In the order of the queue.
+            kinds: How many kernels are told apart.
+        """
+        self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
+        self._waits = waits
+        # in a table of the kernels' durations: the last but one is that of no known kernel, the last of none
+        self._code = np.where(queue.kernel, np.where(queue.kind >= 0, queue.kind, kinds), kinds + 1)
+        moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
+        head = np.searchsorted(queue.group, queue.group[waits.last])
+        self._counts = waits.last + 1 - head
+        self._starts = np.append(0, np.cumsum(self._counts))[:-1]
+        owner, row = expand(head, waits.last + 1)
+        whole = len(row) > 0 and int(row[-1]) - int(row[0]) + 1 == len(row)
+        self._row: Ints | slice = slice(int(row[0]), int(row[-1]) + 1) if whole else row
+        left = waits.at[owner] - queue.ready[row] - (moved[waits.last[owner] + 1] - moved[row])
+        self._left, self._rows, self._owner = np.maximum(left, 1.0), row, owner
+        # no kernel comes from there on: nothing to scale
+        runs = np.append(0, np.cumsum(queue.kernel))
+        self._none = np.flatnonzero(runs[waits.last + 1][owner] == runs[row])
+        self._work = np.zeros(len(queue) + 1)
+
+    def compare(self, times: Floats | None = None) -> tuple[Floats, Ints]:
+        """(by how much kernels must be scaled so that each wait ends when it did, from which operation on).
+
+        Of all operations of a wait's part of the queue, scaled together, the end first meets the wait's
+        through the one with the least scale: ``ready + scale * kernels + copies = at``.
+
+        Args:
+            times: What kernels take, by kind, in ns; without, as far as that is learned.
+        """
+        table = np.append(np.exp(self.log) if times is None else times, (_FIRST_NS, 0.0))
+        work = self._work
+        np.cumsum(table.take(self._code), out=work[1:])
+        own = np.repeat(work[self._waits.last + 1], self._counts)
+        own -= work[self._row]
+        own[self._none] = 1.0
+        scale = np.divide(self._left, own, out=own)
+        scale[self._none] = np.inf
+        if not len(self._starts):
+            return np.zeros(0), np.zeros(0, np.int64)
+        least = np.minimum.reduceat(scale, self._starts)
+        chosen = np.flatnonzero(scale == np.repeat(least, self._counts))
+        first = np.zeros(len(self._starts), np.int64)
+        first[self._owner[chosen][::-1]] = self._rows[chosen][::-1]
+        return np.where(np.isfinite(least), least, 1.0), first
+
+    def correct(self) -> None:
+        """Scales the kernels of each busy stretch towards what is known of its end."""
+        ratio, first = self.compare()
+        waits, kinds = self._waits, len(self.log)
+        wrong = np.flatnonzero(waits.exact | (ratio < 1))
+        # the correction that each operation gets is that of its stretch; no two of these overlap
+        low, high = first[wrong], waits.last[wrong] + 1
+        change = np.repeat(np.clip(np.log(ratio[wrong]), -3.0, 3.0), high - low)
+        code = self._code[expand(low, high)[1]]
+        sums = np.bincount(code, weights=change, minlength=kinds)[:kinds]
+        counts = np.bincount(code, minlength=kinds)[:kinds]
+        self.log += np.where(counts > 0, sums / np.maximum(counts, 1), 0.0)
+        np.clip(self.log, np.log(_LEAST_NS), np.log(_MOST_NS), out=self.log)
 
 
 def _measured(queue: Queue, waits: _Waits, first: Ints, kinds: int) -> Mask:

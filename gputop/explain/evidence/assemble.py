@@ -25,7 +25,8 @@ from gputop.explain.evidence.lives import LIFE_COLUMNS
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.evidence.samples import no_places
 from gputop.explain.evidence.thread_order import by_thread, different
-from gputop.explain.evidence.waits import kinds_of, machine_of
+from gputop.explain.evidence.waits import kinds_of
+from probes.proc.syscalls import machine_of
 from probes.schema import NO_SYSCALL, Kind, OffFlag
 
 
@@ -78,6 +79,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         header=gatherer.header,
         failed=gatherer.failed,
         held=gatherer.held,
+        choices_kept=gatherer.choices_kept,
         unkept=union(*np.array(gatherer.unkept, np.int64).reshape(-1, 2).T),
     )
 

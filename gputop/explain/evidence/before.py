@@ -75,6 +75,7 @@ def _calls(columns: Columns, flags: int) -> Records:
     records["t_end"], records["duration"] = columns["end"], columns["end"] - columns["begin"]
     for name in ("tid", "pid", "op", "ret", "bytes", "stream", "aux", "stack"):
         records[name] = columns[name]
+    records["run_delay"] = columns["shape"]  # without COUNTERS it is that
     abandoned: npt.NDArray[np.uint16] = columns["abandoned"].astype(np.uint16) * CallFlag.ABANDONED
     records["flags"] = columns["direction"].astype(np.uint16) << COPY_SHIFT | abandoned | flags
     return records

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
+from gputop.engine.fills import fill_of, smaller
 from gputop.explain.evidence.activity import Activities
 from gputop.explain.evidence.apiclass import ApiTable
 from gputop.explain.evidence.held import Held
@@ -38,6 +40,7 @@ CALL_COLUMNS = np.dtype(
         ("stream", "<u8"),
         ("aux", "<u8"),
         ("stack", "<u8"),
+        ("shape", "<u4"),  # of a launch, by its number; 0: not known
     ]
 )
 SLICE_COLUMNS = np.dtype(
@@ -146,6 +149,7 @@ class Evidence:
         activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
         unkept: Disjoint intervals of which only sums are in the file.
+        choices_kept: Whether the file tells which GPU each thread chose in them.
         complete: Processes all of whose CUDA calls were seen, by their process number.
         held: The memory that processes hold at the end, and how it came to that.
         failed: The calls that failed since the start of the session, however much of it is looked at.
@@ -174,6 +178,7 @@ class Evidence:
     failed: FailedCalls = field(default_factory=FailedCalls)
     held: Held = field(default_factory=Held)
     unkept: tuple[Ints, Ints] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    choices_kept: bool = True
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:
@@ -200,6 +205,11 @@ class Evidence:
             return self._once("group", lambda: self.apis.group.take(calls["op"], mode="clip"))
         groups: Column = self.apis.group.take(calls["op"], mode="clip")
         return groups
+
+    @property
+    def fill(self) -> int | None:
+        """Threads that fill the smallest GPU (``gputop/engine/fills.py``)."""
+        return reduce(smaller, map(fill_of, self.gpus), None)
 
     @property
     def slice_begins(self) -> Ints:

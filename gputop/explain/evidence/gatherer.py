@@ -24,9 +24,10 @@ from gputop.explain.evidence.losses import LossFinder
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.samples import places_of
 from gputop.explain.evidence.tick import Tick
-from gputop.explain.evidence.waits import STOPPED, machine_of
+from gputop.explain.evidence.waits import STOPPED
 from probes import api, schema
-from probes.samples import CarriedData, lost_until, told
+from probes.proc.syscalls import machine_of
+from probes.samples import CarriedData, lost_until, process_data, told
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, Kind, OffFlag, Records, select
 from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, SUMS, Item, Sample
 
@@ -56,6 +57,7 @@ def calls_of(records: Records) -> Columns:
             "stream": records["stream"].copy(),
             "aux": records["aux"].copy(),
             "stack": records["stack"].copy(),
+            "shape": np.where(flags & CallFlag.COUNTERS, 0, records["run_delay"]).astype(np.uint32),
         }
     )
 
@@ -107,9 +109,11 @@ class Gatherer:
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
+        self._missing = 0  # records, up to the newest mark
         self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
         self._hole = self._unkept = False  # since then records are missing; because they were not kept
         self.unkept: list[tuple[int, int]] = []  # when only sums were kept
+        self.choices_kept = True  # of them it was written which GPU a thread chose, all the same
         self.counted_lost = 0
         self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
         self._grouped = False
@@ -138,11 +142,16 @@ class Gatherer:
             if item.kind == SUMS:
                 self.losses.skip()
                 self._unkept = True
+                self.choices_kept &= item.data.get("choices") is True
         elif (activities := told(item, ACTIVITY)) is not None:
             self.activities.take(activities)
         elif (apis := told(item, APIS)) is not None:
             self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
             self.held.name(list(self.apis.names))
+        elif (process := process_data(item)) is not None:
+            devices = process.get("cuda_devices")
+            if isinstance(devices, list):
+                self.held.uses(process["pid"], (one for one in devices if isinstance(one, int)))
         self.facts.take(item)
         return False
 
@@ -168,8 +177,14 @@ class Gatherer:
 
     def _mark(self, mark: Sample) -> None:
         self.end_ns = mark.time_ns
+        lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
+        self.choices_kept &= not (self._unkept and lost > self.counted_lost)
+        self.counted_lost = lost
+        missing = self.losses.records
+        if missing > self._missing or (self._hole and not (self._unkept and self.choices_kept)):
+            self.held.lost()
+        self._missing = missing
         self.held.mark(mark.time_ns, self.gpus[-1] if self.gpus else None)
-        self.counted_lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
         if self._hole:

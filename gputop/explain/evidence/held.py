@@ -8,26 +8,20 @@ is mapped to it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, get_args
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from gputop.engine.apart import apart
-from gputop.engine.cuda_errors import OUT_OF_MEMORY
 from gputop.explain.evidence.gpu_holders import OnGpu, gpu_of
-from probes import api
+from gputop.explain.evidence.memory_calls import BEGINNING, ENDED, UNKNOWN, Effect, Inner, MemoryCalls
 from probes.meaning import Memory
-from probes.schema import CallFlag, ExitFlag, Kind, Records, join, select
+from probes.schema import Kind, Records
 from probes.source import Sample
 
-USES: tuple[Memory, ...] = get_args(Memory)
 OF_GPU: frozenset[Memory] = frozenset({"device", "managed", "pool", "physical"})
 OF_HOST: frozenset[Memory] = frozenset({"pinned", "registered"})
 _TAKES = OF_GPU | OF_HOST
-_BEGINNING = frozenset({"free", "unregister", "unmap", "release"})  # these take effect when they begin
-_ENDED: Memory = ""  # in place of a use: the process ended, or became another program
 
 MOST_POINTS = 256  # of the history; then every second one goes
 MOST_SHORTAGES = 64
@@ -55,6 +49,7 @@ class Piece(NamedTuple):
     size: int
     origin: Origin
     since: int
+    device: int = UNKNOWN  # as the process counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +90,8 @@ class Held:
 
     def __init__(self) -> None:
         """Start with nothing held."""
-        self._uses = _uses([row.name for row in api.BY_OP])
-        self._rows: tuple[Records, ...] = ()
+        self._calls = MemoryCalls()
+        self._reset: set[int] = set()  # processes of which it is not known what a reset gave back
         self._pieces: dict[Place, Piece] = {}
         self._handles: dict[tuple[int, int], int] = {}  # pid, handle -> number of the physical memory
         self._users: dict[Place, int] = {}  # of physical memory: its handle, and what is mapped to it
@@ -120,7 +115,20 @@ class Held:
 
     def name(self, names: list[str]) -> None:
         """What the functions of the session are called, by their numbers."""
-        self._uses = _uses(names)
+        self._calls.name(names)
+
+    def lost(self) -> None:
+        """Records were lost before this mark."""
+        self._calls.lost()
+
+    def uses(self, pid: int, devices: Iterable[int]) -> None:
+        """A process's calls worked on these GPUs, as it counts."""
+        self._calls.uses(pid, devices)
+
+    @property
+    def unsure(self) -> frozenset[int]:
+        """Processes that reset a GPU, and of what they had taken it is not known whether it was there."""
+        return frozenset(self._reset)
 
     @property
     def sums(self) -> dict[Origin, Sum]:
@@ -155,15 +163,7 @@ class Held:
 
     def add(self, records: Records) -> None:
         """Takes records of any kind in."""
-        kinds = records["kind"]
-        use = self._uses.take(records["op"], mode="clip")
-        code = records["ret"]
-        wanted = (kinds == np.uint8(Kind.CALL)) & (use > 0) & ((code == 0) | (code == OUT_OF_MEMORY))
-        wanted &= (records["flags"] & np.uint16(CallFlag.ABANDONED)) == 0
-        dead = (kinds == np.uint8(Kind.EXIT)) & ((records["flags"] & np.uint16(ExitFlag.GROUP_DEAD)) != 0)
-        wanted |= dead | (kinds == np.uint8(Kind.EXEC))
-        if wanted.any():
-            self._rows = (*self._rows, select(records, wanted))
+        self._calls.add(records)
 
     def mark(self, time_ns: int, gpus: Sample | None = None) -> None:
         """Everything up to a mark has been taken in.
@@ -173,11 +173,8 @@ class Held:
             gpus: The newest that NVML said.
         """
         before = self.shortages
-        if self._rows:
-            rows = join([*self._rows])
-            self._rows = ()
-            for one in self._in_order(rows):
-                self._take(*one)
+        for effect in self._calls.effects():
+            self._take(effect)
         if self.shortages is not before:
             self.shortages = tuple(
                 one if one.gpu else replace(one, gpu=gpu_of(gpus, one.pid)) for one in self.shortages
@@ -190,39 +187,25 @@ class Held:
             self.history = self.history[::2]
             self._spacing_ns = max((time_ns - self.history[0][0]) // MOST_POINTS, 1)
 
-    def _in_order(self, rows: Records) -> list[tuple[int, Any, Memory]]:
-        """(time of its effect, row, use) of each that counts; of nested calls that is the outermost one."""
-        found = []
-        end = np.minimum(rows["t_end"], np.uint64(1 << 62)).astype(np.int64)
-        begin = end - np.minimum(rows["duration"], 1 << 62).astype(np.int64)
-        outer: dict[int, int] = {}  # thread -> when its outermost call ends
-        for place in np.lexsort((-end, begin, rows["tid"])).tolist():
-            row = rows[place]
-            called = row["kind"] == Kind.CALL
-            use = USES[int(self._uses[int(row["op"])])] if called else _ENDED
-            tid = int(row["tid"])
-            if called and int(end[place]) <= outer.get(tid, -1):
-                continue
-            if called:
-                outer[tid] = int(end[place])
-            at = int(begin[place] if use in _BEGINNING else end[place])
-            found.append((at, row, use))
-        found.sort(key=lambda one: one[0])
-        return found
-
     # -- one call -----------------------------------------------------------------------------
 
-    def _take(self, at: int, row: Any, use: Memory) -> None:
+    def _take(self, effect: Effect) -> None:
+        at, row, use, device, counted = effect
         pid = int(row["pid"])
-        if use == _ENDED:
+        for inner in counted:
+            self._undo(inner)
+        if use in BEGINNING and any(inner.use == use for inner in counted):
+            return  # what the inner call gave back is gone
+        if use == ENDED:
             self._end(pid, died=row["kind"] == Kind.EXIT)
         elif use == "reset":
-            self._drop(pid, every=False)
+            if not int(row["ret"]):
+                self._reset_gpu(pid, device)
         elif int(row["ret"]):
             if use in _TAKES:
                 self._short(at, row, use)
         elif use in _TAKES:
-            self._taken(at, row, use)
+            self._taken(at, row, use, device)
         elif use == "free":
             self._free(pid, "address", int(row["aux"]), at)
         elif use == "unregister":
@@ -236,7 +219,7 @@ class Held:
         elif use == "room":
             self._room(at, pid, int(row["aux"]))
 
-    def _taken(self, at: int, row: Any, use: Memory) -> None:
+    def _taken(self, at: int, row: Any, use: Memory, device: int) -> None:
         pid, address, size = int(row["pid"]), int(row["aux"]), int(row["bytes"])
         space = use if use in ("registered", "physical") else "address"
         if not address:
@@ -252,7 +235,7 @@ class Held:
         self._known.add(pid)
         self._gone(place)  # the free of what was there is still under way
         origin = (pid, use, int(row["stack"]))
-        self._pieces[place] = Piece(size, origin, at)
+        self._pieces[place] = Piece(size, origin, at, device if use != "physical" else UNKNOWN)
         self._takers[origin] = int(row["tid"])
         one = self._sums.get(origin, Sum())
         self._sums[origin] = Sum(one.held + size, one.pieces + 1, one.taken + size, one.takes + 1)
@@ -262,6 +245,23 @@ class Held:
         last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
         if last is not None and last.asked == size and at - last.time_ns < RETRY_NS and not last.met:
             self._replace(last, replace(last, met=True))
+
+    def _undo(self, inner: Inner) -> None:
+        """A nested call counted before the one around it had returned, which counts in its place."""
+        if inner.use in _TAKES and inner.ret:
+            last = next((one for one in reversed(self.shortages) if one.pid == inner.pid), None)
+            if last is not None and (last.tid, last.asked) == (inner.tid, inner.size):
+                fewer = replace(last, attempts=last.attempts - 1)
+                self._replace(last, *((fewer,) if fewer.attempts else ()))
+            return
+        place = (inner.pid, inner.use if inner.use == "registered" else "address", inner.address)
+        piece = self._pieces.get(place)
+        if inner.use in _TAKES and piece is not None and piece.since == inner.end:
+            self._gone(place)
+            one = self._sums[piece.origin]
+            self._sums[piece.origin] = one._replace(taken=one.taken - piece.size, takes=one.takes - 1)
+            if one.takes == 1:
+                del self._sums[piece.origin]
 
     def _gone(self, place: Place) -> None:
         piece = self._pieces.pop(place, None)
@@ -343,14 +343,29 @@ class Held:
         self._known.discard(pid)
         for table in (self._left, self._peaks, self._totals, self._strangers):
             table.pop(pid, None)
+        self._reset.discard(pid)
 
     def _drop(self, pid: int, *, every: bool) -> None:
-        """All that a process holds; a reset leaves what the program had and only page-locked."""
+        """All that a process holds; else all but what the program had and only page-locked."""
         for place in [one for one in self._pieces if one[0] == pid and (every or one[1] != "registered")]:
             self._gone(place)
         self._handles = {key: one for key, one in self._handles.items() if key[0] != pid}
         self._maps = {key: one for key, one in self._maps.items() if key[0] != pid}
         self._users = {key: one for key, one in self._users.items() if key[0] != pid}
+
+    def _reset_gpu(self, pid: int, device: int) -> None:
+        """A process gives back what it has of one GPU; what is there is not known of all."""
+        if self._calls.one_gpu(pid):
+            self._drop(pid, every=False)
+            return
+        own = [(place, one) for place, one in self._pieces.items() if place[0] == pid]
+        for place, one in own:
+            if one.origin[1] == "registered":
+                continue
+            if UNKNOWN in (device, one.device):
+                self._reset.add(pid)
+            elif one.device == device:
+                self._gone(place)
 
     # -- shortages ----------------------------------------------------------------------------
 
@@ -380,11 +395,5 @@ class Held:
         if last is not None and at - last.time_ns < RETRY_NS and not last.met:
             self._replace(last, replace(last, room=free))
 
-    def _replace(self, one: Shortage, by: Shortage) -> None:
-        self.shortages = tuple(by if other is one else other for other in self.shortages)
-
-
-def _uses(names: list[str]) -> npt.NDArray[np.uint8]:
-    """By the number of a function what it does with memory."""
-    numbers = [USES.index(api.BY_OP[api.OP_OF[name]].memory) if name in api.OP_OF else 0 for name in names]
-    return np.array([*numbers, 0], np.uint8)
+    def _replace(self, one: Shortage, *by: Shortage) -> None:
+        self.shortages = tuple(new for other in self.shortages for new in (by if other is one else (other,)))

@@ -67,6 +67,26 @@ def group_ids(*columns: npt.NDArray[Any]) -> Ints:
     return Identities(*columns).number
 
 
+def first_seen(*columns: npt.NDArray[Any]) -> Ints:
+    """Rows that may be the first of their kind, ascending: of all others an earlier one is equal.
+
+    Args:
+        columns: Of integers that are not negative, all of one length.
+    """
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed += column.astype(np.uint64, copy=False)
+        mixed *= np.uint64(_MULTIPLIERS[0])
+    slot = mixed >> np.uint64(64 - _SLOTS_BITS)
+    table = np.zeros(1 << _SLOTS_BITS, np.int64)
+    table[slot[::-1]] = np.arange(len(slot))[::-1]
+    first = table[slot]
+    fresh = first == np.arange(len(slot))
+    for column in columns:
+        fresh |= column[first] != column
+    return np.flatnonzero(fresh)
+
+
 class Identities:
     """What rows of some columns name, numbered; other rows are looked up among them.
 

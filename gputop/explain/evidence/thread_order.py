@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gputop.explain.evidence.evidence import MOST_TIDS, TIME_BITS, Column, Columns, Threads
 from gputop.explain.evidence.ranges import Ints
+
+_ENOUGH = 1 << 14  # rows of a part: a column of it fits into the processor's cache
 
 
 def different(columns: Sequence[Column]) -> Ints:
@@ -37,6 +39,7 @@ def by_thread(
         start_ns: Of begins before it only that they are before matters.
         consume: Take each part's columns out of it once they are copied.
     """
+    parts = list(_large(parts, dtype, consume=consume))
     every = threads.row(np.concatenate([np.zeros(0, np.uint32), *(part["tid"] for part in parts)]))
     if len(threads.tid) <= 1 << 16:  # small numbers are sorted by counting
         every = every.astype(np.uint16)
@@ -67,6 +70,22 @@ def by_thread(
                 whole[first:last] = ordered[begin:end]
     out["row"] = np.repeat(np.arange(len(threads.tid)), total)
     return _in_time(Columns(out), start_ns)
+
+
+def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool) -> Iterator[Columns]:
+    """The parts, neighbours joined up to ``_ENOUGH`` rows: each costs a copy for every thread and column."""
+    few: list[Columns] = []
+    for part, after in zip(parts, [*parts[1:], None], strict=False):
+        few.append(part)
+        if after is not None and sum(map(len, few)) + len(after) <= _ENOUGH:
+            continue
+        joined = few[0] if len(few) == 1 else Columns.join(few, dtype)
+        if consume and len(few) > 1:
+            for one in few:
+                for name in dtype.names or ():
+                    one.pop(name)
+        yield joined
+        few = []
 
 
 def _in_time(columns: Columns, start_ns: int) -> Columns:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -75,12 +75,6 @@ OWN = frozenset(
 )  # nobody else's work
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
-
-
-def machine_of(header: Mapping[str, Any]) -> str:
-    """As ``uname -m``; recordings from before it was written came from x86-64."""
-    machine = header.get("machine")
-    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
 
 
 def kinds_of(slices: Columns, machine: str, names: Sequence[str]) -> npt.NDArray[np.uint8]:

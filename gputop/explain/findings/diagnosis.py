@@ -15,8 +15,10 @@ import numpy as np
 
 from gputop.explain.answer.report import Account, Diagnosis, Finding, Level
 from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.launched import elementwise_among, small_among
 from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.proofs.witness import UTILIZATION_KEY, readings
 from gputop.format import format_percent
@@ -186,15 +188,26 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
     said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
     if dram >= BOUND and dram >= tensor:
+        which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
         return Diagnosis(
-            str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said), _ADVICE[Kind.MEMORY]
+            str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said, *which), _ADVICE[Kind.MEMORY]
         )
+    grounds = [share, said]
     advice = list(_ADVICE[Kind.COMPUTE])
     if sm < FULL:
+        grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
         advice = [f"kernels keep {sm:.0f} % of the multiprocessors busy: a larger batch fills more of them"]
     if tensor < HARDLY:
         advice.insert(0, _TENSOR.format(tensor=tensor))
-    return Diagnosis(str(Kind.COMPUTE), TITLES[Kind.COMPUTE], Level.STRONG, (share, said), tuple(advice))
+    return Diagnosis(str(Kind.COMPUTE), TITLES[Kind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice))
+
+
+def _calls_of(scene: Scene) -> Ints:
+    """The calls of the stretch that is explained."""
+    low, high = scene.analysis.gpu.stretch
+    calls = scene.evidence.calls
+    rows: Ints = np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
+    return rows
 
 
 _TENSOR = (

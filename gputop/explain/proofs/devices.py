@@ -8,7 +8,7 @@ from gputop.engine.gpu_of import Device, UnknownGpuError, visible_devices
 from gputop.engine.gpus import devices, of_all_hosts
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Columns, Evidence
-from gputop.explain.evidence.ranges import Ints, unique_runs
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, subtract, unique_runs
 from probes.samples import ProcessData, listed_gpus
 from probes.source import Sample
 
@@ -20,6 +20,8 @@ class Devices:
         of_calls: The number for each row of ``evidence.calls``.
         labels: What each number stands for, in words.
         index: NVML's index of each number, -1 when it is not known.
+        unsure: For each row of ``evidence.calls`` whether its thread's choice of a GPU may be missing, in a
+            process that works on several: a record was lost since the thread chose one last.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -35,6 +37,8 @@ class Devices:
         pairs, _first, where = unique_runs((pids << 8) | chosen)
         numbers = [self._number(int(pair) >> 8, int(pair) & 0xFF) for pair in pairs]
         self.of_calls = np.array(numbers, np.int64)[where] if numbers else self.of_calls
+        several, counts = np.unique(pairs >> 8, return_counts=True)
+        self.unsure = self._unsure(calls, several[counts > 1])
         self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
 
     def of(self, calls: Columns) -> Ints:
@@ -51,15 +55,35 @@ class Devices:
 
     def _chosen(self, calls: Columns) -> Ints:
         """The device number that each call's thread had chosen, as the process counts."""
+        last = self._last_choice(calls)
+        chosen: Ints = np.zeros(len(calls), np.int64)
+        rows = np.flatnonzero(last >= 0)  # few programs choose
+        chosen[rows] = (calls["aux"][last[rows]] & np.uint64(0xFF)).astype(np.int64)
+        return chosen
+
+    def _last_choice(self, calls: Columns) -> Ints:
+        """The row of the last choice of a GPU by the thread of each call, -1 where it made none."""
         sets = (self._evidence.role(calls) == Role.SET_DEVICE) & (calls["ret"] == 0)
-        chosen = np.zeros(len(calls), np.int64)
         if not sets.any():
-            return chosen
-        rows = np.arange(len(calls))
-        last = np.maximum.accumulate(np.where(sets, rows, -1))
+            return np.full(len(calls), -1, np.int64)
+        last = np.maximum.accumulate(np.where(sets, np.arange(len(calls)), -1))
         same = (last >= 0) & (calls["row"][np.maximum(last, 0)] == calls["row"])
-        value = (calls["aux"][np.maximum(last, 0)] & np.uint64(0xFF)).astype(np.int64)
-        return np.where(same, value, 0)
+        return np.where(same, last, -1)
+
+    def _unsure(self, calls: Columns, several: Ints) -> Mask:
+        """See ``unsure``; ``several`` are the processes that work on several GPUs."""
+        begin, end = self._evidence.lost
+        if self._evidence.choices_kept:
+            begin, end = subtract((begin, end), self._evidence.unkept)
+        unsure: Mask = np.zeros(len(calls), np.bool_)
+        if not len(end) or not len(several):
+            return unsure
+        last = self._last_choice(calls)
+        chosen = np.where(last >= 0, calls["end"][np.maximum(last, 0)].astype(np.int64), -FOREVER)
+        # the first loss that was over only after the choice
+        place = np.searchsorted(end, chosen, side="right")
+        lost = np.append(begin, FOREVER)[place] < calls["begin"].astype(np.int64)
+        return lost & np.isin(calls["pid"].astype(np.int64), several)
 
     def _number(self, pid: int, ordinal: int) -> int:
         facts: ProcessData = self._evidence.facts.processes.get(pid, {})

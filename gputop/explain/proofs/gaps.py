@@ -141,11 +141,11 @@ class GpuTime:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         return self._pending.of(device, without)
 
-    def done_by(self, stream: int) -> tuple[Ints, Ints]:
-        """(cover, end) of each proof on a stream: what was given it by ``cover`` had ended by ``end``."""
+    def proved_by(self, stream: int) -> tuple[Ints, Ints]:
+        """(cover, row) of each proof: what a stream got by ``cover`` had ended when that call returned."""
         known = self._every[stream]
         order = np.argsort(known.cover, kind="stable")
-        return known.cover[order], self.evidence.calls["end"][known.row[order]]
+        return known.cover[order], known.row[order]
 
     def waited_for(self, rows: Ints) -> Ints:
         """Until when what had been given is what each of these calls waits for, ns.
@@ -219,7 +219,7 @@ class GpuTime:
         streams = self.streams
         first = int(self._starts[streams.device == device].min())
         inside = (until < FOREVER) & (at >= first) & (refilled_by >= 0)
-        drained = np.where(until < FOREVER, until, at)[(at >= first) & (at < FOREVER)]
+        drained = at[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
         # what was given last may have been under way at the end: nobody saw
@@ -229,7 +229,7 @@ class GpuTime:
         # who never waits for all of its work proves no end, and yet that the GPU had work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)
-        fresh &= self._unseen.excluded(device, at)
+        fresh &= self._unseen.excluded(device, at, until)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
         at, drained_by, until, refilled_by = (

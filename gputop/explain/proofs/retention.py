@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.evidence.apiclass import H2D, Group, Role, Trait
-from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Columns, Evidence
-from gputop.explain.evidence.identity import group_ids
+from gputop.explain.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Column, Columns, Evidence
+from gputop.explain.evidence.identity import first_seen, group_ids
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
 from gputop.explain.proofs.devices import Devices
 from gputop.explain.proofs.pinned import HostRanges
@@ -55,14 +55,47 @@ def _alive(evidence: Evidence, columns: Columns) -> Mask:
 
 
 def _last(key: Ints, time: Ints) -> Ints:
-    """The row with the greatest time of each key."""
-    order = np.lexsort((time, key))
-    return order[np.flatnonzero(np.append(key[order][1:] != key[order][:-1], True))] if len(order) else order
+    """The row with the greatest time of each key, the last of several; by key, small numbers."""
+    size = int(key.max(initial=-1)) + 1
+    latest = np.full(size, np.iinfo(np.int64).min)
+    np.maximum.at(latest, key, time)
+    rows = np.flatnonzero(time == latest[key])
+    chosen = np.full(size, -1, np.int64)
+    chosen[key[rows]] = rows  # the last one stays
+    return chosen[chosen >= 0]
 
 
 def _first(key: Ints, time: Ints) -> Ints:
     """The row with the least time of each key."""
     return _last(key, -time)
+
+
+class _Runs:
+    """``group_ids`` of columns that mostly stay the same from row to row."""
+
+    def __init__(self, *columns: Column) -> None:
+        fresh = np.zeros(len(columns[0]), np.bool_)
+        fresh[:1] = True
+        for column in columns:
+            fresh[1:] |= column[1:] != column[:-1]
+        self._heads = np.flatnonzero(fresh)
+        self._lengths = np.diff(np.append(self._heads, len(fresh)))
+        self._number = group_ids(*(column[self._heads] for column in columns))
+
+    def number_of(self, rows: Ints) -> Ints:
+        """The number of some rows."""
+        return self._number[np.searchsorted(self._heads, rows, side="right") - 1]
+
+    def last(self, time: Ints) -> Ints:
+        """As ``_last`` by these numbers."""
+        if not len(self._heads):
+            return self._heads
+        latest = np.full(int(self._number.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest, self._number, np.maximum.reduceat(time, self._heads))
+        rows = np.flatnonzero(time == np.repeat(latest[self._number], self._lengths))
+        chosen = np.zeros(len(latest), np.int64)
+        chosen[self.number_of(rows)] = rows  # the last one stays
+        return chosen
 
 
 class _Carry:
@@ -99,19 +132,20 @@ class _Carry:
         self.keep[made[_last(group_ids(stream, flag), calls["end"][made])]] = True
         self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
         holds = np.flatnonzero(self._evidence.apis.has(calls["op"], Trait.HOLDS))
-        self.keep[holds[_last(calls["pid"][holds], calls["end"][holds])]] = True
+        self.keep[holds[_last(group_ids(calls["pid"][holds]), calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
+        launches = launches[first_seen(calls["row"][launches], calls["aux"][launches])]
         kernel = group_ids(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
-        where = group_ids(calls["pid"], self._devices.of_calls)
-        self.keep[_last(where, calls["end"])] = True  # who may have given a GPU work, and told nobody
+        where = _Runs(calls["pid"], self._devices.of_calls)
+        self.keep[where.last(calls["end"])] = True  # who may have given a GPU work, and told nobody
         every = self._streams.rows(Role.PROVE_DEVICE)
         lost_until = max(self._evidence.lost[1].tolist(), default=FOREVER)
         for waits in (
             every[~np.isin(calls["pid"][every], complete)],
             every[calls["begin"][every] >= lost_until],
         ):
-            self.keep[waits[_first(where[waits], calls["end"][waits])]] = True
+            self.keep[waits[_first(where.number_of(waits), calls["end"][waits])]] = True
 
     def _records(self) -> None:
         """The last records of each event, of two: whether the last overlaps another makes it uncertain."""
@@ -129,7 +163,7 @@ class _Carry:
 
     def _drains(self) -> Ints:
         """Keeps the last enqueues of each stream; returns the calls that proved it empty after them."""
-        streams, calls = self._streams, self._calls
+        streams = self._streams
         known = proofs(self._evidence, streams, self._devices, self._ranges)
         count = int(np.count_nonzero(streams.enqueue_row >= 0))
         found: set[int] = set()
@@ -138,12 +172,9 @@ class _Carry:
             # of two, so that one sees whether a copy that waited was alone meanwhile
             own = own[np.argsort(streams.enqueue_end[own], kind="stable")][-2:]
             self._last_end[stream] = streams.enqueue_end[own[-1]]
-            ends, last = streams.enqueue_end[own], int(streams.enqueue_row[own[-1]])
             self.keep[streams.enqueue_row[own[own < count]]] = True
             every = known[stream][1]
-            drained = every.cover >= ends[-1]
-            if last >= 0 and (len(own) == 1 or ends[0] <= calls["begin"][last]):
-                drained |= (every.row == last) & (self._roles[last] == Role.COPY_SYNC)
+            drained = every.cover >= self._last_end[stream]
             if drained.any():
                 found.add(int(every.row[drained][np.argmin(every.at[drained])]))
         rows = np.array(sorted(found), np.int64)
@@ -161,7 +192,7 @@ class _Carry:
         self.keep[rows] = True
         named = rows[self._roles[rows] == Role.PROVE_EVENT]
         place = self._events.record_before(named, calls["begin"][named], calls["end"][named])
-        self.keep[self._events.row[place[place >= 0]]] = True
+        self.keep[self._events.row[place]] = True
         for back in range(1, COPY_BEFORE + 1):
             before = rows[rows >= back] - back
             near = (calls["row"][before] == calls["row"][before + back]) & (

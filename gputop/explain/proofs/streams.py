@@ -34,11 +34,14 @@ class Streams:
         self._devices = devices
         calls, inner = evidence.calls, evidence.inner
         self._roles = roles = evidence.role(calls)
+        # of ten million calls few do anything else than to give work
+        self._fine = (calls["ret"] == 0) & ~calls["abandoned"]
+        self._rare = np.flatnonzero(self._fine & (roles != Role.ENQUEUE))
         gives = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
             (calls["ret"] == 0) | calls["abandoned"]
         )
         rows = np.flatnonzero(gives)
-        rows = rows[~self._into_graphs(rows)]
+        rows = rows[~self.into_graphs(rows)]
         device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
         # of ten million operations few go to another stream than the one before: only those are looked at
         heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
@@ -92,8 +95,10 @@ class Streams:
 
     def rows(self, role: Role) -> Ints:
         """Calls of a role that succeeded and returned."""
-        calls = self._evidence.calls
-        return np.flatnonzero((self._roles == role) & (calls["ret"] == 0) & ~calls["abandoned"])
+        if role == Role.ENQUEUE:
+            return np.flatnonzero(self._fine & (self._roles == role))
+        rows: Ints = self._rare[self._roles[self._rare] == role]
+        return rows
 
     # -- what is known about streams ----------------------------------------------------------------
 
@@ -129,7 +134,7 @@ class Streams:
             np.bool_,
         )
 
-    def _into_graphs(self, rows: Ints) -> Mask:
+    def into_graphs(self, rows: Ints) -> Mask:
         """Operations that were put into a graph: on a stream between the begin and end of its capture."""
         calls = self._evidence.calls
         inside: Mask = np.zeros(len(rows), np.bool_)

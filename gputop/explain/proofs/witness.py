@@ -141,7 +141,7 @@ def _by_utilization(evidence: Evidence, index: int, low: int, high: int) -> Witn
         return None
     inside = (time - AGES_NS[_USUAL] >= low) & (time - AGES_NS[_USUAL] <= high)
     # readings follow each other faster than the windows: a second holds one that is new
-    fresh = max((high - low) / 1e9, 1.0)
+    fresh = (high - low) / 1e9
     chance = float(np.std(value[inside])) / 100 / np.sqrt(fresh)
     apart = max(abs(mean - means[_USUAL]) for mean in means)
     return Witness(means[_USUAL], ROUNDED + max(apart, chance), counts[_USUAL], "utilization")
@@ -180,6 +180,6 @@ def misfit(evidence: Evidence, index: int, low: int, high: int, work: Work) -> t
             off = value[inside] / 100 - work.kernels(end - window, end) / window
             if float((off**2).mean()) < least:
                 least = float((off**2).mean())
-                independent = min(count, max((high - low) / window, 1.0))
+                independent = min(count, (high - low) / window)
                 best = float(off.mean()), ROUNDED + float(off.std()) / np.sqrt(independent)
     return best

@@ -132,9 +132,9 @@ class Queue:
             took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
             begin, end = union(np.minimum(whole - took, end), end)
             return end[:-1], begin[1:]
-        reach = np.maximum.accumulate(end) if len(end) else end
-        late = np.flatnonzero(self.ready[1:] > reach[:-1])  # of a busy GPU few
-        low, high = reach[late], np.minimum(self.ready[late + 1], end[late + 1])
+        # one stream does one thing after the other: the last one given is the last to end
+        late = np.flatnonzero(self.ready[1:] > end[:-1])  # of a busy GPU few
+        low, high = end[late], np.minimum(self.ready[late + 1], end[late + 1])
         keep = high > low
         return low[keep], high[keep]
 

@@ -12,10 +12,9 @@ from gputop.format import (
     fit,
     format_count,
     format_ns,
-    width_of,
 )
 from gputop.playback.feed import OLD_NS, Explained
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, paragraph
 from gputop.ui.model.verdict import LEVEL_TOKENS
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class ChainPage:
         """
         report = self._explained.report
         if report is None:
-            return self._said(width)
+            return self._said(width, glyphs)
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
@@ -117,21 +116,9 @@ class ChainPage:
             text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))
         if self.selected is not None:
             text.blank()
-            _detail(text, self.selected, self._moment, replay)
-        elif report.diagnosis is not None:
-            _diagnosis(text, report.diagnosis)
+        text.lines += self.detail(width, glyphs, replay=replay)
         _rest(text, report)
         return text.lines
-
-    def rows(self, width: int, glyphs: Glyphs) -> list[Line]:
-        """The findings, a line each; why there are none where there are none."""
-        report = self._explained.report
-        if report is None or not report.findings:
-            return self._said(width)
-        return [
-            _row(place, finding, report, place == self.index, width, glyphs)
-            for place, finding in enumerate(report.findings)
-        ]
 
     def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
         """The chain of the selected finding alone; without one what the GPU is busy with, if it is known."""
@@ -142,13 +129,13 @@ class ChainPage:
             _diagnosis(text, report.diagnosis)
         return text.lines
 
-    def _said(self, width: int) -> list[Line]:
+    def _said(self, width: int, glyphs: Glyphs) -> list[Line]:
         report = self._explained.report
         told = "no loss that repeats"
         if report is not None and report.diagnosis is not None:
             told += f": {report.diagnosis.title} ({report.diagnosis.level})"
         said = told if report else self._explained.problem or "not enough seen yet"
-        return [((f" {text}", "unknown"),) for text in wrap(escape_text(said), max(width - 2, 8))]
+        return paragraph(said, "unknown", width, glyphs)
 
 
 def _key(finding: Finding) -> tuple[str, int]:
@@ -164,11 +151,9 @@ class _Writer:
 
     def add(self, text: str, token: str, indent: int, lead: str = "", lead_token: str = "head") -> None:
         """A paragraph; ``lead`` stands before its first line."""
-        shown = escape_text(text, ascii_only=self.glyphs.ascii)
-        hang = indent + width_of(lead)
-        for place, part in enumerate(wrap(shown, max(self.width - hang - 1, 8))):
-            start: Span = (" " * indent + lead, lead_token) if place == 0 else (" " * hang, "")
-            self.lines.append((start, (part, token)))
+        self.lines += paragraph(
+            text, token, self.width, self.glyphs, indent=indent, lead=lead, lead_token=lead_token
+        )
 
     def blank(self) -> None:
         """An empty line."""

@@ -173,6 +173,15 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
 )  # fmt: skip
 
 
+def faults_text(row: ProcessRow, frame: Frame) -> str:
+    """Page faults of a process in a second, ``2.1k minor, 3 major faults/s``; "" where none were told."""
+    if row.faults is None or not row.faults.minor + row.faults.major:
+        return ""
+    window_s = max(frame.window_ns, 1) / 1e9
+    minor, major = row.faults.minor / window_s, row.faults.major / window_s
+    return f"{format_count(minor)} minor, {format_count(major)} major faults/s"
+
+
 def thread_table() -> Table[ThreadRow]:
     """An empty table of threads, those that were driven off their CPU most often first."""
     return Table(THREAD_COLUMNS, lambda row: row.tid, "involuntary")

@@ -2,9 +2,8 @@
 
 Keep one ``GpuHistory`` a screen and call ``take(frame)`` with every frame that is shown, live or of a
 recording. ``detail_lines(history, frame, gpu, width, height, glyphs)`` gives the graphs of one GPU above a
-line of figures, ``list_lines(history, frame, width, height, glyphs)`` one graph a GPU; both give lines of
-exactly ``width`` columns. ``span_text(width)`` says how much time the first ones span: two minutes, and more
-the wider they are.
+line of figures, of exactly ``width`` columns. ``span_text(width)`` says how much time they span: two minutes,
+and more the wider they are.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.engine.frame import Frame, GpuRow
-from gputop.format import NS_PER_S, escape_text, fit, format_bytes, format_percent, format_watts
+from gputop.format import NS_PER_S, fit, format_bytes, format_percent, format_watts
 from gputop.ui.model import gpu_text
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
-from gputop.ui.model.ring import BIN_NS, EVERY, Ring
+from gputop.ui.model.ring import BIN_NS, Ring
 
 LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
@@ -26,7 +25,6 @@ MOST_GPUS = 64  # the others have no graph
 _DOT_NS = NS_PER_S  # of the graph, where it is wide enough for ``LEAST_NS``
 _LABEL, _FIGURE = 6, 8  # columns before a graph
 _MOST_ROWS = 4  # lines of one graph
-_NAME = 24
 _HOLD = 2.5  # frames apart, from which on something is missing between two
 
 
@@ -43,7 +41,6 @@ SERIES: tuple[Series, ...] = (
     Series("SM", "busy"), Series("TENS", "busy"), Series("DRAM", "busy"),
 )  # fmt: skip
 _UTIL = 0
-_ONLY_UTIL = slice(_UTIL, _UTIL + 1)
 
 
 def shares(gpu: GpuRow) -> tuple[float | None, ...]:
@@ -88,13 +85,13 @@ class GpuHistory:
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 
-    def values(self, index: int, end_ns: int, columns: int, rows: slice = EVERY) -> Floats:
+    def values(self, index: int, end_ns: int, columns: int) -> Floats:
         """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
         count = PER_COLUMN * columns
         ring = self._rings.get(index)
         if ring is None:
-            return np.full((len(SERIES[rows]), count), np.nan)
-        return ring.cells(end_ns, count, _dot_ns(columns), rows)
+            return np.full((len(SERIES), count), np.nan)
+        return ring.cells(end_ns, count, _dot_ns(columns))
 
 
 def _dot_ns(columns: int) -> int:
@@ -203,53 +200,3 @@ def _figure_line(gpu: GpuRow, glyphs: Glyphs) -> Line:
     if both != gpu_text.NA:
         spans += [("PCIe RX/TX ", "dim"), (f"{both}/s", "")]
     return tuple(spans)
-
-
-# -- all of them --------------------------------------------------------------------------------------
-
-
-def list_lines(
-    history: GpuHistory, frame: Frame, width: int, height: int, glyphs: Glyphs
-) -> tuple[list[Line], int]:
-    """The utilisation of each GPU over time beside its figures, and how many GPUs have no room.
-
-    Args:
-        history: What was seen.
-        frame: What is shown.
-        width: Columns.
-        height: Lines; with two for each GPU the graphs are twice as high.
-        glyphs: The signs to draw with.
-    """
-    shown = frame.gpus[: max(height, 0)]
-    if not shown:
-        return [], len(frame.gpus)
-    rows = min(max(height // len(shown), 1), _MOST_ROWS)
-    tails = [_tail(gpu, glyphs) for gpu in shown]
-    tail = max(map(len, tails)) if width >= 3 * max(map(len, tails)) else 0
-    name = min(max(len(gpu.name) for gpu in shown), _NAME) + 1 if width >= 100 else 0
-    columns = max(width - 4 - name - 5 - 2 - tail, 8)
-    lines: list[Line] = []
-    for gpu, text in zip(shown, tails, strict=True):
-        head: list[Span] = [
-            (f"{gpu.index:>3} ", "head"),
-            (fit(escape_text(gpu.name, ascii_only=glyphs.ascii), name, ellipsis=glyphs.ellipsis), "dim"),
-            (fit(_percent(gpu.utilization_percent), 5, right=True), "value"),
-        ]
-        if trouble := gpu_text.trouble(gpu, glyphs):
-            lines.append(fit_line([*head, (" ", ""), trouble], width, ellipsis=glyphs.ellipsis))
-            continue
-        drawn = graph(history.values(gpu.index, frame.time_ns, columns, _ONLY_UTIL)[0], rows, glyphs)
-        for place, part in enumerate(drawn):
-            before = head if not place else [(" " * (4 + name + 5), "")]
-            after: list[Span] = [(" " + text, "")] if tail and not place else []
-            lines.append(
-                fit_line(merged([*before, (" ", ""), *graph_spans(part, "busy", glyphs), *after]), width)
-            )
-    return lines[:height], len(frame.gpus) - len(shown)
-
-
-def _tail(gpu: GpuRow, glyphs: Glyphs) -> str:
-    """The figures behind a graph, each in its place."""
-    temperature = gpu_text.temperature_text(gpu, glyphs)
-    texts = ((gpu_text.memory_text(gpu), 13), (gpu_text.power_text(gpu), 10), (temperature, 6))
-    return "".join(fit(text, size, right=True) for text, size in texts)

@@ -8,7 +8,7 @@ from gputop.engine.frame import Frame, GpuRow, MigRow
 from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
 from gputop.ui.model import gpu_text, gpu_users
 from gputop.ui.model.gpu_text import NA
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, paragraph
 
 _SECTION, _LABEL, _CELL_MIN = 10, 17, 34
 _HELD_WIDE = "clocks held by"  # may be long: it has a line of its own
@@ -30,8 +30,7 @@ def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
         for title, figures in gpu_text.SECTIONS:
             lines += _section(title, figures, gpu, width, glyphs)
     for sentence in gpu_text.reasons(gpu):
-        token = "alert" if gpu.lost else "unknown"
-        lines += [((f" {part}", token),) for part in wrap(sentence, max(width - 2, 8))]
+        lines += paragraph(sentence, "alert" if gpu.lost else "unknown", width, glyphs)
     lines += instances(gpu, glyphs)
     lines += processes(gpu, glyphs)
     return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]

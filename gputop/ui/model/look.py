@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputop.format import clip, width_of
+from gputop.format import clip, escape_text, width_of
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -130,3 +130,30 @@ def wrap(text: str, width: int) -> list[str]:
             word = word[len(head) :]
         current = word
     return [*lines, current] if current or not lines else lines
+
+
+def paragraph(
+    text: str,
+    token: str,
+    width: int,
+    glyphs: Glyphs,
+    *,
+    indent: int = 1,
+    lead: str = "",
+    lead_token: str = "head",
+) -> list[Line]:
+    """A text that others wrote in lines of at most ``width`` columns, the further ones below its beginning.
+
+    Args:
+        text: What is told, not yet escaped.
+        token: Its meaning.
+        width: Columns.
+        glyphs: The signs used.
+        indent: Columns before it.
+        lead: What stands before its first line.
+        lead_token: The meaning of that.
+    """
+    hang = indent + width_of(lead)
+    first, *others = wrap(escape_text(text, ascii_only=glyphs.ascii), max(width - hang - 1, 8))
+    start: Line = ((" " * indent + lead, lead_token if lead else ""), (first, token))
+    return [start, *(((" " * hang, ""), (other, token)) for other in others)]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from gputop.explain.answer.memory import HeldBy
 from gputop.explain.answer.memory_output import BEFORE, KINDS, leak_line, shortage_lines
 from gputop.explain.answer.report import Report
 from gputop.format import escape_text, format_bytes, format_count
-from gputop.ui.model.look import Glyphs, Line, fit_line, wrap
+from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 
 
-def held_by(report: Report | None, pid: int | None) -> HeldBy | None:
-    """What a process holds; None where it took nothing, or that is not known."""
-    known = report.memory.processes if report is not None and report.memory is not None else ()
-    return next((one for one in known if one.pid == pid), None)
-
-
-def memory_lines(report: Report | None, pid: int | None, width: int, glyphs: Glyphs) -> list[Line]:
+def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
     """All of it, the troubles first; the newest shortage before older ones."""
-    held = held_by(report, pid)
-    if report is None or report.memory is None or held is None:
+    memory = report.memory if report is not None else None
+    held = next((one for one in memory.processes if one.pid == pid), None) if memory else None
+    if memory is None or held is None:
         return []
     lines: list[Line] = []
-    for one in sorted(report.memory.shortages, key=lambda one: -one.time_ns):
+    for one in sorted(memory.shortages, key=lambda one: -one.time_ns):
         if one.pid == pid:
             first, *rest = shortage_lines(one)
             lines += _wrapped(first, width, glyphs, "alert")
             lines += [line for text in rest for line in _wrapped(text, width, glyphs, "")]
-    for leak in report.memory.leaks:
+    for leak in memory.leaks:
         if leak.pid == pid:
             lines += _wrapped(leak_line(leak), width, glyphs, "warn")
     until = "held until its end" if held.ended else "holds"
@@ -54,5 +48,4 @@ def memory_lines(report: Report | None, pid: int | None, width: int, glyphs: Gly
 
 def _wrapped(text: str, width: int, glyphs: Glyphs, token: str) -> list[Line]:
     indent = 1 + len(text) - len(text.lstrip())
-    shown = escape_text(text.strip(), ascii_only=glyphs.ascii)
-    return [((" " * indent + part, token),) for part in wrap(shown, max(width - indent - 1, 8))]
+    return paragraph(text.strip(), token, width, glyphs, indent=indent)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gputop.engine.frame import Frame
-from gputop.format import escape_text
 from gputop.ui.model import gpu_text
-from gputop.ui.model.look import Glyphs, Line, Span, wrap
+from gputop.ui.model.look import Glyphs, Line, paragraph, wrap
 
 FILTER_HELP = (
     ("python", "in pid, name, user or command line; several words: all of them"),
@@ -120,8 +119,5 @@ def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: 
 def _paragraphs(title: str, texts: list[str], width: int, token: str, glyphs: Glyphs) -> list[Line]:
     out: list[Line] = [((f" {title}", "head"),)]
     for text in texts:
-        lines = wrap(escape_text(text, ascii_only=glyphs.ascii), max(width - 6, 8))
-        for place, line in enumerate(lines):
-            lead: Span = (f"   {glyphs.dot} " if place == 0 else "     ", token)
-            out.append((lead, (line, token)))
+        out += paragraph(text, token, width, glyphs, indent=3, lead=f"{glyphs.dot} ", lead_token=token)
     return [*out, ((" ", ""),)]

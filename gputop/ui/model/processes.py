@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import NS_PER_S, escape_text, format_bytes, format_count, format_ns, format_percent
 from gputop.ui.model.look import Glyphs, Span
@@ -93,12 +95,24 @@ def _calls(row: ProcessRow, context: Context, width: int) -> Span:
     return (format_count(row.calls_per_second), "") if context.traced else ("-", "unknown")
 
 
-def _involuntary(row: ProcessRow, context: Context, width: int) -> Span:
-    return format_count(row.involuntary_per_second), "host" if row.pid in context.storms else ""
+def _scheduled(
+    key: str,
+    title: str,
+    figure: Callable[[ProcessRow], float | None],
+    text: Callable[[float], str],
+    *,
+    keep: int,
+    storm: bool = False,
+) -> Column[ProcessRow]:
+    """A column about what threads do beside their calls, which a trace that was imported does not tell."""
 
+    def cell(row: ProcessRow, context: Context, width: int) -> Span:
+        value = figure(row)
+        if value is None:
+            return "-", "unknown"
+        return text(value), "host" if storm and row.pid in context.storms else ""
 
-def _runnable(row: ProcessRow, context: Context, width: int) -> Span:
-    return format_percent(row.runnable_percent), "host" if row.pid in context.storms else ""
+    return Column(key, title, 5, cell, lambda row: figure(row) or 0.0, keep=keep)
 
 
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
@@ -116,14 +130,11 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
            descending=False),
     Column("time", "TIME/s", 6, _top_share, lambda r: r.top_api_ns_per_second, keep=20),
     Column("p99", "p99", 6, _top_p99, lambda r: r.top_api_p99_ns, keep=65),
-    Column("involuntary", "INV/s", 5, _involuntary, lambda r: r.involuntary_per_second, keep=96),
-    Column("voluntary", "VOL/s", 5, lambda r, c, w: (format_count(r.voluntary_per_second), ""),
-           lambda r: r.voluntary_per_second, keep=50),
-    Column("runnable", "RUNQ%", 5, _runnable, lambda r: r.runnable_percent, keep=94),
-    Column("blocked", "BLK%", 5, lambda r, c, w: (format_percent(r.blocked_percent), ""),
-           lambda r: r.blocked_percent, keep=55),
-    Column("cpu", "CPU%", 5, lambda r, c, w: (format_percent(r.on_cpu_percent), ""),
-           lambda r: r.on_cpu_percent, keep=12),
+    _scheduled("involuntary", "INV/s", lambda r: r.involuntary_per_second, format_count, keep=96, storm=True),
+    _scheduled("voluntary", "VOL/s", lambda r: r.voluntary_per_second, format_count, keep=50),
+    _scheduled("runnable", "RUNQ%", lambda r: r.runnable_percent, format_percent, keep=94, storm=True),
+    _scheduled("blocked", "BLK%", lambda r: r.blocked_percent, format_percent, keep=55),
+    _scheduled("cpu", "CPU%", lambda r: r.on_cpu_percent, format_percent, keep=12),
     Column("memory", "GMEM", 6, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
            lambda r: r.gpu_memory_bytes or 0, keep=11),
     Column("state", "STATE", 8, _state, lambda r: 0, right=False, keep=98, grow=13),

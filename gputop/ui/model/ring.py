@@ -15,7 +15,6 @@ import numpy.typing as npt
 from gputop.format import NS_PER_S
 
 BIN_NS = NS_PER_S // 4
-EVERY = slice(None)  # row
 Values = npt.NDArray[np.float64]
 
 
@@ -81,14 +80,13 @@ class Ring:
         """Nothing is known of a row any more: it will hold something else."""
         self._values[:, row] = np.nan
 
-    def cells(self, end_ns: int, count: int, cell_ns: int, rows: slice = EVERY) -> Values:
+    def cells(self, end_ns: int, count: int, cell_ns: int) -> Values:
         """Means over cells of time, the last of which holds a moment.
 
         Args:
             end_ns: The moment; later bins are left out.
             count: Cells.
             cell_ns: Time in each, a multiple of ``BIN_NS``: its edges stay where they are as time goes on.
-            rows: Of which figures.
 
         Returns:
             ``[rows, count]``, NaN where nothing is known.
@@ -98,7 +96,7 @@ class Ring:
         numbers = np.arange(first, first + count * group)
         slots = numbers % self._kept
         known = (self._number[slots] == numbers) & (numbers <= end_ns // BIN_NS)
-        values = np.where(known[:, None], self._values[slots, rows], np.nan).astype(np.float64)
+        values = np.where(known[:, None], self._values[slots], np.nan).astype(np.float64)
         parts = values.reshape(count, group, -1)
         there = ~np.isnan(parts)
         sums, seen = np.where(there, parts, 0.0).sum(axis=1), there.sum(axis=1)

@@ -11,7 +11,7 @@ from gputop.engine.wallclock import WallClock
 from gputop.format import clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.code import coloured, stack_lines
 from gputop.ui.model.lines import LineUse, line_uses
-from gputop.ui.model.look import Glyphs, Line, fit_line, wrap
+from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 
 AROUND = 100  # lines of the file before and after the one that is shown
 HOT = 0.1  # of the samples of a process, from which on a line stands out
@@ -92,8 +92,7 @@ class SourcePage:
                     else f"line {self.line.line} in {self.line.function}()"
                 )
                 said = f"{where}: {self._source.problem}"
-            shown = wrap(escape_text(said, ascii_only=glyphs.ascii), max(width - 2, 8))
-            return [((f" {text}", "unknown"),) for text in shown]
+            return paragraph(said, "unknown", width, glyphs)
         out: list[Line] = []
         row = self._row_of(frame)
         uses = {use.line.line: use for use in line_uses(row) if use.line.file == self.line.file}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gputop.engine.frame import ProcessRow
 
@@ -119,12 +120,19 @@ def summed(row: ProcessRow, others: Sequence[ProcessRow]) -> ProcessRow:
     top = max(every, key=lambda one: one.top_api_ns_per_second)
     memory = [one.gpu_memory_bytes for one in every if one.gpu_memory_bytes is not None]
     gpus = [one.gpus for one in every if one.gpus is not None]
+    sums: dict[str, Any] = {name: _sum([getattr(one, name) for one in every]) for name in _SUMMED}
     return replace(
         row,
-        **{name: sum(getattr(one, name) for one in every) for name in _SUMMED},
+        **sums,
         top_api=top.top_api,
         top_api_ns_per_second=top.top_api_ns_per_second,
         top_api_p99_ns=top.top_api_p99_ns,
         gpu_memory_bytes=sum(memory) if memory else None,
         gpus=tuple(sorted({index for some in gpus for index in some})) if gpus else None,
     )
+
+
+def _sum(figures: Sequence[float | None]) -> float | None:
+    """Of what is known; None where nothing is."""
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None

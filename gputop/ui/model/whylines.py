@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_ns, format_percent, width_of
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 from gputop.ui.model.verdict import LEVEL_TOKENS
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
@@ -90,7 +90,7 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
     free = max(room - gpu_rows - len(why.causes), 1)
     fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
-        said = [((f" {text}", "dim"),) for text in wrap(_shown(why.said, glyphs), max(width - 2, 8))]
+        said = paragraph(why.said, "dim", width, glyphs)
         if len(why.gpus) == 1:
             return [_calm_line(why, width, glyphs)][:room]
         return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *said][:room]
@@ -114,12 +114,8 @@ def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
 def _sentence(said: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
     """What is told where there is no GPU to tell of."""
     lead = " WHY  " if titled else " "
-    texts = wrap(_shown(said, glyphs), max(width - len(lead) - 1, 8))
-    leads = [lead, *(" " * len(lead) for _ in texts[1:])]
-    return [
-        fit_line([(left, "title"), (text, "unknown")], width, ellipsis=glyphs.ellipsis)
-        for left, text in list(zip(leads, texts, strict=True))[:height]
-    ]
+    lines = paragraph(said, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
 
 
 def _shown(text: str, glyphs: Glyphs) -> str:

@@ -53,3 +53,51 @@ static __always_inline u64 aux_argument(struct registers *regs, u64 cookie)
 	u64 value = cookie >> 47 & 1 ? reg(regs, cookie >> 48 & 7) : 0;
 	return cookie >> 56 & 1 ? (u32)value : value;
 }
+
+/* Grid, block and dynamic shared memory of a launch, as seven numbers, and its stream, which lies beside them and is
+ * read at once; false where they are not told or cannot be read. By the modes of probes/code/cookies.py: two dim3 by
+ * value (in two registers each), seven words, or a configuration that the first argument points to, which is the
+ * same in the runtime and in the driver. */
+static __always_inline bool launch_arguments(struct registers *regs, u64 cookie, u32 *sizes, u64 *stream)
+{
+	u64 words[5];
+	switch (cookie >> 58 & 3) {
+	case 1:
+		if (BEHIND_THE_SIXTH(words, 2) || words[0] >> 32)
+			return false;
+		sizes[0] = reg(regs, 1);
+		sizes[1] = reg(regs, 1) >> 32;
+		sizes[2] = reg(regs, 2);
+		sizes[3] = reg(regs, 3);
+		sizes[4] = reg(regs, 3) >> 32;
+		sizes[5] = reg(regs, 4);
+		sizes[6] = words[0];
+		*stream = words[1];
+		return true;
+	case 2:
+		if (BEHIND_THE_SIXTH(words, 3))
+			return false;
+		sizes[0] = reg(regs, 1);
+		sizes[1] = reg(regs, 2);
+		sizes[2] = reg(regs, 3);
+		sizes[3] = reg(regs, 4);
+		sizes[4] = reg(regs, 5);
+		sizes[5] = words[0];
+		sizes[6] = words[1];
+		*stream = words[2];
+		return true;
+	case 3:
+		if (bpf_probe_read_user(words, sizeof(words), (void *)reg(regs, 0)))
+			return false;
+		sizes[0] = words[0];
+		sizes[1] = words[0] >> 32;
+		sizes[2] = words[1];
+		sizes[3] = words[1] >> 32;
+		sizes[4] = words[2];
+		sizes[5] = words[2] >> 32;
+		sizes[6] = words[3];
+		*stream = words[4];
+		return true;
+	default: return false;
+	}
+}

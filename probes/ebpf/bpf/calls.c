@@ -1,4 +1,10 @@
-/* Entry and return of CUDA calls: a stack of open calls for each thread, a record at each end. */
+/* Entry and return of CUDA calls: a stack of open calls for each thread, a record at each end.
+ *
+ * Where the kernel has sessions (Linux 6.13) one program, on_call, is at both; its entry says whether there is to be a
+ * return: a thread that nobody watches then pays for one trap in place of two.
+ */
+static u64 (*get_func_ip)(void *ctx) = (void *)173;
+#define NO_RETURN 1
 
 /* `made` is what the call left where its first argument points, 0 unless it succeeded. */
 static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
@@ -24,6 +30,8 @@ static __always_inline void emit_call(struct thread *t, struct call *f, u64 now,
 		r->nvcsw = voluntary < U16_MAX ? voluntary : U16_MAX;
 		r->nivcsw = involuntary < U16_MAX ? involuntary : U16_MAX;
 		r->flags |= CALL_COUNTERS;
+	} else if (!f->counted) {
+		r->run_delay = f->run_delay;
 	}
 	submit(r);
 }
@@ -65,17 +73,17 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 	}
 }
 
-int on_entry(struct pt_regs *ctx)
+static __always_inline int entered(struct pt_regs *ctx)
 {
 	if (is_stopped())
-		return 0;
+		return NO_RETURN;
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, pid = id >> 32;
 	struct thread *t = threads.lookup(&tid);
 	if (!t) {
 		t = join(pid, tid, WATCH_ALL);
 		if (!t)
-			return 0;
+			return NO_RETURN;
 	}
 	struct registers regs = {{REG_0, REG_1, REG_2, REG_3, REG_4, REG_5, REG_6, REG_7}, REG_SP};
 	u64 sp = regs.sp, cookie = get_attach_cookie(ctx);
@@ -105,7 +113,10 @@ int on_entry(struct pt_regs *ctx)
 	f->counted = cookie >> 10 & 1;
 	f->bytes = size_argument(&regs, cookie);
 	f->flags = (argument(&regs, cookie >> 26 & 7, cookie >> 29 & 7, cookie >> 32 & 31) & 7) << COPY_SHIFT;
-	f->stream = stream_argument(&regs, cookie);
+	struct shape shape;
+	bool shaped = !depth && launch_arguments(&regs, cookie, shape.sizes, &f->stream);
+	if (!shaped)
+		f->stream = stream_argument(&regs, cookie);
 	if (!f->stream && cookie >> 51 & 1)
 		f->stream = 2; /* cudaStreamPerThread */
 	f->aux = aux_argument(&regs, cookie);
@@ -115,6 +126,8 @@ int on_entry(struct pt_regs *ctx)
 		f->run_delay = FIELD(u64, task, TASK_RUN_DELAY);
 		f->nvcsw = FIELD(u64, task, TASK_NVCSW);
 		f->nivcsw = FIELD(u64, task, TASK_NIVCSW);
+	} else {
+		f->run_delay = shaped ? number_of(&shape, pid, tid) : 0;
 	}
 	f->stack = 0;
 	t->depth = depth + 1;
@@ -128,15 +141,15 @@ int on_entry(struct pt_regs *ctx)
 	return 0;
 }
 
-int on_return(struct pt_regs *ctx)
+static __always_inline void returned(struct pt_regs *ctx)
 {
 	if (is_stopped())
-		return 0;
+		return;
 	u64 now = bpf_ktime_get_ns();
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread *t = threads.lookup(&tid);
 	if (!t)
-		return 0;
+		return;
 	u64 sp = REG_SP - RETURN_POPS;
 	u32 top = t->depth - 1;
 	if (top < MAX_DEPTH && call_at(t, top)->sp < sp) {
@@ -144,10 +157,10 @@ int on_return(struct pt_regs *ctx)
 		top = t->depth - 1;
 	}
 	if (top >= MAX_DEPTH)
-		return 0; /* its entry was not seen */
+		return; /* its entry was not seen */
 	struct call *f = call_at(t, top);
 	if (f->sp != sp)
-		return 0;
+		return;
 	s32 ret = REG_RETURN;
 	u64 made = 0;
 	/* what a driver call leaves inside of a runtime call is what that one leaves */
@@ -155,5 +168,24 @@ int on_return(struct pt_regs *ctx)
 		made = user_u64(f->out == OUT_STREAM ? f->stream : f->aux);
 	emit_call(t, f, now, top, ret, 0, get_current_task_btf(), made);
 	t->depth = top;
+}
+
+int on_entry(struct pt_regs *ctx)
+{
+	entered(ctx);
+	return 0;
+}
+
+int on_return(struct pt_regs *ctx)
+{
+	returned(ctx);
+	return 0;
+}
+
+int on_call(struct pt_regs *ctx)
+{
+	if (REG_IP == get_func_ip(ctx)) /* the place of the probe: not where a call goes back to */
+		return entered(ctx);
+	returned(ctx);
 	return 0;
 }

@@ -16,6 +16,10 @@
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
 BPF_TABLE("hash", u32, struct thread, threads, MAX_THREADS);
 BPF_TABLE("hash", u32, u32, procs, MAX_PROCS);
+struct slots {
+	u32 counts[SLOTS];
+};
+BPF_F_TABLE("array", u32, struct slots, slots, 1, 1 << 10 /* BPF_F_MMAPABLE */); /* see maybe_watched */
 BPF_ARRAY(cpus, struct cpu, MAX_CPUS);
 BPF_TABLE("lru_hash", u32, u32, named, 4096);
 BPF_ARRAY(blank, struct thread, 1); /* zeroes, too many for the stack */
@@ -34,6 +38,42 @@ static __always_inline bool is_stopped(void)
 #else
 	return false;
 #endif
+}
+
+/* How many watched threads and processes have such a number: what every switch and wakeup of the machine asks before
+ * it looks anything up. Several numbers share a slot, so "maybe" is the answer. A slot never counts too few: what
+ * enters `threads` or `procs` is counted before, and uncounted only by who has removed it. */
+static __always_inline u32 maybe_watched(struct slots *s, u32 number)
+{
+	return s->counts[number & (SLOTS - 1)];
+}
+
+static __always_inline void count_in(u32 number, s32 change)
+{
+	u32 zero = 0;
+	struct slots *s = slots.lookup(&zero);
+	if (s)
+		__sync_fetch_and_add(&s->counts[number & (SLOTS - 1)], change);
+}
+
+static __always_inline void watch_process(u32 pid)
+{
+	u32 one = 1;
+	count_in(pid, 1);
+	if (procs.insert(&pid, &one)) /* another thread was faster, or there is no room */
+		count_in(pid, -1);
+}
+
+static __always_inline void forget_process(u32 pid)
+{
+	if (!procs.delete(&pid))
+		count_in(pid, -1);
+}
+
+static __always_inline void forget_thread(u32 tid)
+{
+	if (!threads.delete(&tid))
+		count_in(tid, -1);
 }
 
 static __always_inline struct cpu *cpu_of(u32 number)
@@ -115,7 +155,11 @@ static __always_inline struct thread *new_thread(u32 pid, u32 tid)
 	struct thread *empty = blank.lookup(&zero), *t;
 	if (!empty)
 		return 0;
-	threads.update(&tid, empty);
+	count_in(tid, 1);
+	if (threads.insert(&tid, empty)) {
+		count_in(tid, -1); /* an entry that nobody has removed is counted already */
+		threads.update(&tid, empty);
+	}
 	t = threads.lookup(&tid);
 	if (!t) {
 		struct cpu *c = cpu_of(bpf_get_smp_processor_id());
@@ -131,11 +175,10 @@ static __always_inline struct thread *new_thread(u32 pid, u32 tid)
 /* The calling thread enters the watched set, unless its process is not to be watched. */
 static __always_inline struct thread *join(u32 pid, u32 tid, bool may_add)
 {
-	u32 one = 1;
 	if (!procs.lookup(&pid)) {
 		if (!may_add || pid == OWN_PID)
 			return 0;
-		procs.update(&pid, &one);
+		watch_process(pid);
 	}
 	void *task = get_current_task_btf();
 	if (FIELD(u32, task, TASK_FLAGS) & PF_EXITING)

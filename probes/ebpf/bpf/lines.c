@@ -38,7 +38,36 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 static __always_inline u64 state_of(struct python *p, u64 base)
 {
 	u64 value = user_u64(base + p->slot);
-	return p->inner && value ? user_u64(value + p->inner) : value;
+	if (p->module)
+		value = user_u64(value + TLS_MODULE_BYTES * p->module);
+	return (p->inner || p->module) && value ? user_u64(value + p->inner) : value;
+}
+
+/* Where this interpreter's threads keep their state: under a key, or in a variable that each of them has. */
+static __always_inline bool find_slot(struct python *p, struct interpreter *o, u64 bias, u64 base)
+{
+	u32 key = ~0;
+	if (o->key == NO_FRAME) {
+		p->slot = -o->state_offset;
+		if (!o->state_module)
+			return true;
+		u64 module = user_u64(bias + o->state_module);
+		u64 block = user_u64(user_u64(base + TLS_MODULES) + TLS_MODULE_BYTES * module);
+		p->slot = block + o->state_offset - base;
+		if (base - block <= TLS_STATIC)
+			return true;
+		p->slot = TLS_MODULES;
+		p->inner = o->state_offset;
+		p->module = module;
+		return module < TLS_MOST_MODULES;
+	}
+	bpf_probe_read_user(&key, sizeof(key), (void *)(bias + o->runtime + o->key));
+	p->slot = TLS_SLOTS + 16 * key;
+	if (key >= TLS_KEYS) {
+		p->slot = TLS_BLOCKS + 8 * (key / TLS_KEYS);
+		p->inner = 8 + 16 * (key % TLS_KEYS);
+	}
+	return key < TLS_MOST_KEYS;
 }
 
 static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head *natives, u64 chain)
@@ -169,19 +198,13 @@ int on_leave(struct bpf_raw_tracepoint_args *ctx)
 static __always_inline void know(u32 pid, u32 row, struct interpreter *o, u64 bias)
 {
 #ifdef TASK_FSBASE
-	u32 key = ~0;
 	if (pid == OWN_PID || (!WATCH_ALL && !OTHERS(PROCS_FD, &pid)))
 		return;
-	bpf_probe_read_user(&key, sizeof(key), (void *)(bias + o->runtime + o->key));
-	if (key >= TLS_MOST_KEYS)
-		return;
 	u64 base = FIELD(u64, get_current_task_btf(), TASK_FSBASE);
-	struct python p = {.serial = bpf_ktime_get_ns(), .slot = TLS_SLOTS + 16 * key, .row = row};
+	struct python p = {.serial = bpf_ktime_get_ns(), .row = row};
 	p.code_type = bias + o->code_type;
-	if (key >= TLS_KEYS) {
-		p.slot = TLS_BLOCKS + 8 * (key / TLS_KEYS);
-		p.inner = 8 + 16 * (key % TLS_KEYS);
-	}
+	if (!find_slot(&p, o, bias, base))
+		return;
 	u64 state = state_of(&p, base);
 	if (state && user_u64(state + o->thread_id) == base)
 		pythons.insert(&pid, &p); /* or user space was faster: threads may have its serial already */

@@ -10,7 +10,8 @@
 #define HEAP_BYTES 104  /* the same, where frames are objects */
 #define MAX_WALK 96     /* frames that are looked at: a call from C into Python has one more */
 #define MAX_STEPS 96    /* to tell a stack: frames and parts of tables */
-#define OWNED_BY_C 3    /* such a frame: FRAME_OWNED_BY_CSTACK */
+#define NO_CODE 3       /* owners from here on have frames without code: FRAME_OWNED_BY_CSTACK, _INTERPRETER */
+#define TAG_BITS 3ULL   /* of a reference in a frame: how its count of references is kept, from 3.14 on */
 #define STACK_SPAN (8ULL << 20)
 #define STRING_LENGTH 16
 #define STRING_STATE 32
@@ -123,11 +124,11 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
 		u8 *f = frame_at(s, o, address, sp);
 		if (!f)
 			return false;
-		u64 code = *(u64 *)(f + (o->code & 127)), instruction = *(u64 *)(f + (o->instruction & 127));
+		u64 code = *(u64 *)(f + (o->code & 127)) & ~TAG_BITS, instruction = *(u64 *)(f + (o->instruction & 127));
 		s->address = *(u64 *)(f + (o->previous & 127));
 		if (o->heap)
 			instruction = (u32)instruction;
-		else if (*(f + (o->owner & 127)) == OWNED_BY_C)
+		else if (*(f + (o->owner & 127)) >= NO_CODE)
 			continue;
 		u32 slot = generation_slot(s->serial, code);
 		u64 *generation = generations.lookup(&slot);
@@ -176,7 +177,7 @@ static __always_inline bool read_code(struct scratch *s, struct interpreter *o, 
 		return false;
 	if (*(u64 *)(c->object + OBJECT_TYPE) != s->python.code_type)
 		return false;
-	if (!*(u64 *)c->object)
+	if (!*(u32 *)c->object) /* above it are flags, from 3.14 on */
 		return false; /* no references: it is being freed, in the frame that had the last one */
 	c->kind = CODE_RECORD;
 	c->pid = s->stack.head.pid;

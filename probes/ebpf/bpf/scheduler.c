@@ -5,6 +5,8 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 	struct cpu *c = cpu_of(number);
 	if (t->queued_since || !c)
 		return;
+	if (!c->since)
+		c->since = now; /* who runs there runs on, and takes the CPU from this one from now on */
 	t->queued_since = now;
 	t->queue_cpu = number;
 	t->first_queue_cpu = number;
@@ -111,23 +113,44 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	}
 }
 
+static __always_inline u32 tid_of(u64 task)
+{
+#ifdef TYPED /* the kernel knows what the tracepoint's arguments point to: a plain load, which costs nothing */
+	asm volatile("" : "+r"(task)); /* bcc would make a call of it */
+	return FIELD(u32, task, TASK_PID);
+#else
+	u32 tid = 0;
+	bpf_probe_read_kernel(&tid, 4, (char *)task + TASK_PID / 8);
+	return tid;
+#endif
+}
+
 int on_switch(struct bpf_raw_tracepoint_args *ctx)
 {
-	u64 now = bpf_ktime_get_ns();
 	bool preempt = ctx->args[0];
 	void *next = (void *)ctx->args[2];
 	u32 number = bpf_get_smp_processor_id();
 	u64 id = bpf_get_current_pid_tgid(), next_id = 0;
 	void *prev = get_current_task_btf();
+	u32 zero = 0;
+	struct slots *s = slots.lookup(&zero);
+	struct cpu *c = cpu_of(number);
+	if (!c || !s)
+		return 0;
+	/* Nobody is watched, and nobody who is waits here: it is over after some ten instructions. When this slice
+	 * began, nobody asks, unless a watched thread is queued meanwhile: then from that moment on. */
+	if (!(maybe_watched(s, tid_of(ctx->args[2])) | maybe_watched(s, id) | maybe_watched(s, id >> 32)) &&
+	    c->queued <= 0 && !c->force) {
+		c->since = 0;
+		return 0;
+	}
+	u64 now = bpf_ktime_get_ns();
 #ifdef TASK_STATE /* before Linux 5.18 the tracepoint has no fourth argument */
 	u32 state = FIELD(u32, prev, TASK_STATE);
 #else
 	u32 state = ctx->args[3];
 #endif
 	u32 prev_tid = id, prev_pid = id >> 32, next_tid;
-	struct cpu *c = cpu_of(number);
-	if (!c)
-		return 0;
 	bpf_probe_read_kernel(&next_id, 8, (char *)next + TASK_PID / 8); /* pid, then tgid */
 	next_tid = next_id;
 
@@ -166,11 +189,11 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-static __always_inline struct thread *thread_of(void *task)
+static __always_inline struct thread *thread_of(u64 task)
 {
-	u32 tid = 0;
-	bpf_probe_read_kernel(&tid, 4, (char *)task + TASK_PID / 8);
-	return tid ? threads.lookup(&tid) : 0;
+	u32 tid = tid_of(task), zero = 0;
+	struct slots *s = slots.lookup(&zero);
+	return s && maybe_watched(s, tid) ? threads.lookup(&tid) : 0;
 }
 
 #define IN_INTERRUPT 0x00ff0000 /* linux/preempt.h: hardirq and NMI */
@@ -208,7 +231,7 @@ static __always_inline u32 preempt_count(void)
  * the loopback runs the receiver's side in the sender, a timer runs in whoever has the CPU. */
 int on_waking(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct thread *t = thread_of((void *)ctx->args[0]);
+	struct thread *t = thread_of(ctx->args[0]);
 	if (!t)
 		return 0;
 	u64 id = bpf_get_current_pid_tgid();
@@ -223,44 +246,47 @@ int on_waking(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-static __always_inline void woken(void *task)
+static __always_inline void woken(u64 task)
 {
 	struct thread *t = thread_of(task);
 	u32 number = 0;
 	if (!t || !t->off_since)
 		return; /* it had not left its CPU yet */
-	bpf_probe_read_kernel(&number, 4, (char *)task + (TASK_THREAD_INFO + THREAD_INFO_CPU) / 8);
+	bpf_probe_read_kernel(&number, 4, (void *)task + (TASK_THREAD_INFO + THREAD_INFO_CPU) / 8);
 	enqueue(t, bpf_ktime_get_ns(), number);
 }
 
 /* When it enters a run queue: what sched_info.run_delay counts from. */
 int on_wakeup(struct bpf_raw_tracepoint_args *ctx)
 {
-	woken((void *)ctx->args[0]);
+	woken(ctx->args[0]);
 	return 0;
 }
 
 int on_wakeup_new(struct bpf_raw_tracepoint_args *ctx)
 {
-	woken((void *)ctx->args[0]);
+	woken(ctx->args[0]);
 	return 0;
 }
 
 int on_migrate(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 target = ctx->args[1];
-	struct thread *t = thread_of((void *)ctx->args[0]);
+	struct thread *t = thread_of(ctx->args[0]);
 	if (!t || !t->queued_since || t->queue_cpu == target)
 		return 0;
 	struct cpu *from = cpu_of(t->queue_cpu), *to = cpu_of(target);
+	u64 now = bpf_ktime_get_ns();
 	if (!from || !to)
 		return 0;
+	if (!to->since)
+		to->since = now;
 	__sync_fetch_and_add(&from->queued, -1);
 	from->force = 1;
 	__sync_fetch_and_add(&to->queued, 1);
 	t->queue_cpu = target;
 	t->off_flags |= OFF_MIGRATED;
-	struct record *r = begin(KIND_MIGRATE, LOST_OTHERS, bpf_ktime_get_ns(), t->pid, t->tid);
+	struct record *r = begin(KIND_MIGRATE, LOST_OTHERS, now, t->pid, t->tid);
 	if (r) {
 		r->nvcsw = target;
 		submit(r);
@@ -272,14 +298,14 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 {
 	void *child = (void *)ctx->args[1];
 	u64 id = bpf_get_current_pid_tgid(), child_id = 0, now = bpf_ktime_get_ns();
-	u32 pid = id >> 32, child_pid, child_tid, one = 1;
+	u32 pid = id >> 32, child_pid, child_tid;
 	bpf_probe_read_kernel(&child_id, 8, (char *)child + TASK_PID / 8);
 	child_tid = child_id;
 	child_pid = child_id >> 32;
 	if (!procs.lookup(&pid))
 		return 0;
 	if (child_pid != pid)
-		procs.update(&child_pid, &one);
+		watch_process(child_pid);
 	struct thread *t = new_thread(child_pid, child_tid);
 	if (!t)
 		return 0;
@@ -299,7 +325,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx)
 	if (!procs.lookup(&pid))
 		return 0;
 	if (old_tid != tid)
-		threads.delete(&old_tid);
+		forget_thread(old_tid);
 	void *task = get_current_task_btf();
 	struct thread *t = threads.lookup(&tid);
 	if (!t)
@@ -332,12 +358,36 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
 		if (r) {
 			r->ret = FIELD(s32, task, TASK_EXIT_CODE);
+			r->bytes = FIELD(u64, task, TASK_MIN_FLT);
+			r->stream = FIELD(u64, task, TASK_MAJ_FLT);
 			r->flags = (live ? 0 : EXIT_GROUP_DEAD) | (t && t->called ? EXIT_CALLED : 0);
 			submit(r);
 		}
-		threads.delete(&tid);
+		forget_thread(tid);
 	}
 	if (!live)
-		procs.delete(&pid);
+		forget_process(pid);
+	return 0;
+}
+
+/* The kernel is short of memory and has chosen whom it ends. */
+int on_oom(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+#ifdef OOM_TELLS_TASK
+	u64 id = 0;
+	bpf_probe_read_kernel(&id, 8, (char *)ctx->args[0] + TASK_PID / 8); /* pid, then tgid */
+	u32 tid = id, pid = id >> 32;
+#else
+	u32 tid = ctx->args[0], pid = tid; /* a thread that has memory: the first one, as long as it lives */
+	struct thread *t = threads.lookup(&tid);
+	if (t)
+		pid = t->pid;
+#endif
+	if (!procs.lookup(&pid))
+		return 0;
+	struct record *r = begin(KIND_OOM, LOST_OTHERS, now, pid, tid);
+	if (r)
+		submit(r);
 	return 0;
 }

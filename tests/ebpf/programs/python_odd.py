@@ -120,6 +120,17 @@ def long():
     made["far"](1)
 
 
+def often():
+    """So often that an interpreter that compiles has code of its own for it, which no file has."""
+    for number in range(20_000):
+        own(sync())
+        takes(number) if number % 3 else twice()
+        [own(sync()) for _ in range(number % 2)]
+    if hasattr(sys, "_jit") and sys._jit.is_enabled():
+        with open("/proc/self/maps") as file:
+            assert any(" r-xp 00000000 00:00 0 \n" in line for line in file)
+
+
 def freed():
     """Code that is gone when the next one comes to its place: more than any count of 15 bits."""
     for number in range(34_000):

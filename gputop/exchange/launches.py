@@ -1,0 +1,55 @@
+"""Which calls launch a kernel, of which name and shape: columns beside those of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.facts import Facts
+from gputop.engine.kernels import launching
+from probes.schema import ALIASED, Records
+from probes.shapes import Shape
+from probes.stacks.kernel_numbers import kernel_number
+
+
+def launches_of(calls: Records, facts: Facts) -> npt.NDArray[np.bool_]:
+    """Which of some CALL records launch a kernel that they name by a handle."""
+    different, place = np.unique(calls["op"], return_inverse=True)
+    wanted: npt.NDArray[np.bool_] = launching(facts.api(op)[0] for op in different.tolist())[
+        place.reshape(-1)
+    ]
+    return wanted
+
+
+def kernel_names(calls: Records, facts: Facts) -> list[str | None]:
+    """The name of the kernel that each of these calls launches; None without a launch, or a name."""
+    found: list[str | None] = [None] * len(calls)
+    names: dict[tuple[int, int], str | None] = {}
+    for row in np.flatnonzero(launches_of(calls, facts)).tolist():
+        key = int(calls["pid"][row]), int(calls["aux"][row])
+        if key not in names:
+            frame = next(iter(facts.stacks.frames(kernel_number(*key))), None)
+            names[key] = frame.function if frame is not None else None
+        found[row] = names[key]
+    return found
+
+
+def shapes_of(calls: Records, facts: Facts) -> list[Shape | None]:
+    """The shape of each of these calls; None where it launches none, or its shape is not known."""
+    numbers = np.where(launches_of(calls, facts), calls.view(ALIASED)["shape"], 0)
+    different, place = np.unique(numbers, return_inverse=True)
+    known = [facts.shapes.get(number) for number in different.tolist()]
+    return [known[row] for row in place.reshape(-1).tolist()]
+
+
+def size_columns(shapes: list[Shape | None]) -> dict[str, list[Any]]:
+    """Shapes as columns of a table: ``grid_x`` … ``block_z``, ``shared_bytes``."""
+    columns: dict[str, list[Any]] = {
+        f"{what}_{axis}": [None if one is None else getattr(one, what)[place] for one in shapes]
+        for what in ("grid", "block")
+        for place, axis in enumerate("xyz")
+    }
+    columns["shared_bytes"] = [None if one is None else one.shared_bytes for one in shapes]
+    return columns

@@ -1,0 +1,223 @@
+"""A lake by job, then by rank, then by session: what each cost, why, and whether its file can be opened."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gputop.ask.database import Answer, LockedDatabase
+from gputop.fleet.urls import is_url
+from gputop.fleet.work import content_hash
+
+TABLES: Final = ("sessions", "findings", "communicators")
+_ALL_ROWS: Final = 1 << 31
+# whose a process is its findings tell, else the largest communicator that it is in: the job's, as a rule
+_WHO: Final = (
+    "WITH f AS (SELECT session_id, pid, max(job) AS job, max(rank) AS rank FROM findings GROUP BY 1, 2), "
+    "c AS (SELECT session_id, pid, max(job) AS job, arg_max(rank, coalesce(ranks, 0)) AS rank "
+    "FROM communicators GROUP BY 1, 2), "
+    "who AS (SELECT session_id, pid, coalesce(f.job, c.job) AS job, coalesce(f.rank, c.rank) AS rank "
+    "FROM f FULL JOIN c USING (session_id, pid)) "
+)
+_SESSIONS: Final = (
+    "SELECT session_id, path, host, start_wall_ns, duration_ns, class, coalesce(verdict, ''), "
+    "coalesce(gpu_span_ns, 0), lost_events FROM sessions"
+)
+_MEMBERS: Final = (
+    f"{_WHO} SELECT DISTINCT session_id, job, rank FROM who UNION ALL "
+    "SELECT session_id, session_job, NULL FROM sessions WHERE session_id NOT IN (SELECT session_id FROM who)"
+)
+_LOSSES: Final = (
+    f"{_WHO} SELECT session_id, w.job, w.rank, cause || ' ' || title AS cause, sum(loss_ns) AS ns "
+    "FROM findings JOIN who w USING (session_id, pid) WHERE kind = 'idle' GROUP BY ALL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A session, as it lies in a lake.
+
+    Attributes:
+        id: SHA-256 of its file's content.
+        path: Of the file when it was taken in.
+        kind: The class of the verdict; None: there is none.
+        gpu_ns: GPU time that it tells of; 0 where it holds sums only, of which nothing is explained.
+    """
+
+    id: str
+    path: str
+    host: str | None
+    start_wall_ns: int
+    duration_ns: int
+    kind: str | None
+    verdict: str
+    gpu_ns: int
+    lost_events: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Sessions that belong together: those of a job, of one of its ranks, or one of these alone.
+
+    Attributes:
+        job, rank: Whose; None: not told.
+        sessions: By id.
+        ranks: All that it holds.
+        lost_ns: GPU time lost in idle findings of these processes, by cause.
+    """
+
+    job: str | None
+    rank: int | None = None
+    sessions: dict[str, Recorded] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    lost_ns: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def loss_ns(self) -> float:
+        """GPU time lost in all."""
+        return sum(self.lost_ns.values())
+
+    @property
+    def gpu_ns(self) -> int:
+        """GPU time that its sessions tell of."""
+        return sum(one.gpu_ns for one in self.sessions.values())
+
+    @property
+    def lost_events(self) -> int:
+        """Events lost in its sessions."""
+        return sum(one.lost_events for one in self.sessions.values())
+
+    @property
+    def cause(self) -> str:
+        """What costs most; "": nothing does."""
+        return max(self.lost_ns, key=lambda cause: (self.lost_ns[cause], cause)) if self.lost_ns else ""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where its sessions were recorded, as far as that is known."""
+        return tuple(sorted({one.host for one in self.sessions.values() if one.host}))
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank that the others of its communicator wait for; see docs/fleet.md."""
+
+    job: str | None
+    path: str
+    rank: int
+    late_ms: float
+    cause: str
+
+
+class Lake:
+    """All sessions of a lake, grouped; the dearest come first."""
+
+    def __init__(self, database: LockedDatabase, seconds: float) -> None:
+        """Read them.
+
+        Args:
+            database: The lake's, with ``TABLES``.
+            seconds: A query is given up after this long.
+
+        Raises:
+            GputopError: It takes too much time or memory.
+        """
+
+        def rows(text: str) -> Iterable[tuple[Any, ...]]:
+            return database.query(text, _ALL_ROWS, seconds).rows
+
+        known = {row[0]: Recorded(*row) for row in rows(_SESSIONS)}
+        self._sessions: dict[tuple[str | None, int | None, str], Group] = {}
+        for id, job, rank in rows(_MEMBERS):
+            if id in known:
+                self._sessions[job, rank, id] = Group(job, rank, {id: known[id]}, _one(rank))
+        for id, job, rank, cause, ns in rows(_LOSSES):
+            if (job, rank, id) in self._sessions:
+                self._sessions[job, rank, id].lost_ns[cause] += ns
+        ranks = Counter(id for _job, rank, id in self._sessions if rank is not None)
+        self._several = {id: ranks[id] > 1 for id in known}
+
+    def jobs(self) -> list[Group]:
+        """A group a job."""
+        return _grouped(self._sessions.values(), lambda one: Group(one.job))
+
+    def ranks(self, job: str | None) -> list[Group]:
+        """A group a rank of a job."""
+        mine = [one for one in self._sessions.values() if one.job == job]
+        return _grouped(mine, lambda one: Group(job, one.rank))
+
+    def sessions(self, job: str | None, rank: int | None) -> list[Group]:
+        """A group a session of a rank."""
+        mine = [one for one in self._sessions.values() if (one.job, one.rank) == (job, rank)]
+        return _ordered(mine)
+
+    def late_in(self, group: Group, late: Iterable[Late]) -> list[Late]:
+        """Late ranks among those of a group, in their order.
+
+        A rank of a part of a job's communicator is numbered anew. So the recording says who it is, and its
+        number only where the recording holds several ranks.
+        """
+        paths = {one.path: self._several[one.id] for one in group.sessions.values()}
+        return [
+            one
+            for one in late
+            if one.path in paths and (group.rank in (None, one.rank) or not paths[one.path])
+        ]
+
+
+def late_ranks(answer: Answer) -> list[Late]:
+    """Those of an answer of ``stragglers``, the dearest first."""
+    rows: Iterable[Mapping[str, Any]] = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
+    return [
+        Late(
+            row["job"],
+            row["path"],
+            int(row["late_rank"]),
+            row["late_ms"],
+            row["causes"] or row["title"] or "",
+        )
+        for row in rows
+        if row["late_rank"] is not None
+    ]
+
+
+def why_not(one: Recorded) -> str:
+    """Why the file of a session cannot be opened, in a sentence; "": it can."""
+    if is_url(one.path):
+        return f"{one.path} lies in object storage: fetch it, then gputop replay it"
+    if not os.path.exists(one.path):
+        return (
+            f"{one.path} is not here: the lake knows the name that it had when it was ingested, and no other"
+        )
+    try:
+        same = content_hash(one.path) == one.id
+    except OSError as error:
+        return f"{one.path} cannot be read: {error.strerror}"
+    return "" if same else f"{one.path} is not the recording that was ingested: its content has changed"
+
+
+def _one(rank: int | None) -> set[int]:
+    return set() if rank is None else {rank}
+
+
+def _grouped(sessions: Iterable[Group], named: Any) -> list[Group]:
+    groups: dict[tuple[str | None, int | None], Group] = {}
+    for one in sessions:
+        group: Group = named(one)
+        group = groups.setdefault((group.job, group.rank), group)
+        group.sessions |= one.sessions
+        group.ranks |= one.ranks
+        group.lost_ns.update(one.lost_ns)
+    return _ordered(groups.values())
+
+
+def _ordered(groups: Iterable[Group]) -> list[Group]:
+    """What costs most first; what costs nothing by its name."""
+
+    def place(one: Group) -> tuple[float, str, int, str]:
+        return -one.loss_ns, one.job or "", -1 if one.rank is None else one.rank, min(one.sessions)
+
+    return sorted(groups, key=place)

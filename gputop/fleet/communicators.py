@@ -1,0 +1,101 @@
+"""Which process was which rank of which communicator, and from when until when: by the calls that made it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gputop.explain.evidence.ranges import FOREVER
+from probes.samples import told
+from probes.schema import Communicator, Kind, Records, select
+from probes.source import PROBLEM, Item
+
+_COMMUNICATOR: Final = np.uint8(Kind.COMMUNICATOR)
+_NO_COLOUR: Final = 2**32 - 1  # NCCL_SPLIT_NOCOLOR: the rank is in no part
+BUDGET: Final = "budget"  # a problem about it tells that less is observed from then on
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One rank of one communicator.
+
+    Attributes:
+        pid: Its process.
+        handle: The communicator, as the process has it.
+        id: What all its ranks have in common, 16 hexadecimal digits: on every host the same.
+        rank: Which one it is. Of a part of another communicator: which one it is there.
+        ranks: How many there are; None: that is not known, as of parts.
+        since_ns, until_ns: CLOCK_MONOTONIC. A process may get the same handle again.
+    """
+
+    pid: int
+    handle: int
+    id: str
+    rank: int
+    ranks: int | None
+    since_ns: int
+    until_ns: int = FOREVER
+
+
+class Memberships:
+    """Gathers them from the items of a recording, in order.
+
+    Attributes:
+        blind_ns: From here on not all calls may have been observed; FOREVER: they were.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._open: dict[tuple[int, int], Membership] = {}
+        self._over: list[Membership] = []
+        self._splits: dict[tuple[int, int, int], int] = {}
+        self.blind_ns = FOREVER
+
+    def take(self, item: Item) -> None:
+        """Take an item in; what is no record of a communicator is passed over."""
+        if isinstance(item, np.ndarray):
+            mine = item["kind"] == _COMMUNICATOR
+            for row in select(item, mine) if mine.any() else ():
+                self._record(row)
+        elif (problem := told(item, PROBLEM)) and problem.get("about") == BUDGET and problem.get("text"):
+            self.blind_ns = min(self.blind_ns, item.time_ns)
+
+    def all(self) -> Iterable[Membership]:
+        """Those that are over, then those that are not."""
+        return (*self._over, *self._open.values())
+
+    def _record(self, row: Records) -> None:
+        what, pid, handle, now = int(row["op"]), int(row["pid"]), int(row["aux"]), int(row["t_end"])
+        first, second = divmod(int(row["bytes"]), 2**32)
+        begun = now - int(row["duration"])
+        if what == Communicator.LEFT:
+            self._end(pid, handle, now)
+        elif what == Communicator.SPLIT:
+            self._split(pid, int(row["stream"]), handle, first, begun)
+        elif handle and what in (Communicator.JOINED, Communicator.ALL):
+            made = Membership(pid, handle, f"{int(row['stream']):016x}", second, first, begun)
+            self._begin(made)
+
+    def _split(self, pid: int, parent: int, handle: int, colour: int, begun: int) -> None:
+        """All ranks split a communicator in the same order: number of the split and colour name a part."""
+        whole = self._open.get((pid, parent))
+        since = whole.since_ns if whole is not None else 0
+        number = self._splits[pid, parent, since] = self._splits.get((pid, parent, since), 0) + 1
+        if whole is None or not handle or colour == _NO_COLOUR:
+            return  # of a communicator that is not known the parts are neither
+        words = f"{whole.id} {number} {colour}".encode()
+        part = hashlib.blake2b(words, digest_size=8).hexdigest()
+        self._begin(Membership(pid, handle, part, whole.rank, None, begun))
+
+    def _begin(self, made: Membership) -> None:
+        self._end(made.pid, made.handle, made.since_ns)
+        self._open[made.pid, made.handle] = made
+
+    def _end(self, pid: int, handle: int, now: int) -> None:
+        ended = self._open.pop((pid, handle), None)
+        if ended is not None:
+            self._over.append(replace(ended, until_ns=now))

@@ -1,0 +1,169 @@
+"""Recordings explained on Dask: a scheduler that is there already, or a cluster of this machine by itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from gputop.errors import GputopError
+from gputop.extras import install_command
+from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, installed, look_at_all
+from gputop.fleet.workers import TRIES, Engine
+
+ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # Dask's own variable
+_BATCH = 16  # recordings of a task, at most: some seconds of work, so that the scheduler has little of it
+_TASKS = 4  # a worker has at least so many, so that none waits long for the last one
+_CONNECT_S = 20
+_ASK_S = 0.2
+_WAIT_S = 10.0  # without a worker, until that is said
+_OWN: Final[dict[str, list[str]]] = {
+    # what others on this machine could ask over HTTP: nothing
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    # a module, no text: Dask would write that into a folder that others can write to
+    "distributed.worker.preload": ["gputop.fleet.dask_setup"],
+}
+Found = tuple[Task, Outcome | None]
+
+
+@contextmanager
+def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Iterator[Engine]:
+    """Explains on Dask; a context.
+
+    When a worker dies, Dask gives its tasks to others; of those over which workers die again and again each
+    recording is tried alone.
+
+    Args:
+        scheduler: Address (``tcp://HOST:8786``) or scheduler file (``….json``); None: a cluster is made here,
+            for this process alone: both sides prove by a certificate who they are.
+        workers: So many processes; of a cluster that is made.
+        say: Is told what whoever waits should know.
+
+    Raises:
+        GputopError: dask is not installed, or the scheduler cannot be reached.
+    """
+    try:
+        settings: Any = import_module("dask")
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise GputopError(
+            f"dask is not installed, which spreads the work: {install_command('dask')}; without --dask and "
+            "--scheduler worker processes of this machine explain"
+        ) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said here
+    if scheduler is not None:
+        with _connected(distributed, scheduler) as client:
+            yield _Dask(client, scheduler, say).outcomes
+        return
+    # workers import from their folder, and Dask's own lies in one that others may have made
+    with TemporaryDirectory(prefix="gputop-fleet-") as folder, settings.config.set(_OWN):
+        cluster = distributed.LocalCluster(
+            local_directory=folder,
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=WORKER_MEMORY,
+            host="127.0.0.1",
+            security=True,  # else every user of this machine could have it run code
+            dashboard_address=None,
+            worker_dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+        with cluster, distributed.Client(cluster) as client:
+            yield _Dask(client, "this machine", say).outcomes
+
+
+@contextmanager
+def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
+    try:
+        named = {"scheduler_file": scheduler} if scheduler.endswith(".json") else {"address": scheduler}
+        client = distributed.Client(**named, timeout=_CONNECT_S)
+    except (OSError, ValueError, TypeError) as error:
+        raise GputopError(
+            f"no Dask scheduler could be reached at {scheduler}: {error}; is it there, and may this machine "
+            "connect to it? An address looks like tcp://HOST:8786"
+        ) from error
+    try:
+        yield client
+    finally:
+        client.close(timeout=_ASK_S)
+
+
+class _Dask:
+    """Batches of recordings as tasks of one client."""
+
+    def __init__(self, client: Any, where: str, say: Callable[[str], None]) -> None:
+        self._client, self._where, self._say = client, where, say
+
+    def outcomes(self, tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[Found]:
+        """As of ``Engine``."""
+        threads = sum(self._client.nthreads().values()) or os.cpu_count() or 1
+        size = max(min(_BATCH, len(tasks) // (_TASKS * threads)), 1)
+        rest = iter(tasks)
+        batches = iter(lambda: list(islice(rest, size)), [])
+        suspects: list[Task] = []
+        for batch, found in self._done([*batches], stopped):
+            if found is None:
+                suspects += batch
+            else:
+                yield from zip(batch, found, strict=True)
+        for task in suspects:  # one at a time: else a bad one takes others with it
+            for _batch, found in self._done([[task]], stopped):
+                yield task, found[0] if found else None
+
+    def _done(
+        self, batches: Sequence[list[Task]], stopped: Callable[[], bool]
+    ) -> Iterator[tuple[list[Task], list[Outcome] | None]]:
+        """Batches as they are done, None where workers died over one; ends early when it is told to stop."""
+        running: dict[Any, list[Task]] = {}
+        for batch in batches:
+            future = self._client.submit(look_at_all, batch, installed(), pure=False, retries=TRIES)
+            running[future] = batch
+        waiting_since = time.monotonic()
+        try:
+            while running and not stopped():
+                ended = [future for future in running if future.done()]
+                if not ended:
+                    waiting_since = self._waited(waiting_since)
+                    time.sleep(_ASK_S)
+                for future in ended:
+                    found = self._result(future)
+                    yield running.pop(future), found
+                    waiting_since = time.monotonic()
+        finally:
+            self._client.cancel([*running])
+
+    def _result(self, future: Any) -> list[Outcome] | None:
+        try:
+            found: list[Outcome] | str = future.result()
+        except (CancelledError, OSError) as error:  # of dask's: CommClosedError is an OSError
+            raise GputopError(
+                f"the connection to the Dask scheduler at {self._where} was lost: run it again, what was "
+                "explained is kept"
+            ) from error
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":
+                return None
+            raise GputopError(
+                f"the workers of {self._where} cannot explain recordings ({type(error).__name__}: {error}): "
+                f"do all of them have gputop {installed()} and the same Python?"
+            ) from error
+        if isinstance(found, str):
+            raise GputopError(found)
+        return found
+
+    def _waited(self, since: float) -> float:
+        """Says once in a while that there is nobody to do the work."""
+        if time.monotonic() - since < _WAIT_S:
+            return since
+        known: Mapping[str, int] = self._client.nthreads()
+        if not known:
+            self._say(f"{self._where} has no worker yet: waiting for one")
+        return time.monotonic() + (0 if known else 6 * _WAIT_S)

@@ -1,0 +1,59 @@
+"""A whole HTML document with style and script in it, which asks nobody for anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from gputop.report_page.markup import sentence, text
+
+
+def document(
+    title: str,
+    about: str,
+    first: str,
+    sections: Iterable[tuple[str, str]],
+    held: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """The text of the file.
+
+    Args:
+        title: What the page is called, as text.
+        about: A line under it, as text.
+        first: What stands before the sections, as HTML.
+        sections: (head, content as HTML).
+        held: Documents inside of the page, for programs, by the id of their element.
+    """
+    folder = files("gputop.report_page")
+    style, script = ((folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    body = "".join(f"<section><h2>{head}</h2>{content}</section>" for head, content in sections)
+    inside = "".join(
+        f'<script type="application/json" id="{name}">{_inside(value)}</script>'
+        for name, value in (held or {}).items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title><style>{style}</style></head><body>"
+        f"<header><h1>{text(title)}</h1><p>{sentence(about)}</p></header>"
+        f'<main>{first}{body}</main><div id="told" role="status"></div>'
+        f"{inside}<script>{script}</script></body></html>\n"
+    )
+
+
+def _inside(value: Mapping[str, Any]) -> str:
+    """JSON whose "<" cannot end the script that holds it."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def _hash(code: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

@@ -1,0 +1,54 @@
+"""How long the ring of events is left alone: less often where processes come and go by the hundred."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+_FULL = 0.25  # a ring that is filled so far is read without a pause
+_FILLING = 1 / 16  # one that is filled so far is not left alone for longer than a poll
+_MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes than for what they did
+_RECENT_S = 0.25
+_LONGEST_S = 0.25  # who lives for less in such a crowd is told by the kernel's records alone
+
+
+class Pace:
+    """Pauses between two reads of the ring.
+
+    What a read costs goes with how many processes began in it, and hardly with how often each did something:
+    each is a sample of its own, before which what was gathered goes to the file. A shell script or a build
+    starts hundreds a second, most of which are over before anybody could look at them.
+    """
+
+    def __init__(self, poll_s: float) -> None:
+        """Reads after each ``poll_s``, in seconds, but for crowds."""
+        self._poll_s = poll_s
+        self._births: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+
+    def born(self, births: int) -> None:
+        """Takes in how many processes have begun up to now, in all."""
+        now = time.monotonic()
+        self._births.append((now, births))
+        while len(self._births) > 2 and now - self._births[1][0] >= _RECENT_S:
+            self._births.popleft()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether processes began by the dozen of late."""
+        (since, before), (until, now) = self._births[0], self._births[-1]
+        return now - before >= _MANY * max((until - since) / _RECENT_S, 1)
+
+    def pauses(self, deadline: float, fill: Callable[[], float]) -> Iterator[float]:
+        """The pauses up to the next read, in seconds.
+
+        Args:
+            deadline: When the ring is read at the latest, on the monotonic clock.
+            fill: How full it is, 0 to 1.
+        """
+        begin = time.monotonic()
+        latest = min(deadline, begin + max(_LONGEST_S, self._poll_s)) if self.crowded else begin
+        while fill() < _FULL:
+            yield min(self._poll_s, max(deadline - time.monotonic(), 0))
+            if time.monotonic() >= latest or fill() >= _FILLING:
+                return

@@ -1,0 +1,80 @@
+"""What this machine as a whole kept programs from running by: told every few seconds, as it grows.
+
+Steal is time that a hypervisor gave to others, of all CPUs together. Memory pressure (PSI) is time in which
+some, or all, of the tasks that wanted to run waited for memory. TCP segments sent again are those of gputop's
+network namespace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from probes.source import MACHINE, Sample
+
+LOOK_NS = 5_000_000_000  # /proc/stat takes the kernel a millisecond on a large machine
+_NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_STEAL = 8  # the column of /proc/stat
+
+
+class MachineEvents:
+    """Counts from now on.
+
+    Args:
+        proc: Where procfs is.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._told = self._read()
+        self._due_ns = 0
+        self._first = True
+
+    def tell(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
+        """What was added since it was told before; the first time also where nothing was.
+
+        What this kernel does not count has no key.
+
+        Args:
+            now_ns: Of the mark.
+            last: The session ends here.
+        """
+        if now_ns < self._due_ns and not last:
+            return
+        self._due_ns = now_ns + LOOK_NS
+        now = self._read()
+        added = {name: max(value - self._told[name], 0) for name, value in now.items() if name in self._told}
+        if added and (self._first or any(added.values())):
+            yield Sample(MACHINE, now_ns, {**added})
+            self._first = False
+        self._told = now
+
+    def _read(self) -> dict[str, int]:
+        return {**self._steal(), **self._pressure(), **self._retransmits()}
+
+    def _lines(self, name: str) -> list[list[str]]:
+        """The words of a file's lines; none where it is not there (PSI may be compiled in and off)."""
+        try:
+            return [line.split() for line in (self._proc / name).read_text().splitlines()]
+        except (OSError, UnicodeDecodeError):
+            return []
+
+    def _steal(self) -> dict[str, int]:
+        for words in self._lines("stat")[:1]:
+            if words and words[0] == "cpu" and len(words) > _STEAL:
+                return {"steal_ns": int(words[_STEAL]) * _NS_PER_TICK}
+        return {}
+
+    def _pressure(self) -> dict[str, int]:
+        found = {}
+        for which, *words in filter(None, self._lines("pressure/memory")):
+            total = next((word[6:] for word in words if word.startswith("total=")), "")
+            if which in ("some", "full") and total.isdecimal():
+                found[f"memory_{which}_ns"] = int(total) * 1000
+        return found
+
+    def _retransmits(self) -> dict[str, int]:
+        names, values = ([words for words in self._lines("net/snmp") if words[:1] == ["Tcp:"]] + [[], []])[:2]
+        told = dict(zip(names, values, strict=False))
+        return {"tcp_retransmits": int(told["RetransSegs"])} if "RetransSegs" in told else {}

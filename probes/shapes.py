@@ -1,0 +1,101 @@
+"""The shapes of launches: grid, block and dynamic shared memory, by the number that launches have.
+
+A recorder tells each once. What a number stands for never changes within a session; in a merged one each part
+has numbers of its own (``gputop/merging/numbering.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from probes.samples import ShapesData
+from probes.schema import ALIASED, MAX_SHAPES, SHAPE_SIZES, Kind, Records, select
+from probes.source import PROBLEM, SHAPES, Sample
+
+_SHAPE: Final = np.uint8(Kind.SHAPE)
+_ABOUT: Final = "shapes of launches"
+_MOST: Final = 1 << 17  # numbers of a session of many parts; what comes beyond is not known
+
+
+class Shape(NamedTuple):
+    """The shape of a launch; grid and block are (x, y, z), in blocks and in threads."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of the whole grid."""
+        return self.blocks * self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+def shape_of(sizes: object) -> Shape | None:
+    """The shape that a row of a sample tells; None where it is none."""
+    if not isinstance(sizes, (list, tuple)) or len(sizes) != SHAPE_SIZES:
+        return None
+    if not all(isinstance(one, int) and 0 <= one < 1 << 32 for one in sizes):
+        return None
+    return Shape((sizes[0], sizes[1], sizes[2]), (sizes[3], sizes[4], sizes[5]), sizes[6])
+
+
+def sizes_of(shape: Shape) -> list[int]:
+    """A shape as a sample tells it: grid, block, shared bytes."""
+    return [*shape.grid, *shape.block, shape.shared_bytes]
+
+
+def notice_shapes(records: Records) -> Iterator[Sample]:
+    """The samples that follow from SHAPE records of a batch; a sentence where there is no number left."""
+    rare = records["kind"] == _SHAPE
+    if not rare.any():
+        return
+    rows = select(records, rare).view(ALIASED)
+    rows = rows[rows["shape"] > 0]
+    if not len(rows):
+        return
+    now = int(rows["t_end"][0])
+    sizes = np.column_stack([rows["sizes"], rows["shared"]])
+    yield Sample(SHAPES, now, {"shape": rows["shape"].tolist(), "sizes": sizes.tolist()})
+    if int(rows["shape"].max()) >= MAX_SHAPES - 1:
+        text = (
+            f"programs launched kernels in more than {MAX_SHAPES} shapes: those of later ones are not known"
+        )
+        yield Sample(PROBLEM, now, {"text": text, "about": _ABOUT})
+
+
+class Shapes:
+    """What the numbers stand for."""
+
+    def __init__(self) -> None:
+        """Nothing is told."""
+        self._known: dict[int, Shape] = {}
+
+    def take(self, data: ShapesData | Mapping[str, Any]) -> None:
+        """Takes a sample of kind ``shapes`` in; what is damaged is left out."""
+        for number, sizes in zip(data.get("shape", ()), data.get("sizes", ()), strict=False):
+            shape = shape_of(sizes)
+            if isinstance(number, int) and shape is not None and len(self._known) < _MOST:
+                self._known[number] = shape
+
+    def get(self, number: int) -> Shape | None:
+        """The shape of a number; None where it is not known."""
+        return self._known.get(number)
+
+    def rows(self) -> list[tuple[int, list[int]]]:
+        """(number, sizes) of all."""
+        return [(number, sizes_of(shape)) for number, shape in self._known.items()]
+
+    def absorb(self, later: Shapes) -> None:
+        """Takes in what was told after these."""
+        self._known.update(later._known)
+
+    def __bool__(self) -> bool:
+        return bool(self._known)

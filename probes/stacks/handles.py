@@ -1,0 +1,109 @@
+"""Names of the driver's handles of kernels: what cuBLAS, Triton and whoever loads modules by itself launch.
+
+A program asks the driver for a kernel by its name and is given a handle, which its launches pass. Who asked
+before the probes were there has handles without a name. The functions are the same for the runtime, whose
+launches pass something else (probes/stacks/kernels.py). Source: cuda.h of CUDA 13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes import api
+from probes.code import elf, parsing
+from probes.code.layout import HANDLE_ASKED, HANDLE_DTYPE, HANDLE_NAMED, HANDLE_SAME
+from probes.ebpf.attach import Attachments
+
+FUNCTIONS = {
+    "cuModuleGetFunction": HANDLE_NAMED,
+    "cuLibraryGetKernel": HANDLE_NAMED,
+    "cuKernelGetFunction": HANDLE_SAME,
+    "cuKernelGetName": HANDLE_ASKED,
+    "cuFuncGetName": HANDLE_ASKED,
+}
+MOST = 1 << 16  # handles of all processes; what comes beyond has no name
+
+
+class NamingProbes:
+    """Probes these functions in the drivers that are traced, each file once.
+
+    Args:
+        attachments: Knows the drivers, and attaches.
+    """
+
+    def __init__(self, attachments: Attachments) -> None:
+        self._attachments = attachments
+        self._done: set[tuple[int, int]] = set()
+
+    def attach(self, uprobes: Mapping[str, int]) -> None:
+        """Looks for drivers that were not there the last time.
+
+        Args:
+            uprobes: The programs ``on_naming`` and ``on_named``, by file descriptor.
+        """
+        for identity, file, shown in self._attachments.held(api.DRIVER):
+            if identity in self._done:
+                continue
+            self._done.add(identity)
+            with contextlib.suppress(OSError, elf.ElfError):  # their kernels have no name
+                found = {parsing.function_in(file, name, shown): how for name, how in FUNCTIONS.items()}
+                for program, on_return in (("on_named", True), ("on_naming", False)):  # as of calls
+                    for offset, how in found.items():
+                        if offset is not None:
+                            self._attachments.attach_one(
+                                uprobes[program], file, offset, how, on_return=on_return
+                            )
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A kernel that has a handle.
+
+    Attributes:
+        name: As the driver knows it, mangled.
+        caller: An address in the code that asked for it.
+        time_ns: When, by CLOCK_MONOTONIC.
+        renewed: Whether the handle was that of another kernel before.
+    """
+
+    name: str
+    caller: int
+    time_ns: int
+    renewed: bool = False
+
+
+class Handles:
+    """What handles stand for, by process."""
+
+    def __init__(self) -> None:
+        """Nobody has asked for a kernel."""
+        self._known: dict[tuple[int, int], Named] = {}
+
+    def hear(self, record: bytes) -> tuple[int, int] | None:
+        """Takes a HANDLE_RECORD in; (process, handle) where it stands for a kernel that it did not before."""
+        row = np.frombuffer(record, HANDLE_DTYPE, 1)[0]
+        pid, handle, other = int(row["pid"]), int(row["handle"]), int(row["other"])
+        before = self._known.get((pid, handle))
+        if other:
+            same = self._known.get((pid, other))
+            name = same.name if same is not None else ""
+        else:
+            name = row["name"].tobytes().split(b"\0", 1)[0].decode(errors="replace")
+        if not name or (before is not None and before.name == name):
+            return None
+        if before is None and len(self._known) >= MOST:
+            return None
+        self._known[pid, handle] = Named(name, int(row["caller"]), int(row["time"]), before is not None)
+        return pid, handle
+
+    def get(self, pid: int, handle: int) -> Named | None:
+        """What a handle stands for; None where nobody was heard to ask."""
+        return self._known.get((pid, handle))
+
+    def forget(self, pid: int) -> None:
+        """Drops what is kept of a process that has ended."""
+        self._known = {key: one for key, one in self._known.items() if key[0] != pid}

@@ -1,0 +1,84 @@
+"""What a recorder adds up for the end of its file is what is in the file."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gputop.engine.filesums import FileSums
+from gputop.engine.tally import Tally
+from probes.schema import empty
+from probes.source import FAULTS, MACHINE, Item, Sample
+from replay.reader import SessionReader
+from tests import items
+from tests.each_recording import FILES
+from tests.items import START
+
+TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
+CHUNK = 700  # records that are given at once
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_sums_are_those_of_all_items_of_a_recording(file: Path) -> None:
+    whole, sums, buffer = Tally(), FileSums(), empty(CHUNK)
+    with closing(SessionReader(file)) as reader:
+        for item in reader.items():
+            whole.take(item)
+            if isinstance(item, Sample):
+                sums.take(item)
+                continue
+            for start in range(0, len(item), CHUNK):
+                part = item[start : start + CHUNK]
+                buffer[: len(part)] = part
+                sums.take(buffer[: len(part)])
+                buffer["pid"] = 0  # whoever gave it uses it again
+    assert whole.events
+    told, again = sums.told(), Tally()
+    assert told is not None
+    again.merge(told)
+    assert summed(again) == summed(whole)
+
+
+def test_samples_that_change_what_is_told_are_added_up_between_the_records() -> None:
+    faults = {"pid": [10, 10], "tid": [0, 10], "minor": [5, 3], "major": [1, 0]}
+    stream: list[Item] = [
+        items.apis(),
+        items.process(10),
+        items.call(START + 5, 3, "cudaMalloc", bytes=64),
+        Sample(FAULTS, START + 6, faults),
+        Sample(MACHINE, START + 7, {"steal_ns": 7, "tcp_retransmits": 2}),
+        items.call(START + 9, 2, "cudaMalloc", bytes=64),
+        Sample(FAULTS, START + 10, faults),
+        Sample(MACHINE, START + 11, {"steal_ns": 1}),
+        items.mark(1, START + 20),
+    ]
+    whole, sums = Tally(), FileSums()
+    for item in stream:
+        whole.take(item)
+        sums.take(item)
+    assert sums.told() == whole.told()
+    assert whole.faults
+    assert whole.machine == {"steal_ns": 8, "tcp_retransmits": 2}
+
+
+def summed(tally: Tally) -> tuple[object, ...]:
+    """What a tally adds up; neither threads nor lines have an order."""
+    threads, table, told = tally.threads, tally.table, tally.told()
+    sums = {tid: (one.pid, one.runnable, one.blocked) for tid, one in threads.sums.items()}
+    calls = {
+        key: (table.counts[row].tolist(), *(int(getattr(tally.totals, name)[row]) for name in TOTALS))
+        for row, key in enumerate(table.keys[: table.rows])
+    }
+    others = (
+        tally.lines,
+        tally.waits,
+        tally.callers,
+        tally.kernels.sums,
+        tally.fill,
+        tally.faults,
+        told["failed"],
+    )
+    stays = {row[0]: row[1:] for row in tally.stays.rows()}
+    return tally.events, sums, threads.born, threads.died, calls, stays, *others
