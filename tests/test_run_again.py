@@ -1,0 +1,83 @@
+"""scripts/test.sh: what failed beside others is run again alone, told, and fails the run if it fails again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+CONFTEST = """
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true")
+    parser.addoption("--decided")
+"""
+# it fails the first time: whoever comes after finds the file
+ONCE = """
+from pathlib import Path
+def test_{name}():
+    seen = Path("{name}.seen")
+    first = not seen.exists()
+    seen.touch()
+    assert not first
+"""
+MARKED = "import pytest\npytestmark = pytest.mark.timed\n"
+
+
+def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
+    """The exit status and the output of the script over a project with these test modules."""
+    (folder / "scripts").mkdir()
+    (folder / "tests").mkdir()
+    shutil.copy(ROOT / "scripts/test.sh", folder / "scripts")
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers =\n    timed:\n    long:\n")
+    (folder / "conftest.py").write_text(CONFTEST)
+    for name, text in ({"sound": "def test_sound(): pass\n"} | modules).items():
+        (folder / f"tests/test_{name}.py").write_text(text)
+    done = subprocess.run(
+        ["bash", "scripts/test.sh"],
+        cwd=folder,
+        env={name: text for name, text in os.environ.items() if not name.startswith("PYTEST")}
+        | {"TEST_AGAIN": again, "TEST_LIMIT_S": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None:
+    # "sound" lets the timed part pass; the quick part, which runs all, meets "once" first
+    status, said = run(tmp_path, once=ONCE.format(name="once"), of_time=MARKED + "def test_of_time(): pass\n")
+    assert status == 0, said
+    assert said.splitlines()[-2:] == [
+        "test: failed beside others, passed alone (each is to be mended):",
+        "tests/test_once.py::test_once",
+    ]
+
+
+def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
+    never = "def test_never(): assert False\n"
+    status, said = run(tmp_path, never=never, of_time=MARKED + ONCE.format(name="of_time"))
+    assert status == 1
+    assert "tests/test_never.py::test_never" in said
+    told = said.split("passed alone")[-1]
+    assert "of_time" in told
+    assert "never" not in told
+
+
+def test_many_failures_are_no_chance(tmp_path: Path) -> None:
+    many = "".join(ONCE.format(name=f"once{number}") for number in range(13))
+    status, said = run(tmp_path, many=many, of_time=MARKED + "def test_of_time(): pass\n")
+    assert status == 1
+    assert "run again alone" not in said
+
+
+def test_nothing_is_run_again_where_that_is_not_wanted(tmp_path: Path) -> None:
+    status, said = run(tmp_path, again="0", of_time=MARKED + ONCE.format(name="of_time"))
+    assert status == 1
+    assert "run again alone" not in said
