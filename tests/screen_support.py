@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -37,6 +38,7 @@ async def running(
     feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
     mode = "replay" if replay else "live"
     app = GputopApp(feed, rate_hz=0.001, mode=mode, ascii=ascii, preferences=preferences, **options)
+    app.NOTIFICATION_TIMEOUT = 3600  # no message goes since the machine was busy
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
         yield app, feed, pilot
@@ -46,6 +48,14 @@ def text_of(app: GputopApp) -> str:
     """What the terminal shows."""
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     return "\n".join("".join(segment.text for segment in strip) for strip in update.strips)  # type: ignore[union-attr]
+
+
+async def until(pilot: Pilot[int], condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Waits for a condition, however slow the machine is."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come within {seconds:g} s"
+        await pilot.pause()
 
 
 def said(app: GputopApp) -> str:

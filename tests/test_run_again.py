@@ -1,4 +1,4 @@
-"""scripts/test.sh: what failed beside others is run again alone, told, and fails the run if it fails again."""
+"""scripts/test.sh runs what failed beside others again, alone; what fails then, too, fails the run."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from tests import fake_frames as fake
 from tests import fake_reports as told
 from tests.json_page import assert_valid
 from tests.screen_support import running as screen_running
-from tests.screen_support import said, text_of
+from tests.screen_support import said, text_of, until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts for another user")
@@ -167,27 +167,24 @@ def framed(pid: int) -> Frame:
 async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K")
-        assert "SIGTERM   ask it" in text_of(app)
+        await until(pilot, lambda: "SIGTERM   ask it" in text_of(app), "the choice")
         await pilot.press("enter")
-        assert f"send SIGTERM to {sleeper.pid} python?" in text_of(app)
+        await until(pilot, lambda: f"send SIGTERM to {sleeper.pid} python?" in text_of(app), "the question")
         assert sleeper.poll() is None
         await pilot.press("y", "enter")
-        for _ in range(100):  # what was answered is taken up when the question has gone
-            if said(app):
-                break
-            await pilot.pause()
+        await until(pilot, lambda: said(app), "the outcome")
         assert f"SIGTERM was sent to {sleeper.pid}" in said(app)
-        assert sleeper.wait(5) == -signal.SIGTERM
+        assert sleeper.wait(60) == -signal.SIGTERM
         app.tell_outcome()
-        await pilot.pause()
-        assert "has ended" in said(app)
+        await until(pilot, lambda: "has ended" in said(app), "its end")
 
 
 async def test_any_other_answer_sends_nothing(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K", *"j" * (len(OFFERED) - 1), "enter")
-        assert "send SIGKILL" in text_of(app)
+        await until(pilot, lambda: "send SIGKILL" in text_of(app), "the question")
         await pilot.press("enter")
+        await until(pilot, lambda: said(app), "the outcome")
         assert said(app) == "nothing was sent"
         await pilot.press("K", "enter", "y", "escape", "escape")
         assert sleeper.poll() is None
