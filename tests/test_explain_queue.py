@@ -290,15 +290,17 @@ def test_what_was_proved_complete_before_it_could_begin_took_no_time() -> None:
     assert queue([96, 192], group=[0, 1], limit=[50, NEVER]).real(np.array([30.0, 32.0])).tolist() == [0, 32]
 
 
-def test_what_a_group_of_collectives_started_is_a_kernel_of_no_known_kind() -> None:
+@pytest.mark.parametrize("first", [LAUNCH, "cudaLaunchHostFunc"])
+def test_what_a_group_of_collectives_started_is_a_kernel_of_no_known_kind(first: str) -> None:
+    """Whatever the first of all calls is, whose row it has not."""
     program = started()
-    program.call(LAUNCH, 0, 10)
+    program.call(first, 0, 10)
     program.call("ncclGroupStart", 1100, 1101)
     program.call("cuLaunchKernel", 1500, 1510, nested=1)
     program.call("ncclGroupEnd", 1400, 1600)
     made = given_by(program)
-    assert made.kernel.all()
-    assert made.kind[np.argsort(made.ready)].tolist() == [0, -1]
+    assert made.kernel[np.argsort(made.ready)].tolist() == [first == LAUNCH, True]
+    assert made.kind[np.argsort(made.ready)].tolist()[1] == -1
 
 
 @pytest.mark.parametrize("op", ["cudaLaunchHostFunc", "cuStreamWaitValue32"])

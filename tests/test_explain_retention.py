@@ -91,6 +91,19 @@ def test_the_first_launch_of_each_kernel_is_carried() -> None:
     assert kept(program, LAUNCH) == [0, 100, 400, 500]
 
 
+HOST_WORK = "cudaLaunchHostFunc"
+
+
+def test_the_last_work_of_the_host_in_a_stream_is_carried_since_a_gpu_may_wait_for_the_like() -> None:
+    program = started()
+    for begin in (0, 100, 200):  # the first one of its kind is carried as a launch is
+        program.call(HOST_WORK, begin, begin + 10)
+    program.call(LAUNCH, 300, 310)
+    program.call(LAUNCH, 320, 330)
+    program.call(SYNC, 400, 500)
+    assert kept(program, HOST_WORK) == [0, 200]
+
+
 def test_what_a_group_of_collectives_started_keeps_no_call_beside_it() -> None:
     program = started()
     program.call("ncclGroupStart", 1100, 1101)
@@ -201,14 +214,18 @@ def test_a_wait_for_an_event_carries_a_later_proof_to_the_other_stream() -> None
     assert gaps_after(program) == [(6000, 8000)]
 
 
-def test_a_wait_for_an_event_has_carried_a_proof_to_the_other_stream() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_wait_for_an_event_has_carried_a_proof_to_the_other_stream(again: bool) -> None:
+    """Also where the stream waits once more after the proof, which carries later ones only."""
     program = with_streams()
     program.call(LAUNCH, 10, 20)
     program.call(SYNC, 30, 40)  # proves the stream itself empty, but not the other
     program.call(LAUNCH, 50, 60, stream=FREE)
     handed_on(program, FREE, 0, 70, EVENT)
     program.call(SYNC, 100, 900)
-    overwritten(program, EVENT)
+    if again:
+        handed_on(program, FREE, 0, 950, THIRD_EVENT)
+    overwritten(program, EVENT, THIRD_EVENT)
     program.call(LAUNCH, 6000, 6010)
     assert gaps_after(program) == [(5000, 6000)]
 

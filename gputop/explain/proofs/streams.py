@@ -35,8 +35,7 @@ class Streams:
         calls, inner = evidence.calls, evidence.inner
         self._roles = roles = evidence.role(calls)
         # of ten million calls few do anything else than to give work
-        self._fine = (calls["ret"] == 0) & ~calls["abandoned"]
-        self._rare = np.flatnonzero(self._fine & (roles != Role.ENQUEUE))
+        self._rare = np.flatnonzero((calls["ret"] == 0) & ~calls["abandoned"] & (roles != Role.ENQUEUE))
         gives = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
             (calls["ret"] == 0) | calls["abandoned"]
         )
@@ -94,9 +93,7 @@ class Streams:
         return self._known.find(*_names(self._evidence.calls, rows, self._devices.of_calls[rows]))
 
     def rows(self, role: Role) -> Ints:
-        """Calls of a role that succeeded and returned."""
-        if role == Role.ENQUEUE:
-            return np.flatnonzero(self._fine & (self._roles == role))
+        """Calls of a role that succeeded and returned; of any but ``ENQUEUE``."""
         rows: Ints = self._rare[self._roles[self._rare] == role]
         return rows
 

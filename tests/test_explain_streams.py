@@ -1,0 +1,81 @@
+"""Which stream each operation goes to, in which order, and which streams wait for one another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gputop.explain.proofs.streams import Streams
+from probes import api
+from tests.items import START
+from tests.programs import BLOCKING, FREE, LAUNCH, MAIN, SYNC, US, WAIT, Program, started, with_streams
+
+
+def of_handle(streams: Streams, handle: int) -> int:
+    """The number of a stream."""
+    return streams.handle.tolist().index(handle)
+
+
+def test_the_default_stream_and_a_usual_one_wait_for_each_other_and_two_usual_ones_do_not() -> None:
+    program = with_streams()
+    program.call("cudaStreamCreate", 4, 5, stream=0x102)
+    for number, stream in enumerate((0, BLOCKING, FREE, 0x102)):
+        program.call(LAUNCH, 10 + 10 * number, 15 + 10 * number, stream=stream)
+    streams = program.analysis().gpu.streams
+    legacy, usual, free, other = (of_handle(streams, handle) for handle in (0, BLOCKING, FREE, 0x102))
+    assert sorted(streams.peers(legacy)) == sorted([usual, other])
+    assert streams.peers(usual) == [legacy]
+    assert streams.peers(free) == []
+
+
+def test_operations_are_in_the_order_of_their_return_also_when_two_threads_give_them_at_once() -> None:
+    program = started()
+    program.call(LAUNCH, 0, 100, aux=0xA)
+    program.call(LAUNCH, 10, 50, tid=11, aux=0xB)
+    streams = program.analysis().gpu.streams
+    ends = streams.enqueue_end[streams.operations(0)]
+    assert ((ends - START) // US).tolist() == [50, 100]
+
+
+@pytest.mark.parametrize(("op", "gives"), [(LAUNCH, True), ("cudaMemcpy", True), (SYNC, False), (WAIT, False)])
+def test_a_call_that_never_returned_may_have_given_every_stream_of_its_process_work(
+    op: str, gives: bool
+) -> None:
+    program = with_streams()
+    program.starts(20)
+    program.call(LAUNCH, 10, 20, stream=FREE)
+    program.call(LAUNCH, 30, 40)
+    program.call(LAUNCH, 30, 40, pid=20)
+    program.opened = [{"pid": MAIN, "tid": 12, "op": api.OP_OF[op], "call_since": START + 100 * US}]
+    streams = program.analysis().gpu.streams
+    late = np.flatnonzero(streams.enqueue_begin == START + 100 * US)
+    handles = streams.handle[streams.enqueue_stream[late]].tolist()
+    assert sorted(handles) == ([0, FREE] if gives else [])
+    assert set(streams.pid[streams.enqueue_stream[late]].tolist()) <= {MAIN}
+    # of no call that is on record
+    assert set(streams.enqueue_row[late].tolist()) <= {-1}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "pid", "inside"),
+    [
+        (110, 120, MAIN, True),
+        (90, 110, MAIN, True),
+        (190, 210, MAIN, True),
+        (80, 90, MAIN, False),
+        (210, 220, MAIN, False),
+        (110, 120, 20, False),
+    ],
+)
+def test_a_call_during_a_capture_of_its_own_process_may_be_in_the_graph(
+    begin: int, end: int, pid: int, inside: bool
+) -> None:
+    program = with_streams()
+    program.starts(20)
+    program.call("cudaStreamBeginCapture", 100, 105, stream=FREE)
+    program.call("cudaStreamEndCapture", 195, 200, stream=FREE)
+    program.call(LAUNCH, begin, end, tid=12 if pid == MAIN else pid, pid=pid)
+    evidence = program.evidence()
+    streams = program.analysis().gpu.streams
+    rows = np.flatnonzero(evidence.calls["op"] == api.OP_OF[LAUNCH])
+    assert streams.captured(rows).tolist() == [inside]
