@@ -29,6 +29,7 @@ from gputop.explain.answer.picture import (
 from gputop.explain.answer.report import (
     Account,
     Diagnosis,
+    DiagnosisKind,
     Event,
     Finding,
     GpuSpan,
@@ -93,7 +94,9 @@ def account(proved_ms: int = 4_800, estimated_ms: int = 0, unknown_ms: int = 0, 
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def diagnosis(kind: str | None = "sync", title: str = "sync-bound", **changes: object) -> Diagnosis:
+def diagnosis(
+    kind: DiagnosisKind | None = DiagnosisKind.SYNC, title: str = "sync-bound", **changes: object
+) -> Diagnosis:
     """A class; of its first finding unless told otherwise."""
     made = Diagnosis(kind, title, Level.STRONG, ("a kernel ran for about 96 % of the time",), (), 0)
     return replace(made, **changes)  # type: ignore[arg-type]

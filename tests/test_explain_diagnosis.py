@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Diagnosis, Report
+from gputop.explain.answer.report import Diagnosis, DiagnosisKind, Report
 from gputop.explain.build import explain
-from gputop.explain.findings.diagnosis import CLASS_OF, TITLES, Kind
+from gputop.explain.findings.diagnosis import CLASS_OF, TITLES
 from probes.schema import Kind as RecordKind
 from probes.schema import OffFlag
 from tests import items
@@ -43,7 +43,7 @@ def test_a_program_of_one_cause_is_of_its_class(cause: str) -> None:
 
 
 def test_each_class_has_its_words() -> None:
-    assert set(TITLES) == set(Kind)
+    assert set(TITLES) == set(DiagnosisKind)
 
 
 @pytest.mark.parametrize(

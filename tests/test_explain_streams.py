@@ -8,7 +8,7 @@ import pytest
 from gputop.explain.proofs.streams import Streams
 from probes import api
 from tests.items import START
-from tests.programs import BLOCKING, FREE, LAUNCH, MAIN, SYNC, US, WAIT, Program, started, with_streams
+from tests.programs import BLOCKING, FREE, LAUNCH, MAIN, SYNC, US, WAIT, started, with_streams
 
 
 def of_handle(streams: Streams, handle: int) -> int:
@@ -37,7 +37,9 @@ def test_operations_are_in_the_order_of_their_return_also_when_two_threads_give_
     assert ((ends - START) // US).tolist() == [50, 100]
 
 
-@pytest.mark.parametrize(("op", "gives"), [(LAUNCH, True), ("cudaMemcpy", True), (SYNC, False), (WAIT, False)])
+@pytest.mark.parametrize(
+    ("op", "gives"), [(LAUNCH, True), ("cudaMemcpy", True), (SYNC, False), (WAIT, False)]
+)
 def test_a_call_that_never_returned_may_have_given_every_stream_of_its_process_work(
     op: str, gives: bool
 ) -> None:

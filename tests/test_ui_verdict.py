@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gputop.engine.lines import Line
 from gputop.explain.answer.picture import BUSY, GPU_ROWS, GpuLane
-from gputop.explain.answer.report import Finding, Level, Range, WhatIf
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Range, WhatIf
 from gputop.playback.feed import Explained
 from gputop.ui.main import MainScreen
 from gputop.ui.model.chain import ChainPage
@@ -36,7 +36,7 @@ def tokens(explained: Explained) -> set[str]:
     return {token for _, token in verdict_line(explained, NOW, 120, UNICODE, focused=False)}
 
 
-INPUT = why.diagnosis("input", "input-bound")
+INPUT = why.diagnosis(DiagnosisKind.INPUT, "input-bound")
 TRAIN = Line("/home/me/train.py", 97, "batches")
 
 
@@ -78,7 +78,7 @@ def test_of_several_losses_the_first_of_the_class_is_told() -> None:
 
 
 def test_a_busy_gpu_is_no_alarm_and_what_is_lost_beside_is_told_with_its_line() -> None:
-    busy = why.diagnosis("compute", "compute-bound", lead=None)
+    busy = why.diagnosis(DiagnosisKind.COMPUTE, "compute-bound", lead=None)
     printed = why.finding("C07", 300, title="`print(tensor)` every step", line=TRAIN)
     line = told(why.explained(printed, told=why.account(300, 1_900), diagnosis=busy), 80).rstrip()
     assert line.startswith("›WHY · compute-bound, busy ~78%: `print("), line
@@ -160,7 +160,7 @@ def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
 
 
 def test_a_gpu_that_nobody_asks_for_work_is_no_alarm() -> None:
-    unasked = why.diagnosis("unasked", "no work asked for", lead=None)
+    unasked = why.diagnosis(DiagnosisKind.UNASKED, "no work asked for", lead=None)
     calm = why.explained(told=why.account(1_200, 8_500), diagnosis=unasked)
     assert told(calm, 80).startswith("›WHY · no work asked for: idle 12–97% (strong)")
     assert not tokens(calm) & {"alert", "host", "warn"}
@@ -292,7 +292,7 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_page_of_a_busy_gpu_says_what_it_is_busy_with_and_what_helps(size: tuple[int, int]) -> None:
     advice = "tensor cores are hardly used (2 %): torch.set_float32_matmul_precision('high')"
-    busy = why.diagnosis("compute", "compute-bound", lead=None, advice=(advice,))
+    busy = why.diagnosis(DiagnosisKind.COMPUTE, "compute-bound", lead=None, advice=(advice,))
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(told=why.account(100, 300), diagnosis=busy)
         app.poll()

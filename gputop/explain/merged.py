@@ -23,6 +23,7 @@ from gputop.explain.answer.notes import about_figures
 from gputop.explain.answer.report import (
     Account,
     Diagnosis,
+    DiagnosisKind,
     Event,
     Finding,
     GpuSpan,
@@ -114,7 +115,7 @@ class Partial:
     sums: Mapping[str, int]
     lost: Mapping[tuple[str, str, int], Lost]
     events: tuple[Event, ...]
-    kinds: Mapping[str | None, int]
+    kinds: Mapping[DiagnosisKind | None, int]
     steps: Mapping[tuple[int, int], tuple[int, ...]]
     what_if: Mapping[tuple[str, ...], tuple[int, ...]]
     storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
@@ -382,13 +383,12 @@ def _diagnosis(partial: Partial, findings: list[Finding], scale: int) -> Diagnos
     kind = max(partial.kinds, key=lambda one: partial.kinds[one])
     known = partial.longest.diagnosis
     lead = next(
-        (place for place, one in enumerate(findings) if kind and str(CLASS_OF.get(one.cause)) == kind), None
+        (place for place, one in enumerate(findings) if kind and CLASS_OF.get(one.cause) is kind), None
     )
     if kind is None or lead is None:
         return known if known is not None and known.kind == kind and known.lead is None else None
-    taken = sum(one.loss.middle for one in findings if str(CLASS_OF.get(one.cause)) == kind)
+    taken = sum(one.loss.middle for one in findings if CLASS_OF.get(one.cause) is kind)
     if taken < LEAST * scale:
         return None
     said = f"{format_percent(100 * min(taken / max(scale, 1), 1))} % of the time goes to this"
-    title = next(title for one, title in TITLES.items() if str(one) == kind)
-    return Diagnosis(kind, title, findings[lead].level, (said,), (), lead)
+    return Diagnosis(kind, TITLES[kind], findings[lead].level, (said,), (), lead)

@@ -15,7 +15,16 @@ import numpy as np
 
 from gputop.explain.answer.account import whole
 from gputop.explain.answer.picture import ASSUMED, COLUMN_NS, PRESUMED, WHOLE, Lanes
-from gputop.explain.answer.report import Account, Diagnosis, Finding, GpuSpan, Level, Range, Report
+from gputop.explain.answer.report import (
+    Account,
+    Diagnosis,
+    DiagnosisKind,
+    Finding,
+    GpuSpan,
+    Level,
+    Range,
+    Report,
+)
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.families import family_table
@@ -23,7 +32,7 @@ from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.scene import Scene
 from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, Kind, by_losses
+from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, by_losses
 from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
 from gputop.explain.proofs.witness import witness
 
@@ -279,10 +288,10 @@ def _diagnosis(
     """(the class, whether it is the one of before)."""
     told = before.report.diagnosis
     leader = before.report.findings[told.lead] if told is not None and told.lead is not None else None
-    kinds: list[Kind | None] = []
+    kinds: list[DiagnosisKind | None] = []
     for one in findings:
         same = leader is not None and (one.cause, one.pid, one.tid) == (leader.cause, leader.pid, leader.tid)
-        kinds.append(Kind(told.kind) if same and told and told.kind else CLASS_OF.get(one.cause))
+        kinds.append(told.kind if same and told and told.kind else CLASS_OF.get(one.cause))
     losses = _losses(before, now, accounts)
     unasked = sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS)
     span = sum(one.span_ns - one.outside_ns for one in accounts)
@@ -293,5 +302,5 @@ def _diagnosis(
     if found is not None:
         return found, told is not None and told.kind == found.kind
     idle = sum(one.proved_ns + one.estimated_ns - one.outside_ns for one in accounts) / span
-    busy = told is not None and told.lead is None and told.kind != Kind.UNASKED
+    busy = told is not None and told.lead is None and told.kind != DiagnosisKind.UNASKED
     return (told, True) if busy and idle <= MOST_IDLE else (None, told is None)

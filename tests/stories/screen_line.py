@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.explain.findings.diagnosis import TITLES, Kind
+from gputop.explain.answer.report import DiagnosisKind
+from gputop.explain.findings.diagnosis import TITLES
 from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import UNICODE, plain
@@ -45,7 +46,7 @@ class ScreenLine:
 
     def names_class(self, kinds: tuple[str, ...]) -> bool:
         """Whether it names one of these classes."""
-        titles = [TITLES[Kind(kind)] for kind in kinds]
+        titles = [TITLES[DiagnosisKind(kind)] for kind in kinds]
         # a busy GPU's class starts a sentence, and words in brackets may go where it is narrow
         return any(title.partition(" (")[0].lower() in self.text.lower() for title in titles)
 

@@ -183,12 +183,29 @@ class GpuSpan:
     account: Account
 
 
+class DiagnosisKind(str, Enum):
+    """The classes of trouble, as ``class`` in JSON has them."""
+
+    INPUT = "input"
+    SYNC = "sync"
+    LAUNCH = "launch"
+    COPY = "copy"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    COMMUNICATION = "communication"
+    CPU = "cpu"
+    SHARED = "shared"
+    UNASKED = "unasked"
+
+    __str__ = str.__str__
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What kind of trouble it is.
 
     Attributes:
-        kind: The class, as ``class`` in JSON (docs/json.md); None for a busy GPU of which no more is known.
+        kind: The class; None for a busy GPU of which no more is known.
         title: The class in the field's words.
         level: How sure that is.
         evidence: Sentences with their figures.
@@ -196,7 +213,7 @@ class Diagnosis:
         lead: The place of its largest finding among the findings; None for a class that has none.
     """
 
-    kind: str | None
+    kind: DiagnosisKind | None
     title: str
     level: Level
     evidence: tuple[str, ...]

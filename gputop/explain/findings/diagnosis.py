@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
-from gputop.explain.answer.report import Account, Diagnosis, Finding, Level
+from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.launched import elementwise_among, small_among
 from gputop.explain.causes.ranks import of_lateness
@@ -23,47 +22,31 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.proofs.witness import UTILIZATION_KEY, readings
 from gputop.format import format_percent
 
-
-class Kind(str, Enum):
-    """The classes, as ``class`` in JSON has them."""
-
-    INPUT = "input"
-    SYNC = "sync"
-    LAUNCH = "launch"
-    COPY = "copy"
-    COMPUTE = "compute"
-    MEMORY = "memory"
-    COMMUNICATION = "communication"
-    CPU = "cpu"
-    SHARED = "shared"
-    UNASKED = "unasked"
-
-    __str__ = str.__str__
-
-
-TITLES: dict[Kind, str] = {
-    Kind.INPUT: "input-bound",
-    Kind.SYNC: "sync-bound",
-    Kind.LAUNCH: "launch-bound (CPU overhead)",
-    Kind.COPY: "copy-bound",
-    Kind.COMPUTE: "compute-bound",
-    Kind.MEMORY: "memory-bound",
-    Kind.COMMUNICATION: "communication-bound",
-    Kind.CPU: "starved of CPU",
-    Kind.SHARED: "GPU shared",
-    Kind.UNASKED: "no work asked for",
+TITLES: dict[DiagnosisKind, str] = {
+    DiagnosisKind.INPUT: "input-bound",
+    DiagnosisKind.SYNC: "sync-bound",
+    DiagnosisKind.LAUNCH: "launch-bound (CPU overhead)",
+    DiagnosisKind.COPY: "copy-bound",
+    DiagnosisKind.COMPUTE: "compute-bound",
+    DiagnosisKind.MEMORY: "memory-bound",
+    DiagnosisKind.COMMUNICATION: "communication-bound",
+    DiagnosisKind.CPU: "starved of CPU",
+    DiagnosisKind.SHARED: "GPU shared",
+    DiagnosisKind.UNASKED: "no work asked for",
 }
-_CAUSES: dict[Kind, str] = {
-    Kind.INPUT: "C08 C09 C10 C11 C12 C19",
-    Kind.SYNC: "C01 C02 C03 C07 C20 C21",
-    Kind.LAUNCH: "C06 C22",
-    Kind.COPY: "C04 C05 C27",
-    Kind.COMMUNICATION: "C23",
-    Kind.CPU: "C13 C14 C15 C16",
-    Kind.SHARED: "C25",
-    Kind.UNASKED: "C26",
+_CAUSES: dict[DiagnosisKind, str] = {
+    DiagnosisKind.INPUT: "C08 C09 C10 C11 C12 C19",
+    DiagnosisKind.SYNC: "C01 C02 C03 C07 C20 C21",
+    DiagnosisKind.LAUNCH: "C06 C22",
+    DiagnosisKind.COPY: "C04 C05 C27",
+    DiagnosisKind.COMMUNICATION: "C23",
+    DiagnosisKind.CPU: "C13 C14 C15 C16",
+    DiagnosisKind.SHARED: "C25",
+    DiagnosisKind.UNASKED: "C26",
 }
-CLASS_OF: dict[str, Kind] = {number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()}
+CLASS_OF: dict[str, DiagnosisKind] = {
+    number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()
+}
 # rows of the catalogue that are no fault: nobody asks for work
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
@@ -101,7 +84,7 @@ def diagnose(
 
 def by_losses(
     findings: Sequence[Finding],
-    kinds: Sequence[Kind | None],
+    kinds: Sequence[DiagnosisKind | None],
     unasked_ns: float,
     span_ns: int,
     gpus: int,
@@ -124,29 +107,31 @@ def by_losses(
     lead = kinds.index(kind) if kind in kinds else None
     # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
     won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
-    if kind is None or won < LEAST * (span_ns if kind is Kind.UNASKED else longest):
+    if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
     said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
-    return Diagnosis(str(kind), TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
+    return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
 
 
-def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[Kind | None]:
+def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[DiagnosisKind | None]:
     """The class of each finding."""
     crowded = _crowded(scene, outcome)
     return [
-        Kind.INPUT if (one.cause, one.pid, one.tid) in crowded else CLASS_OF.get(one.cause)
+        DiagnosisKind.INPUT if (one.cause, one.pid, one.tid) in crowded else CLASS_OF.get(one.cause)
         for one in findings
     ]
 
 
-def _taken(findings: Sequence[Finding], kinds: Sequence[Kind | None], unasked_ns: float) -> dict[Kind, float]:
+def _taken(
+    findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], unasked_ns: float
+) -> dict[DiagnosisKind, float]:
     """The time that each class takes: of findings, and of time in which nobody asked for work."""
-    taken: dict[Kind, float] = {}
+    taken: dict[DiagnosisKind, float] = {}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
             taken[kind] = taken.get(kind, 0.0) + finding.loss.middle + moved
-    taken[Kind.UNASKED] = taken.get(Kind.UNASKED, 0.0) + unasked_ns
+    taken[DiagnosisKind.UNASKED] = taken.get(DiagnosisKind.UNASKED, 0.0) + unasked_ns
     return {kind: ns for kind, ns in taken.items() if ns}
 
 
@@ -155,7 +140,7 @@ def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
     helpers = set(scene.helpers().tolist())
     found = set()
     for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
-        if helpers and CLASS_OF.get(finding.cause) is Kind.CPU:
+        if helpers and CLASS_OF.get(finding.cause) is DiagnosisKind.CPU:
             shares = scene.occupant_shares(claim.segments)
             if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
                 found.add((finding.cause, finding.pid, finding.tid))
@@ -180,9 +165,13 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     if seen.dram is None or seen.sm is None:
         if seen.memory is None:
             return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
-        kind = Kind.MEMORY if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100 else Kind.COMPUTE
+        kind = (
+            DiagnosisKind.MEMORY
+            if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100
+            else DiagnosisKind.COMPUTE
+        )
         said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
-        return Diagnosis(str(kind), TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
+        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
     # while kernels run, not over all the time
     ran = max(seen.ran or 100 * busy, 1.0) / 100
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
@@ -190,16 +179,22 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     if dram >= BOUND and dram >= tensor:
         which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
         return Diagnosis(
-            str(Kind.MEMORY), TITLES[Kind.MEMORY], Level.STRONG, (share, said, *which), _ADVICE[Kind.MEMORY]
+            DiagnosisKind.MEMORY,
+            TITLES[DiagnosisKind.MEMORY],
+            Level.STRONG,
+            (share, said, *which),
+            _ADVICE[DiagnosisKind.MEMORY],
         )
     grounds = [share, said]
-    advice = list(_ADVICE[Kind.COMPUTE])
+    advice = list(_ADVICE[DiagnosisKind.COMPUTE])
     if sm < FULL:
         grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
         advice = [f"kernels keep {sm:.0f} % of the multiprocessors busy: a larger batch fills more of them"]
     if tensor < HARDLY:
         advice.insert(0, _TENSOR.format(tensor=tensor))
-    return Diagnosis(str(Kind.COMPUTE), TITLES[Kind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice))
+    return Diagnosis(
+        DiagnosisKind.COMPUTE, TITLES[DiagnosisKind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice)
+    )
 
 
 def _calls_of(scene: Scene) -> Ints:
@@ -214,11 +209,11 @@ _TENSOR = (
     "tensor cores are hardly used ({tensor:.0f} %): torch.set_float32_matmul_precision('high') (TF32), or "
     "torch.autocast to bfloat16"
 )
-_ADVICE: dict[Kind, tuple[str, ...]] = {
-    Kind.COMPUTE: (
+_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
+    DiagnosisKind.COMPUTE: (
         "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), less work",
     ),
-    Kind.MEMORY: (
+    DiagnosisKind.MEMORY: (
         "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
         "convolutions, no clone() or contiguous() that is not needed, autocast to halve the bytes",
     ),
