@@ -92,6 +92,28 @@ async def test_findings_and_late_ranks_are_those_of_the_command(
     assert late["late_ms"] == pytest.approx(LATE.ms, rel=0.05)
 
 
+@pytest.mark.parametrize("marked", [False, True])
+async def test_of_one_job_only_its_recordings_count(
+    marked: bool, lake: Path, tell: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name may be given as it was told, marked as a text of others."""
+    job = f"{BEGIN}job-7{END}" if marked else "job-7"
+    head, *rows = printed(capsys, "overview", str(lake), "--job", "job-7")
+    said = await tell(action="overview", job=job)
+    assert (said["columns"], [row[0] for row in plain(said["rows"])]) == (head, [row[0] for row in rows])
+    said = await tell(action="findings", job=job)
+    assert {row[said["columns"].index("job")] for row in plain(said["rows"])} == {"job-7"}
+    assert (await tell(action="stragglers", job=job))["communicators_with_a_late_rank"] == 1
+    count = await tell(action="sql", job=job, query="SELECT count(*) AS n FROM sessions")
+    assert count["rows"] == [[LATE.ranks]]
+
+
+async def test_a_job_that_no_recording_is_of_is_said_to_be_none(lake: Path) -> None:
+    for action in ("overview", "findings", "stragglers"):
+        with pytest.raises(GputopError, match="no recording is of that job: action overview by job"):
+            asked_of(str(lake))(action, "cause", "no-such-job", None, 10, None)
+
+
 async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
     lake: Path, tell: Callable[..., Any]
 ) -> None:
@@ -115,7 +137,7 @@ async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
 def test_all_else_is_refused(action: str, query: str | None, why: str, lake: Path) -> None:
     query = query.format(lake=lake) if query else None
     with pytest.raises(GputopError, match=why):
-        asked_of(str(lake))(action, "cause", query, 10, None)
+        asked_of(str(lake))(action, "cause", None, query, 10, None)
 
 
 async def test_the_tool_is_there_with_a_lake_only_and_no_recording_is_needed_then(lake: Path) -> None:

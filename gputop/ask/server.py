@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # of what many recordings say: action, by, query, limit, cursor
-Fleet = Callable[[str, str, str | None, int, str | None], str]
+Fleet = Callable[[str, str, str | None, str | None, int, str | None], str]
 
 
 def server_of(
@@ -182,16 +182,17 @@ def server_of(
             "Many recordings together: what costs most GPU hours (overview, by cause, line, user or job), "
             "the findings, ranks that others wait for (stragglers), or one SELECT (sql) over sessions, "
             "findings, communicators, collectives, before_collectives, problems; their columns: "
-            "SELECT * FROM (DESCRIBE findings)."
+            "SELECT * FROM (DESCRIBE findings). With job only that job's recordings count."
         )
         def query_fleet(
             action: Literal["overview", "findings", "stragglers", "sql"],
             by: Literal["cause", "line", "user", "job"] = "cause",
+            job: str | None = None,
             query: str | None = None,
             limit: int = 50,
             cursor: page_at = None,
         ) -> str:
-            return fleet(action, by, query, limit, cursor)
+            return fleet(action, by, job, query, limit, cursor)
 
     _add_resources(server, catalogue)
     server.prompt("investigate", description="Find out why the GPU was idle, and check it.")(investigate)

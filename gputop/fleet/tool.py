@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from gputop.ask.database import LockedDatabase
 from gputop.ask.figures import MOST_ROWS, SECONDS, rows_page
-from gputop.ask.reply import offset_of
+from gputop.ask.reply import BEGIN, END, offset_of
 from gputop.errors import USAGE, CommandError
 from gputop.fleet.lake import open_lake
+from gputop.fleet.pieces import Part
 from gputop.fleet.questions import FINDINGS, GROUPS, overview
 from gputop.fleet.stragglers import COLUMNS as OF_RANKS
 from gputop.fleet.stragglers import TABLES, stragglers
@@ -19,35 +20,36 @@ _T = TypeVar("_T")
 _KNOWN: Final = frozenset({*OF_RANKS, *(name for columns in COLUMNS.values() for name in columns)})
 
 
-def asked_of(lake: str) -> Callable[[str, str, str | None, int, str | None], str]:
-    """The tool for one lake; takes action, by, query, limit and cursor.
+def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str | None], str]:
+    """The tool for one lake; takes action, by, job, query, limit and cursor.
 
     Raises:
         GputopError: It cannot be read, or duckdb is not installed.
     """
     open_lake(lake, ("sessions",)).close()
 
-    def query_fleet(action: str, by: str, query: str | None, limit: int, cursor: str | None) -> str:
+    def query_fleet(
+        action: str, by: str, job: str | None, query: str | None, limit: int, cursor: str | None
+    ) -> str:
         limit = min(max(limit, 1), MOST_ROWS)
         most = offset_of(cursor) + limit
         if (action == "sql") != bool(query):
             raise CommandError("query goes with action sql, and with no other", USAGE)
+        part = Part(job=None if job is None else job.removeprefix(BEGIN).removesuffix(END))
         if action == "stragglers":
-            return _stragglers(lake, most, cursor, limit)
+            return _stragglers(lake, part, most, cursor, limit)
         if by not in GROUPS:
             raise CommandError(f"by is one of {', '.join(GROUPS)}", USAGE)
         text = query or (overview(by) if action == "overview" else FINDINGS)
         tables = COLUMNS if query else ("sessions", "findings")
-        answer = _of(open_lake(lake, tables), lambda database: database.query(text, most, SECONDS))
+        answer = _of(lake, tables, part, lambda database: database.query(text, most, SECONDS))
         return rows_page({"action": action}, answer, text, _KNOWN, cursor, limit)
 
     return query_fleet
 
 
-def _stragglers(lake: str, most: int, cursor: str | None, limit: int) -> str:
-    found = _of(
-        open_lake(lake, TABLES), lambda database: stragglers(database, SECONDS, rest=False, limit=most)
-    )
+def _stragglers(lake: str, part: Part, most: int, cursor: str | None, limit: int) -> str:
+    found = _of(lake, TABLES, part, lambda database: stragglers(database, SECONDS, rest=False, limit=most))
     fixed = {
         "action": "stragglers",
         "communicators_with_a_late_rank": found.late,
@@ -58,8 +60,12 @@ def _stragglers(lake: str, most: int, cursor: str | None, limit: int) -> str:
     return rows_page(fixed, found.answer, "", _KNOWN, cursor, limit)
 
 
-def _of(database: LockedDatabase, ask: Callable[[LockedDatabase], _T]) -> _T:
+def _of(lake: str, tables: Collection[str], part: Part, ask: Callable[[LockedDatabase], _T]) -> _T:
+    """The answer of a part of a lake, of which something must be there."""
+    database = open_lake(lake, tables, part)
     try:
+        if part and not database.query("SELECT 1 FROM sessions", 1, SECONDS).rows:
+            raise CommandError("no recording is of that job: action overview by job lists them", USAGE)
         return ask(database)
     finally:
         database.close()
