@@ -6,8 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,11 +89,3 @@ def _running(what: str, words: Sequence[str], env: Mapping[str, str]) -> Iterato
     finally:
         process.kill()
         process.wait()
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for it, at most a minute."""
-    end = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

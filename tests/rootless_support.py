@@ -16,8 +16,8 @@ from gputop.simgpu import build
 from tests import inside
 from tests.cli_support import GPUTOP, run
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import wait_until
 from tests.simgpu_programs.harness import HERE
+from tests.waiting import wait_until
 
 NOBODY = 65534
 UNSEEN = "CUDA calls and who preempts are not shown"

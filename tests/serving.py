@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from gputop.serve.client import asked
-from tests.ebpf.recording import GPUTOP, TIMEOUT_S, wait_until
+from tests.ebpf.recording import GPUTOP, TIMEOUT_S
 from tests.rootless_support import as_nobody, environment
+from tests.waiting import wait_until
 
 # what a process of a user's does: as many calls as it is told, a step each, and then it waits
 CALLS = """

@@ -25,8 +25,8 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.cli_support import complete
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import wait_until
 from tests.observed_demo import SLEEPS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 S, MS, US = 1_000_000_000, 1_000_000, 1_000

@@ -15,7 +15,7 @@ from probes.proc import belonging, procfs
 from probes.proc.belonging import Pods
 from probes.source import PROCESS, Sample
 from replay.private import Disguise
-from tests.ebpf.recording import wait_until
+from tests.waiting import wait_until
 
 UID = "0e2f1c52-8a4d-4b7c-9a53-1f0c6f0d9c11"
 CONTAINER = "3f" * 32

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pytest
 from probes.proc.procfs import process_state
 from tests.cli_support import complete
 from tests.ebpf.growing import marks
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
@@ -131,13 +132,6 @@ def watching(*command: str, **env: str) -> Iterator[Terminal]:
         terminal.close()
         terminal.shell.kill()
         terminal.shell.wait()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def program(text: str) -> tuple[str, ...]:
@@ -290,11 +284,11 @@ def test_ctrl_z_stops_it_with_us_and_gives_the_terminal_back() -> None:
         pid = int(terminal.see(r"number (\d+)")[1])
         terminal.press("\x1a")
         assert terminal.see(r"SHELL stopped (\w+)")[1] == "True"
-        until(lambda: process_state(pid) == "T", "the command goes on")
+        wait_until(lambda: process_state(pid) == "T", "the command goes on")
         terminal.press("\r")
-        until(lambda: process_state(pid) == "S", "the command does not go on")
+        wait_until(lambda: process_state(pid) == "S", "the command does not go on")
         # what is typed before the terminal is read again is the shell's
-        until(lambda: not termios.tcgetattr(terminal.master)[3] & termios.ICANON, "it is not read again")
+        wait_until(lambda: not termios.tcgetattr(terminal.master)[3] & termios.ICANON, "it is not read again")
         terminal.press("x\r")
         terminal.see("went on")
         assert terminal.see(r"SHELL ended (\d+) (\w+)").groups() == ("0", "True")
@@ -323,7 +317,7 @@ def test_a_terminal_that_is_closed_hangs_it_up(tmp_path: Path) -> None:
     with watching(*waits) as terminal:
         pid = int(terminal.see(r"number (\d+)")[1])
         terminal.close()
-        until(lambda: process_state(pid) in ("", "Z"), "it lives without its terminal")
+        wait_until(lambda: process_state(pid) in ("", "Z"), "it lives without its terminal")
 
 
 def test_keys_for_a_pager_behind_us_are_not_taken_from_it(tmp_path: Path) -> None:
@@ -363,7 +357,7 @@ def test_a_recording_on_a_terminal_ends_in_order_by_ctrl_c(tmp_path: Path) -> No
     terminal = Terminal(*record, *COUNTS, SUDO_UID=str(NOBODY), SUDO_GID=str(NOBODY))
     try:
         terminal.see("ready\r\n")
-        until(lambda: marks(file), "nothing is recorded")
+        wait_until(lambda: marks(file), "nothing is recorded")
         terminal.press("\x03")
         terminal.see("interrupted")
         assert terminal.see(r"SHELL ended (\d+) (\w+) (.*)\r").groups() == ("5", "True", "")

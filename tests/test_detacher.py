@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from probes.code import cookies
 from probes.code.libraries import Probe
 from probes.ebpf import attach_perf, detacher, minimal, turns
 from probes.ebpf.attach_perf import Detacher
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,14 +37,6 @@ def open_ones(others: list[int]) -> int:
     for other in others:
         poll.register(other, 0)
     return len(others) - len(poll.poll(0))
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Waits for something that another process does."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, f"waited a minute for {what}"
-        time.sleep(0.001)
 
 
 def files_of(pid: int) -> int:

@@ -25,8 +25,8 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.cli_support import wait_for_size
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import wait_until
 from tests.observed_demo import SLEEPS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

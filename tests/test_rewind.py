@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import items as made
 from tests import test_history as histories
+from tests.waiting import wait_until
 
 TICK = histories.TICK
 
@@ -72,7 +73,10 @@ class Live:
         """Observe that many marks more, one by one."""
         for _ in range(marks):
             self.source.go(1)
-            until(lambda: self.feed._frame is not None and self.feed._frame not in self.frames[-1:])
+            wait_until(
+                lambda: self.feed._frame is not None and self.feed._frame not in self.frames[-1:],
+                "the screen to follow",
+            )
             assert self.feed._frame is not None
             self.frames.append(self.feed._frame)
 
@@ -86,14 +90,6 @@ class Live:
         """The number of the frame that is shown."""
         frame = self.feed.latest()
         return frame.number if frame is not None else 0
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -119,16 +115,16 @@ def test_held_the_frame_stays_while_observing_goes_on_and_l_returns(live: Live) 
 def test_what_is_stepped_back_to_is_what_was_live_then(live: Live) -> None:
     for number in (23, 22, 21):
         live.time.step(-1)
-        until(lambda number=number: live.shown() == number)  # type: ignore[misc]
+        wait_until(lambda number=number: live.shown() == number, "the screen to follow")  # type: ignore[misc]
         assert live.feed.latest() == live.frames[number - 1]
     live.go(2)
     live.time.step(1)
-    until(lambda: live.shown() == 22)
+    wait_until(lambda: live.shown() == 22, "the screen to follow")
     live.time.seek(live.time.start_ns)
-    until(lambda: live.shown() == 1)
+    wait_until(lambda: live.shown() == 1, "the screen to follow")
     live.time.step(-5)
     live.time.seek(live.time.end_ns)
-    until(lambda: live.shown() == 26)
+    wait_until(lambda: live.shown() == 26, "the screen to follow")
     assert live.feed.latest() == live.frames[25]
     assert not live.time.live
 
@@ -137,7 +133,7 @@ def test_played_fast_it_catches_up_and_is_live_again(live: Live) -> None:
     live.time.seek(live.time.start_ns)
     live.time.set_speed(64.0)
     live.time.toggle()
-    until(lambda: live.shown() == 24 and live.time.live)
+    wait_until(lambda: live.shown() == 24 and live.time.live, "the screen to follow")
     assert live.time.speed == 1.0
 
 
@@ -145,17 +141,19 @@ def test_many_steps_at_once_end_where_they_should(live: Live) -> None:
     for _ in range(15):
         live.time.step(-1)
         live.feed.latest()
-    until(lambda: live.shown() == 9)
+    wait_until(lambda: live.shown() == 9, "the screen to follow")
 
 
 def test_the_past_is_explained_anew_and_the_moment_held_as_it_was(live: Live) -> None:
-    until(live.goes_on_until_explained)
+    wait_until(live.goes_on_until_explained, "the screen to follow")
     live.time.toggle()
     held, newest = live.feed.explained(), len(live.frames) - 1
     live.go(3)
     assert live.feed.explained() is held
     live.time.step(-8)
-    until(lambda: live.feed.explained().end_ns == live.frames[newest - 8].time_ns)
+    wait_until(
+        lambda: live.feed.explained().end_ns == live.frames[newest - 8].time_ns, "the screen to follow"
+    )
 
 
 def test_an_explanation_that_stopped_begins_anew_and_says_so(
@@ -169,7 +167,7 @@ def test_an_explanation_that_stopped_begins_anew_and_says_so(
     assert live.feed.explained().problem, "that was at once too much again, so it waits for a while"
     live.go(1)
     assert not live.feed.explained().problem
-    until(live.goes_on_until_explained)
+    wait_until(live.goes_on_until_explained, "the screen to follow")
     report = live.feed.explained().report
     assert report is not None
     assert report.start_ns >= live.frames[24].time_ns + WINDOW_NS, "nothing is said of what it does not know"
@@ -184,12 +182,12 @@ def test_what_the_history_drops_stays_on_the_screen(tmp_path: Path) -> None:
     live = Live(tmp_path, span_ns=4 * made.SECOND)
     live.go(12)
     live.time.step(-1)
-    until(lambda: live.shown() == 11)
+    wait_until(lambda: live.shown() == 11, "the screen to follow")
     live.go(30)
     assert live.shown() == 11
     assert live.time.position_ns < live.time.start_ns
     live.time.step(-1)
-    until(lambda: live.shown() == (live.time.start_ns - made.START) // TICK + 1)
+    wait_until(lambda: live.shown() == (live.time.start_ns - made.START) // TICK + 1, "the screen to follow")
     live.feed.close()
 
 
@@ -209,27 +207,30 @@ def test_without_a_history_space_holds_and_lets_go(tmp_path: Path) -> None:
 
 def test_a_source_that_dies_says_so_and_its_past_can_be_looked_at(live: Live) -> None:
     live.source.given.put(RuntimeError("the ring is gone"))
-    until(lambda: live.feed.failure() is not None)
+    wait_until(lambda: live.feed.failure() is not None, "the screen to follow")
     failure = live.feed.failure()
     assert failure is not None
     assert failure.startswith("observing stopped: ")
     assert "RuntimeError: the ring is gone" in failure
     live.time.step(-3)
-    until(lambda: live.shown() == 21)
+    wait_until(lambda: live.shown() == 21, "the screen to follow")
 
 
 def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_path: Path) -> None:
     live.time.step(-4)
-    until(lambda: live.shown() == 20)
+    wait_until(lambda: live.shown() == 20, "the screen to follow")
     live.time.mark("here it stalls")
     live.time.go_live()
     live.go(2)
     file = tmp_path / "run.gputop"
     assert live.recorder.start(str(file), history=True, overwrite=False) == ""
-    until(lambda: live.recorder.state() is not None and live.recorder.state().bytes > 5_000)  # type: ignore[union-attr]
+    wait_until(
+        lambda: live.recorder.state() is not None and live.recorder.state().bytes > 5_000,
+        "the screen to follow",
+    )  # type: ignore[union-attr]
     live.go(4)
     live.recorder.stop()
-    until(lambda: "recorded" in live.recorder.take_notice())
+    wait_until(lambda: "recorded" in live.recorder.take_notice(), "the screen to follow")
     assert live.recorder.state() is None
     live.go(1)
     reader = SessionReader(file)
@@ -238,7 +239,7 @@ def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_p
     assert len(reader.marks) == 30
     survey = Survey(reader)
     survey.start()
-    until(lambda: bool(survey.landmarks.since(0)))
+    wait_until(lambda: bool(survey.landmarks.since(0)), "the screen to follow")
     survey.close()
     found = [mark for mark in survey.landmarks.since(0) if mark.kind == MARKED]
     assert [(mark.time_ns, mark.text) for mark in found] == [(live.frames[19].time_ns, "here it stalls")]
@@ -275,7 +276,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
 
     monkeypatch.setattr(SessionWriter, "append_block", full)
     assert live.recorder.start(str(tmp_path / "a.gputop"), history=True, overwrite=False) == ""
-    until(lambda: live.recorder.state() is None)
+    wait_until(lambda: live.recorder.state() is None, "the screen to follow")
     assert live.feed.failure() == "recording stopped: the disk is full"
     live.go(2)
     assert live.shown() == 26

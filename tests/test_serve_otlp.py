@@ -26,6 +26,7 @@ from tests.collector import receiving
 from tests.conftest import needed, skip_or_fail
 from tests.items import MS, SECOND, START
 from tests.stories.installed import cache
+from tests.waiting import wait_until
 
 NAMES = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMalloc", "cudaStreamSynchronize", "cuLaunchKernel")
 SOON_S = 0.05
@@ -96,14 +97,6 @@ def sender_to(address: str, collect: Callable[[], Any], told: list[str], every_s
     return otlp.Sender(otlp.destination(address, every_s), collect, who, told.append)
 
 
-def until(true: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def free_port() -> int:
     """Where nobody listens."""
     with socket.socket() as free:
@@ -117,7 +110,7 @@ def test_every_sample_of_metrics_is_sent_with_its_name_labels_and_value_and_no_o
     with receiving() as received:
         sender = sender_to(received.address, collector.collect, told := [])
         sender.start()
-        until(lambda: received.requests, "a request")
+        wait_until(lambda: received.requests, "a request")
         sender.stop()
     expected = scraped(collector)
     assert received.newest() == pytest.approx(expected)
@@ -134,7 +127,7 @@ def test_values_count_from_one_moment_on_and_are_of_another() -> None:
         before = time.time_ns()
         sender = sender_to(received.address, collector_of(counted()).collect, [])
         sender.start()
-        until(lambda: len(received.requests) > 2, "three requests")
+        wait_until(lambda: len(received.requests) > 2, "three requests")
         sender.stop()
     times = []
     for request in received.requests:
@@ -160,12 +153,12 @@ def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_does_not(sta
         received.status = status
         sender = sender_to(received.address, collector_of(totals).collect, told := [])
         sender.start()
-        until(lambda: sender.failed > 3, "some tries")
+        wait_until(lambda: sender.failed > 3, "some tries")
         (sentence,) = told
         assert f"127.0.0.1:{received.port}/v1/metrics: it answers {status}" in sentence
         totals.take(made.call(START + SECOND, 5, pid=9, tid=9))
         received.status = 200
-        until(lambda: len(told) > 1, "the news")
+        wait_until(lambda: len(told) > 1, "the news")
         sender.stop()
     assert "again" in told[1]
     assert len(told) == 2
@@ -182,11 +175,11 @@ def test_nobody_there_is_one_sentence_and_what_was_counted_meanwhile_comes_later
     totals = counted()
     sender = sender_to(f"http://127.0.0.1:{port}", collector_of(totals).collect, told := [])
     sender.start()
-    until(lambda: told, "a sentence")
+    wait_until(lambda: told, "a sentence")
     assert "Connection refused" in told[0]
     totals.take(made.call(START + SECOND, 5, pid=9, tid=9))
     with receiving(port) as received:
-        until(lambda: received.requests, "a request")
+        wait_until(lambda: received.requests, "a request")
         sender.stop()
     assert len(told) <= 2
     assert any(dict(labels).get("pid") == "9" for _, labels in received.newest())
@@ -227,7 +220,7 @@ def test_a_request_that_hangs_is_given_up_and_there_is_one_at_a_time(
         received.status = 0
         sender = sender_to(received.address, collector_of(counted()).collect, told := [])
         sender.start()
-        until(lambda: told, "a sentence")
+        wait_until(lambda: told, "a sentence")
         assert "does not answer in time" in told[0]
         names = [one.name for one in threading.enumerate()]
         assert names.count("gputop-otlp") == 1
@@ -244,7 +237,7 @@ def test_series_stay_bounded_however_many_processes_come() -> None:
         for pid in range(1, 2_000):
             totals.take(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES]))
         sender.start()
-        until(lambda: received.requests, "a request")
+        wait_until(lambda: received.requests, "a request")
         sender.stop()
     told = received.newest()
     counts = {labels: value for (name, labels), value in told.items() if name == "gputop_cuda_calls_total"}
@@ -266,9 +259,9 @@ def test_what_cannot_be_made_is_told_and_the_next_comes() -> None:
     with receiving() as received:
         sender = sender_to(received.address, collect, told := [])
         sender.start()
-        until(lambda: told, "a sentence")
+        wait_until(lambda: told, "a sentence")
         broken[0] = False
-        until(lambda: received.requests, "a request")
+        wait_until(lambda: received.requests, "a request")
         sender.stop()
     assert "gputop failed (-v tells more)" in told[0]
 
@@ -288,10 +281,10 @@ def test_a_real_victoriametrics_has_the_names_labels_and_values_of_metrics(tmp_p
     ]  # fmt: skip
     process = subprocess.Popen(words)
     try:
-        until(lambda: _answer(port, "/health"), "VictoriaMetrics")
+        wait_until(lambda: _answer(port, "/health"), "VictoriaMetrics")
         sender = sender_to(f"http://127.0.0.1:{port}/opentelemetry/v1/metrics", collector.collect, told := [])
         sender.start()
-        until(lambda: sender.sent, "a sending")
+        wait_until(lambda: sender.sent, "a sending")
         sender.stop()
         assert told == []
         found: dict[Any, float] = {}
@@ -305,7 +298,7 @@ def test_a_real_victoriametrics_has_the_names_labels_and_values_of_metrics(tmp_p
                 found[name, plain(row["metric"].items())] = row["values"][-1]
             return bool(found)
 
-        until(stored, "what was sent")
+        wait_until(stored, "what was sent")
     finally:
         process.terminate()
         process.wait(30)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import ensure_built, read_log, read_trace
-from tests.ebpf.recording import wait_until
 from tests.simgpu_programs.harness import Bench, compile_c
+from tests.waiting import wait_until
 
 THREADS, LAUNCHES = 8, 5003
 

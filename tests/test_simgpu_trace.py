@@ -10,8 +10,8 @@ import pytest
 
 from gputop.simgpu import read_trace
 from gputop.simgpu.trace import Trace
-from tests.ebpf.recording import wait_until
 from tests.simgpu_programs.harness import Bench
+from tests.waiting import wait_until
 
 WRITTEN = 4096  # bytes: some hundred lines
 

@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.ebpf.recording import Workshop, wait_until
+from tests.ebpf.recording import Workshop
+from tests.waiting import wait_until
 
 
 @contextmanager

@@ -27,12 +27,12 @@ from probes.proc.procfs import descendants
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from tests import inside
+from tests.waiting import PATIENCE, wait_until
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
 GPUTOP = (sys.executable, "-m", "gputop")
-PATIENCE = float(os.environ.get("GPUTOP_TEST_PATIENCE", "1"))  # of an emulated machine: scripts/old_kernel.sh
 TIMEOUT_S = 120 * PATIENCE  # whatever takes so long hangs
 
 
@@ -42,14 +42,6 @@ def compile_program(source: str, directory: Path, *flags: str, output: str = "")
     command = ["cc", "-O2", "-Wall", "-pthread", "-o", str(target), str(PROGRAMS / source), *flags, "-ldl"]
     subprocess.run(command, check=True)
     return target
-
-
-def wait_until(condition: Any, what: str, seconds: float = 60) -> None:
-    """Waits for a condition; fails when it does not come."""
-    deadline = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        time.sleep(0.02)
 
 
 def traced(symbols: Counter[str], names: Collection[str] = NAMES) -> Counter[str]:

@@ -18,7 +18,8 @@ from probes.source import Sample
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.growing import marks, traced
-from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
+from tests.ebpf.recording import Recorded, Workshop, compile_program, library
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -12,8 +12,9 @@ import pytest
 from replay.reader import SessionReader
 from tests.cli_support import GPUTOP
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import Workshop, compile_program, wait_until
+from tests.ebpf.recording import Workshop, compile_program
 from tests.observed_demo import SLEEPS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -17,9 +17,9 @@ from probes.ebpf.reach import Reach
 from probes.schema import Kind
 from probes.source import MARK, PROBLEM, Item, Sample
 from tests.ebpf.bpf_objects import held_by
-from tests.ebpf.recording import wait_until
 from tests.observed_demo import observed
 from tests.serving import calling, serving
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 # gputop that decides every two seconds; how long it takes otherwise is held in tests/test_serve_budget.py

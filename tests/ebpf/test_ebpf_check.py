@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import ensure_built
-from tests.ebpf.recording import GPUTOP, TIMEOUT_S, wait_until
+from tests.ebpf.recording import GPUTOP, TIMEOUT_S
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -13,15 +13,8 @@ from pathlib import Path
 import pytest
 
 from probes.api import NAMES
-from tests.ebpf.recording import (
-    Recorded,
-    Workshop,
-    bpftrace,
-    bpftrace_counts,
-    compile_program,
-    traced,
-    wait_until,
-)
+from tests.ebpf.recording import Recorded, Workshop, bpftrace, bpftrace_counts, compile_program, traced
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

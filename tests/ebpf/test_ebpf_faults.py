@@ -12,7 +12,8 @@ import pytest
 
 from probes.source import FAULTS, Sample
 from replay.reader import SessionReader
-from tests.ebpf.recording import Recorded, Workshop, compile_program, wait_until
+from tests.ebpf.recording import Recorded, Workshop, compile_program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 PAGES = 256  # of a file that is read from the disk, a page a fault

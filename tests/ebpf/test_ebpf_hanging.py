@@ -14,7 +14,8 @@ from gputop.simgpu import environment
 from probes.source import FRAMES, PROBLEM
 from tests import hanging_files
 from tests.ebpf.growing import has, samples
-from tests.ebpf.recording import Workshop, library, wait_until
+from tests.ebpf.recording import Workshop, library
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

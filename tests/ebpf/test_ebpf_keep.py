@@ -16,9 +16,9 @@ import pytest
 from gputop.library import answers
 from probes.source import MARKER, Sample
 from replay.reader import SessionReader
-from tests.ebpf.recording import wait_until
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, marks_go_on, serving
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.ebpf,

@@ -17,10 +17,11 @@ import pytest
 from probes.schema import MAX_SHAPES
 from tests import inside
 from tests.ebpf.growing import traced
-from tests.ebpf.recording import Recorded, Workshop, compile_program, library, wait_until
+from tests.ebpf.recording import Recorded, Workshop, compile_program, library
 from tests.simgpu_programs.cuda_toolkit import compiler, real_runtime
 from tests.torch_programs.wheel import HERE as TORCH_PROGRAMS
 from tests.torch_programs.wheel import torch_cuda_python
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
 LAMBDA = "__nv_"  # types of nvcc's own, in place of a lambda

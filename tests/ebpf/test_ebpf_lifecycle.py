@@ -18,7 +18,8 @@ from replay.reader import SessionReader
 from tests.ebpf.bpf_objects import BpfObjects, existing, held_by
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
-from tests.ebpf.recording import Workshop, compile_program, wait_until
+from tests.ebpf.recording import Workshop, compile_program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -19,7 +19,7 @@ from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import interpreter
-from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 from tests.ebpf.told_lines import (
     Line,
     assert_all_right,
@@ -30,6 +30,7 @@ from tests.ebpf.told_lines import (
     reads_its_input,
     seen,
 )
+from tests.waiting import wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]

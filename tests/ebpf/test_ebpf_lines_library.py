@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import library, skip_without
-from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
 from tests.ebpf.told_lines import MEET, assert_all_right, known, reads_its_input
+from tests.waiting import wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import skip_or_fail
-from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program, wait_until
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
 from tests.ebpf.told_lines import (
     Line,
     assert_all_right,
@@ -21,6 +21,7 @@ from tests.ebpf.told_lines import (
     reads_its_input,
     seen,
 )
+from tests.waiting import wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]

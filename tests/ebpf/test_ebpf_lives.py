@@ -15,7 +15,8 @@ import pytest
 from gputop.simgpu import environment
 from probes.schema import CallFlag
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import PROGRAMS, Workshop, compile_program, wait_until
+from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

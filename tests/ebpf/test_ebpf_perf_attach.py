@@ -15,7 +15,8 @@ from probes.ebpf.minimal import MINIMAL
 from replay.reader import SessionReader
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
-from tests.ebpf.recording import Workshop, compile_program, wait_until
+from tests.ebpf.recording import Workshop, compile_program
+from tests.waiting import wait_until
 
 SOONER = 2  # times as soon as it began
 

@@ -15,8 +15,8 @@ from probes.code import libraries
 from probes.ebpf import attach_perf, bpfcall, loader, turns
 from probes.ebpf.attach import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
-from tests.ebpf.recording import wait_until
 from tests.opened_files import probes_of
+from tests.waiting import wait_until
 
 LAUNCH = LIGHT["cudaLaunchKernel"]
 OTHERS_S = 90

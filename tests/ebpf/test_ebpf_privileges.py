@@ -16,7 +16,8 @@ from probes.process import in_time
 from probes.process.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
 from probes.source import FRAMES, NOTE, PROCESS
 from tests.ebpf.growing import has, samples
-from tests.ebpf.recording import Workshop, library, wait_until
+from tests.ebpf.recording import Workshop, library
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -18,9 +18,10 @@ from probes.schema import Kind
 from probes.source import PROCESS, Sample
 from replay.reader import SessionReader
 from tests.ebpf.bpf_objects import existing, held_by
-from tests.ebpf.recording import GPUTOP, wait_until
+from tests.ebpf.recording import GPUTOP
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, calling, marks_go_on, serving
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.ebpf,
@@ -321,17 +322,22 @@ def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path
 
 def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    with serving(tmp_path, "--private", "--keep-dir", str(tmp_path / "kept"), "--after", "1") as daemon:
-        with calling(tmp_path, 1_000_000, 0.005, SECRET) as pid:
-            marks_go_on(daemon, 3)
-            assert daemon.client("snap", "-o", str(tmp_path / "snap.gputop")).returncode == 0
-            daemon.process.send_signal(signal.SIGUSR2)
-            wait_until(lambda: list((tmp_path / "kept").glob("*.msgpack")), "a kept session", 20)
-        (kept,) = (tmp_path / "kept").glob("*.msgpack")
-    for path in (tmp_path / "snap.gputop", kept):
-        pids, text = _recorded_pids(path)
-        assert pid in pids
-        assert SECRET not in text
+
+    def kept() -> list[Path]:
+        return list((tmp_path / "kept").glob("*.msgpack"))
+
+    with (
+        serving(tmp_path, "--private", "--keep-dir", str(tmp_path / "kept"), "--after", "1") as daemon,
+        calling(tmp_path, 1_000_000, 0.005, SECRET) as pid,
+    ):
+        marks_go_on(daemon, 3)
+        assert daemon.client("snap", "-o", str(tmp_path / "snap.gputop")).returncode == 0
+        daemon.process.send_signal(signal.SIGUSR2)
+        # others of this machine may give reasons to keep something, too
+        wait_until(lambda: any(pid in _recorded_pids(one)[0] for one in kept()), "a kept session", 20)
+    assert pid in _recorded_pids(tmp_path / "snap.gputop")[0]
+    for path in (tmp_path / "snap.gputop", *kept()):
+        assert SECRET not in _recorded_pids(path)[1]
         reader = SessionReader(path)
         assert reader.header["private"]
         assert "host" not in reader.header["machine"]

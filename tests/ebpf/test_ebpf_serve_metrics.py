@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import needed, skip_or_fail
-from tests.ebpf.recording import HERE, PROGRAMS, wait_until
+from tests.ebpf.recording import HERE, PROGRAMS
 from tests.rootless_support import environment
 from tests.serving import calling, marks_go_on, serving
 from tests.stories.installed import program_of_prometheus
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 CLUSTER = {"RANK": "2", "WORLD_SIZE": "4", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}

@@ -14,9 +14,10 @@ import pytest
 
 from tests.collector import Received, receiving
 from tests.conftest import needed
-from tests.ebpf.recording import HERE, PROGRAMS, wait_until
+from tests.ebpf.recording import HERE, PROGRAMS
 from tests.rootless_support import environment
 from tests.serving import Daemon, marks_go_on, serving
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

@@ -16,8 +16,9 @@ import pytest
 from probes.schema import STOPPED_STATES, Kind
 from tests import inside
 from tests.ebpf.growing import marks
-from tests.ebpf.recording import Workshop, wait_until
+from tests.ebpf.recording import Workshop
 from tests.observed_demo import SLEEPS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 

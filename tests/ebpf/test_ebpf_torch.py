@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from tests import inside
-from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, wait_until
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
 ROOT = Path(__file__).resolve().parents[2]
