@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs the tests: first those that measure times (marker "timed"), one behind the other and before all else that
 # this machine does (tests/sharing.py), beside them those that stay in one process (tests/quick.py), for which it
-# is no matter; then all others in two processes, which they would disturb. Whatever failed of them is run again
+# is no matter; then all others, which they would disturb, in two processes for each processor, eight at most:
+# two thirds of their time is waiting for programs that are observed. Whatever failed of them is run again
 # alone and must pass then: so a busy machine fails no run, and the tests that it disturbed are named at the end
-# (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take
-# minutes (marker "long") are run by -m long alone, for six hours at most. --quick alone is what needs neither
-# root nor eBPF nor another process: a minute on two processors.
+# (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one process. A test that
+# hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are
+# run by -m long alone, for six hours at most. --quick alone is what needs neither root nor eBPF nor another
+# process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,6 +65,8 @@ again() {
 }
 
 failed=0 unsteady=""
+processes=$((2 * $(nproc)))
+processes=$((processes < 8 ? processes : 8))
 folder=$(mktemp -d)
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
 : >"$folder/decided" # also where that run is ended before it has decided anything
@@ -75,7 +79,8 @@ wait "$beside" || quick=$?
 cat "$folder/said"
 again timed "$timed" || failed=$?
 again quick "$quick" || failed=$?
-part others -m "not timed and not long" --decided="$folder/decided" --numprocesses=2 -q --durations=15 || others=$?
+part others -m "not timed and not long" --decided="$folder/decided" --numprocesses="$processes" -q \
+	--durations=15 || others=$?
 again others "$others" || failed=$?
 if [ -n "$unsteady" ]; then
 	printf 'test: failed beside others, passed alone (each is to be mended):\n%s' "$unsteady"
