@@ -8,23 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import gputop
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.library.evidence import evidence_of
-from gputop.merging.clocks import Rank, by_collectives
 from gputop.merging.numbering import PIDS_APART
-from probes.schema import Kind
 from probes.source import FRAMES, GPUS, MARK, NAMES, Item, Sample
 from probes.stacks.kernel_numbers import kernel_number
 from tests import items
 from tests.inside import run
 from tests.items import MS, SECOND, START
 from tests.json_page import assert_documented
-from tests.random_recording import recording, ticked
+from tests.random_recording import recording
 from tests.split_recording import of_processes, read, without_marks, write
+from tests.two_ranks import job
 
 ADD = 0x7F00_0000_1000  # the host function of a kernel
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
@@ -307,87 +305,6 @@ def test_what_is_merged_of_private_recordings_does_not_name_their_files(
     header, _told = read(merged(tmp_path / "out", *files))
     assert header["private"] == all(private)
     assert ("eves-" in str(header)) != all(private)
-
-
-JOB_STEPS = 40
-
-
-def job(clock: int, late: random.Random, *, pid: int, boot: str) -> tuple[dict[str, Any], list[Item]]:
-    """A rank of a job of two: both take part in a collective each step, and then wait for it."""
-    lockstep = random.Random(7)
-    records = [items.event(Kind.EXEC, START + clock + 1000, pid=pid, tid=pid)]
-    arrived = START + clock + 10 * MS
-    for _ in range(JOB_STEPS):
-        mine, theirs = (lockstep.randrange(2, 20) * MS, lockstep.randrange(2, 20) * MS)
-        own = mine if boot == "a" else theirs
-        ended = arrived + max(mine, theirs) + 300_000
-        begin = arrived + own
-        records.append(
-            items.call(begin + 20_000, 20_000, "ncclAllReduce", pid=pid, tid=pid, bytes=4096, stream=0, aux=5)
-        )
-        woken = ended + late.randrange(20_000, 400_000)
-        records.append(items.call(woken, woken - begin - 30_000, "cudaStreamSynchronize", pid=pid, tid=pid))
-        arrived = ended + 500_000
-    header = {
-        **items.HEADER,
-        "start_ns": START + clock,
-        "machine": {"boot": boot, "host": boot},
-        # wall clocks that are 40 ms apart
-        "clock": {
-            "monotonic_ns": START + clock,
-            "realtime_ns": 1_700_000_000 * SECOND + (40 * MS if boot == "b" else 0),
-        },
-    }
-    return header, [items.apis(), items.process(pid), *ticked(records, START + clock)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_clocks_of_two_machines_are_aligned_by_their_collectives(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    ahead = rng.randrange(-900, 900) * SECOND + rng.randrange(SECOND)
-    one = write(tmp_path / "one", *job(0, rng, pid=100, boot="a"))
-    other = write(tmp_path / "other", *job(ahead, rng, pid=100, boot="b"))
-    said = run("merge", str(one), str(other), "-o", str(tmp_path / "out")).stderr
-    assert f"{JOB_STEPS} collectives" in said
-    part = json.loads(run("inspect", "--json", str(tmp_path / "out")).stdout)["parts"][1]
-    off = abs(part["later_ns"] + ahead)
-    assert off <= part["error_ns"] < 2 * MS
-    assert off < 400_000
-
-
-def test_without_collectives_wall_clocks_are_compared_and_the_error_is_not_known(tmp_path: Path) -> None:
-    header, told = job(0, random.Random(1), pid=100, boot="a")
-    other_header, _ = job(5 * SECOND, random.Random(1), pid=100, boot="b")
-    one = write(tmp_path / "one", header, told)
-    silent = [items.apis(), items.process(100), items.mark(1, START + 6 * SECOND)]
-    other = write(tmp_path / "other", other_header, silent)
-    said = run("merge", str(one), str(other), "-o", str(tmp_path / "out")).stderr
-    assert "wall clocks" in said
-    assert "error: not known" in said
-    part = json.loads(run("inspect", "--json", str(tmp_path / "out")).stdout)["parts"][1]
-    assert (part["clock"], part["later_ns"], part["error_ns"]) == ("wall", -5 * SECOND + 40 * MS, None)
-
-
-def ranks(begin: list[int], done: list[int], *, whole: bool = True) -> list[Rank]:
-    """One rank that made collectives of one kind."""
-    return [Rank(((0, 4096),) * len(begin), np.array(begin), np.array(done), whole)]
-
-
-def test_collectives_that_contradict_each_other_are_not_believed() -> None:
-    one = ranks([0, 100, 200], [10, 110, 210])
-    drifting = ranks([0, 150, 300], [10, 160, 310])
-    assert "no collectives" in str(by_collectives(one, drifting, None))
-    assert by_collectives(one, [], None) == "they share no collectives"
-
-
-def test_where_a_recording_began_in_the_middle_wall_clocks_say_which_collectives_are_the_same() -> None:
-    begin, done = [100 * step for step in range(20)], [100 * step + 10 for step in range(20)]
-    late = ranks([row + 5_000 for row in begin[4:]], [row + 5_000 for row in done[4:]], whole=False)
-    found = by_collectives(ranks(begin, done), late, -5_010)
-    assert not isinstance(found, str)
-    assert (found.later_ns, found.error_ns) == (-5_000, 10)
-    assert "in more than one way" in str(by_collectives(ranks(begin, done), late, None))
-    assert "in more than one way" in str(by_collectives(ranks(begin, done), late, -5_050))
 
 
 def test_marks_of_the_whole_are_about_as_many_as_of_a_part(apart: list[Path], tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class PartJson(TypedDict):
     end_ns: int
     clock: str
     later_ns: int
+    drift_ppm: float
     error_ns: int | None
     pids_from: int
     gpus_from: int

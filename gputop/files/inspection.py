@@ -177,6 +177,7 @@ def _parts(session: Session) -> list[PartJson]:
             "end_ns": int(row["end_ns"]) - session.start_ns,
             "clock": str(row["clock"]),
             "later_ns": int(row["later_ns"]),
+            "drift_ppm": float(row.get("drift_ppm", 0)),
             "error_ns": _number(row.get("error_ns")),
             "pids_from": int(row.get("pids_from", 0)),
             "gpus_from": int(row.get("gpus_from", 0)),
@@ -263,7 +264,9 @@ def inspection_to_text(found: InspectDocument) -> str:
 def _part(number: int, part: PartJson) -> str:
     """One of the parts of a merged recording."""
     error = "not known" if part["error_ns"] is None else f"at most {format_ns(part['error_ns'])}"
-    how = "exact" if part["clock"] == "same" else f"moved by {part['later_ns'] / 1e9:+.6f} s, error {error}"
+    how = "exact" if part["clock"] == "same" else f"moved by {part['later_ns'] / 1e9:+.6f} s"
+    how += f", drift {part['drift_ppm']:+.2f} ppm" if part["drift_ppm"] else ""
+    how += f", error {error}" if part["clock"] != "same" else ""
     return (
         f"part {number:<7}{_or(part['path'])}, {_or(part['host'])}, from {part['begin_ns'] / 1e9:.3f} to "
         f"{part['end_ns'] / 1e9:.3f} s, clock {how}"

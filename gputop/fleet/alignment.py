@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence.ranges import FOREVER, Floats, Ints, Mask
+from gputop.merging.drift import FASTEST, slope_of
 
 FEWEST: Final = 20  # collectives; of fewer nothing is said
 UNKNOWN: Final = -1  # a time that nobody saw
 _NEAREST: Final = 31  # collectives whose ends say together what two clocks differ by just then
 _LOOSER: Final = 2  # so many times the slack of the twentieth best end is good enough
-_FASTEST: Final = 1e-3  # drift; time servers change a clock by half of it at most
 _DEVIATION: Final = 1.4826  # standard deviation of normal numbers with a median absolute deviation of 1
 
 
@@ -70,7 +70,7 @@ def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignmen
         )  # the best ones, and as good ones
         both, loose = both[tight], loose[tight]
         line = _line(own[both], first[both])
-        if abs(line.slope) > _FASTEST:
+        if abs(line.slope) > FASTEST:
             return "two clocks drift apart faster than clocks do: these are not the same collectives"
         for rank in np.flatnonzero(mine).tolist():
             later[:, rank] = line.at(begin[:, rank])
@@ -109,11 +109,7 @@ def _line(own: Ints, other: Ints) -> _Line:
     base, offset = int(own[0]), int(np.median(other - own))
     time = (own - base).astype(np.float64)
     apart = (other - own - offset).astype(np.float64)
-    half = len(time) // 2  # Theil and Sen's slope, of pairs that are far apart
-    run = time[half : 2 * half] - time[:half]
-    pairs = run > 0
-    rise = apart[half : 2 * half] - apart[:half]
-    slope = float(np.median(rise[pairs] / run[pairs])) if pairs.any() else 0.0
+    slope = slope_of(time, apart)
     rest = apart - slope * time
     beside = _running_median(rest)
     spread = _DEVIATION * float(np.median(np.abs(rest - beside)))

@@ -22,7 +22,7 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.proofs.completions import first_shown
 from gputop.fleet.communicators import Membership
 from gputop.fleet.tables import Row
-from gputop.merging.clocks import OF_ALL
+from gputop.merging.ranks import OF_ALL
 
 MOST: Final = 256  # collectives of a rank in a lake
 _BLOCKED_NS: Final = 25_000  # who waits for nothing is back sooner

@@ -2,7 +2,8 @@
 
 Within one boot of a machine CLOCK_MONOTONIC is one clock. Between hosts a collective of all ranks ends
 nowhere before its last rank has begun it: so each one that both saw bounds the difference from both sides,
-whatever the network does. Else wall clocks are compared, of which nobody knows how well they agree.
+whatever the network does. Where no one difference keeps all of these bounds, the clocks drift apart: then one
+that grows evenly does. Else wall clocks are compared, of which nobody knows how well they agree.
 """
 
 from __future__ import annotations
@@ -13,20 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import FOREVER, Ints
-from gputop.explain.proofs.completions import first_shown
-from gputop.explain.proofs.gaps import GpuTime
+from gputop.merging.drift import FASTEST, slope_of
+from gputop.merging.ranks import Rank
 
 FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
 MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones
-# of these none ends at one rank before all ranks have begun it
-OF_ALL: Final = ("ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclAlltoAll")
 _TRUST_NS: Final = 60_000_000_000  # wall clocks are off by more only where nobody sets them
 _CLEAR: Final = 0.25  # so much nearer than the next one is what wall clocks mean
 _SAME_BOOT_NS: Final = 1_000_000_000  # older files name no boot: so near did one machine's clocks stay
-
-_Bounds = tuple[int, int, int, int]  # least, most and usual time to add, collectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +30,59 @@ class Clock:
     """What leads from a part's clock to that of the whole.
 
     Attributes:
-        later_ns: What is added to its times.
+        later_ns: What is added to its times, at ``base_ns``.
         error_ns: How far that may be off at most; None: nobody knows.
         how: ``same``, ``collectives`` or ``wall``.
         told: By what, in words.
+        drift: By how much more is added with each nanosecond since then: a share.
+        base_ns: A moment by the part's clock.
     """
 
     later_ns: int
     error_ns: int | None
     how: str
     told: str
+    drift: float = 0.0
+    base_ns: int = 0
+
+    def at(self, ns: int) -> int:
+        """A moment of the part by the clock of the whole."""
+        return ns + self.later_ns + round(self.drift * (ns - self.base_ns))
+
+    def moved(self, ns: Ints) -> Ints:
+        """The same of many."""
+        if not self.drift:
+            return ns + self.later_ns
+        more: Ints = np.rint(self.drift * (ns - self.base_ns)).astype(np.int64)
+        return ns + self.later_ns + more
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
-    """The collectives of one process in one communicator, in order.
+class _Bounds:
+    """What must hold of the time that is added, by moments of the second clock.
 
     Attributes:
-        what: Function and bytes of each.
-        begin: When its call began.
-        done: When it had ended for certain.
-        whole: The first one is the first that the process made.
+        least: (moment, what is to be added at least).
+        most: (moment, what is to be added at most).
+        middle: (moment, what was usual), by moments.
+        count: Collectives that say so.
     """
 
-    what: tuple[tuple[int, int], ...]
-    begin: Ints
-    done: Ints
-    whole: bool
+    least: tuple[Ints, Ints]
+    most: tuple[Ints, Ints]
+    middle: tuple[Ints, Ints]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is added: from ``low`` to ``high`` at a moment, and ``drift`` more for each nanosecond."""
+
+    base: int
+    low: int
+    high: int
+    usual: int
+    drift: float
 
 
 def one_boot(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -100,38 +122,6 @@ def by_wall(first: Mapping[str, Any], other: Mapping[str, Any]) -> Clock | None:
     )
 
 
-def ranks_of(evidence: Evidence) -> list[Rank]:
-    """The collectives that a recording holds."""
-    calls = evidence.calls
-    ops = [op for op, row in enumerate(evidence.apis.names) if row in OF_ALL]
-    rows = np.flatnonzero(np.isin(calls["op"], ops) & (calls["ret"] == 0) & ~calls["abandoned"])
-    if not len(rows):
-        return []
-    done = _done(evidence, rows)
-    made = sorted(
-        {(int(pid), int(comm)) for pid, comm in zip(calls["pid"][rows], calls["aux"][rows], strict=True)}
-    )
-    names = {op: place for place, name in enumerate(OF_ALL) for op in ops if evidence.apis.names[op] == name}
-    found = []
-    for pid, comm in made:
-        own = (calls["pid"][rows] == pid) & (calls["aux"][rows] == np.uint64(comm))
-        order = np.flatnonzero(own)[np.argsort(calls["begin"][rows[own]], kind="stable")]
-        mine = rows[order]
-        what = tuple(
-            (names[op], size)
-            for op, size in zip(calls["op"][mine].tolist(), calls["bytes"][mine].tolist(), strict=True)
-        )
-        whole = pid in evidence.complete and not evidence.lost_events
-        found.append(Rank(what, calls["begin"][mine], done[order], whole))
-    return found
-
-
-def _done(evidence: Evidence, rows: Ints) -> Ints:
-    """When what each of these calls gave its stream had ended for certain; FOREVER where nobody waited."""
-    shown = first_shown(GpuTime(evidence), rows)
-    return np.where(shown >= 0, evidence.calls["end"][shown], FOREVER)
-
-
 def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | None) -> Clock | str:
     """By the collectives that two recordings share; else why not, in words.
 
@@ -142,42 +132,42 @@ def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | 
     """
     if not first or not other:
         return "they share no collectives"
-    low, high, middles, count, chosen = -FOREVER, FOREVER, [], 0, False
+    found, chosen = [], False
     for one in first:
         for two in other:
-            fitting = [_bounds(one, two, shift) for shift in _shifts(one, two)]
-            known = [row for row in fitting if row is not None]
+            fitting = [bounds for shift in _shifts(one, two) if (bounds := _bounds(one, two, shift))]
+            known = [(line, bounds) for bounds in fitting if (line := _line(bounds))]
             if len(known) > 1:
                 chosen, known = True, _nearest(known, wall_ns)
                 if not known:
                     return (
                         "a recording began in the middle of their collectives, which fit in more than one way"
                     )
-            for bounds in known:
-                low, high = max(low, bounds[0]), min(high, bounds[1])
-                middles.append(bounds[2])
-                count += bounds[3]
-    if not middles:
+            found += [bounds for _, bounds in known]
+    if not found:
         return "no collectives of one are those of the other"
-    if low > high:
-        return (
-            "their collectives contradict each other: two jobs that do the same, or clocks that drift apart"
-        )
-    if wall_ns is not None and not low - _TRUST_NS <= wall_ns <= high + _TRUST_NS:
+    line = _line(_joined(found))
+    if line is None:
+        return "their collectives contradict each other: two jobs that do the same, or a clock that was set"
+    if wall_ns is not None and not line.low - _TRUST_NS <= wall_ns <= line.high + _TRUST_NS:
         return "what their collectives say is a minute off their wall clocks: they may be those of two jobs"
-    later = int(np.clip(np.median(middles), low, high))
-    how = "; which are the same their wall clocks say" if chosen else ""
-    return Clock(
-        later, max(later - low, high - later), "collectives", f"by {count} collectives that both saw{how}"
-    )
+    later = int(np.clip(line.usual, line.low, line.high))
+    told = f"by {sum(bounds.count for bounds in found)} collectives that both saw"
+    if line.drift:
+        told += f", drifting by {1e6 * line.drift:+.2f} ppm"
+    if chosen:
+        told += "; which are the same their wall clocks say"
+    error = max(later - line.low, line.high - later)
+    return Clock(later, error, "collectives", told, line.drift, line.base)
 
 
-def _nearest(known: list[_Bounds], wall_ns: int | None) -> list[_Bounds]:
+def _nearest(known: list[tuple[_Line, _Bounds]], wall_ns: int | None) -> list[tuple[_Line, _Bounds]]:
     """Of several ways in which collectives fit that one which wall clocks clearly mean; none without it."""
     if wall_ns is None:
         return []
-    far = sorted((max(row[0] - wall_ns, wall_ns - row[1], 0), row) for row in known)
-    return [far[0][1]] if far[0][0] < _CLEAR * far[1][0] else []
+    far = [max(line.low - wall_ns, wall_ns - line.high, 0) for line, _bounds in known]
+    order = sorted(range(len(known)), key=far.__getitem__)
+    return [known[order[0]]] if far[order[0]] < _CLEAR * far[order[1]] else []
 
 
 def _shifts(one: Rank, two: Rank) -> list[int]:
@@ -189,23 +179,51 @@ def _shifts(one: Rank, two: Rank) -> list[int]:
 
 
 def _bounds(one: Rank, two: Rank, shift: int) -> _Bounds | None:
-    """(least, most, usual time to add to the second's times, collectives) if they are the same; else None."""
+    """What two ranks say if so many are missing of the second; None where they are not the same."""
     skip, other_skip = max(shift, 0), max(-shift, 0)
     count = min(len(one.what) - skip, len(two.what) - other_skip)
-    if count < FEWEST or one.what[skip : skip + count] != two.what[other_skip : other_skip + count]:
+    here, there = slice(skip, skip + count), slice(other_skip, other_skip + count)
+    if count < FEWEST or not np.array_equal(one.what[here], two.what[there]):
         return None
-    begin, done = one.begin[skip : skip + count], one.done[skip : skip + count]
-    other_begin, other_done = (
-        two.begin[other_skip : other_skip + count],
-        two.done[other_skip : other_skip + count],
-    )
+    begin, done = one.begin[here], one.done[here]
+    other_begin, other_done = two.begin[there], two.done[there]
     waited, other_waited = done < FOREVER, other_done < FOREVER
     both = waited & other_waited
     if np.count_nonzero(both) < FEWEST:
         return None
-    # begun there before it ended here, and the other way round
-    low = int((begin - other_done)[other_waited].max())
-    high = int((done - other_begin)[waited].min())
-    if low > high:
-        return None
-    return low, high, int(np.median((done - other_done)[both])), count
+    # begun here before it ended there, and the other way round
+    return _Bounds(
+        (other_done[other_waited], (begin - other_done)[other_waited]),
+        (other_begin[waited], (done - other_begin)[waited]),
+        (other_done[both], (done - other_done)[both]),
+        count,
+    )
+
+
+def _joined(found: Sequence[_Bounds]) -> _Bounds:
+    def both(pairs: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+        time, value = (np.concatenate([pair[place] for pair in pairs]) for place in (0, 1))
+        order = np.argsort(time, kind="stable")
+        return time[order], value[order]
+
+    return _Bounds(
+        both([one.least for one in found]),
+        both([one.most for one in found]),
+        both([one.middle for one in found]),
+        sum(one.count for one in found),
+    )
+
+
+def _line(bounds: _Bounds) -> _Line | None:
+    """The one difference, else the one that grows evenly, that keeps all bounds; None: there is none."""
+    time, usual = bounds.middle
+    base = int(time[0])
+    for drift in (0.0, slope_of((time - base).astype(np.float64), (usual - usual[0]).astype(np.float64))):
+        least, most, middle = (
+            value - np.rint(drift * (at - base)).astype(np.int64)
+            for at, value in (bounds.least, bounds.most, bounds.middle)
+        )
+        low, high = int(least.max()), int(most.min())
+        if low <= high and abs(drift) <= FASTEST:
+            return _Line(base, low, high, int(np.median(middle)), drift)
+    return None

@@ -13,20 +13,18 @@ import numpy as np
 from gputop.engine.facts import lost_before
 from gputop.engine.filesums import FileSums
 from gputop.errors import GputopError
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
 from gputop.files.output import new_session
 from gputop.files.whole import damage_of
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, open_session, reader_of
-from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot, ranks_of
+from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot
 from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, Place, most_parts
+from gputop.merging.ranks import ranks_of
 from gputop.merging.ticks import Source, Weaver, moments_of
 from probes.samples import process_data
 from probes.schema import Kind, Records
 from probes.source import Sample
 
-_LOOKED_AT: Final = 2_000_000  # records from the start of a part, for its collectives
 _FIRST_MARKS: Final = 8  # within which a command that the recorder started has begun
 _SAME: Final = Clock(0, 0, "same", "the same clock")
 # what is said once for a whole file must be the same of all parts
@@ -51,12 +49,12 @@ class Part:
     @property
     def begin_ns(self) -> int:
         """By the clock of the whole."""
-        return self.session.start_ns + self.clock.later_ns
+        return self.clock.at(self.session.start_ns)
 
     @property
     def end_ns(self) -> int:
         """Its last mark."""
-        return self.begin_ns + self.session.duration_ns
+        return self.clock.at(self.session.start_ns + self.session.duration_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +91,14 @@ def merge(paths: Sequence[str], output: str, progress: Progress | None = None) -
     with ExitStack() as stack:
         sessions = [stack.enter_context(open_session(path)) for path in paths]
         _check(sessions)
-        parts = _parts(sessions)
+        parts = _parts(sessions, progress)
         _check_shared(parts)
         if progress is not None:
             progress.goes_on("writing")
         start = min(part.begin_ns for part in parts)
         apis = Apis()
         sources = [_source(part, parts, number, start, apis) for number, part in enumerate(parts)]
-        marks = [(reader_of(part.session).marks + part.clock.later_ns).tolist() for part in parts]
+        marks = [part.clock.moved(reader_of(part.session).marks).tolist() for part in parts]
         moments = moments_of([(part.begin_ns, own) for part, own in zip(parts, marks, strict=True)])
         weaver = Weaver(sources, moments, start)
         with (
@@ -149,7 +147,7 @@ def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
     return machine if isinstance(machine, Mapping) else {}
 
 
-def _parts(sessions: Sequence[Session]) -> list[Part]:
+def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]:
     hosts: list[Session] = []  # the first recording of each
     clocks: list[Clock] = []  # of each host
     parts: list[Part] = []
@@ -158,7 +156,7 @@ def _parts(sessions: Sequence[Session]) -> list[Part]:
             (row for row, known in enumerate(hosts) if one_boot(known.header, one.header)), len(hosts)
         )
         if host == len(hosts):
-            clocks.append(_clock(hosts[0], one) if hosts else _SAME)
+            clocks.append(_clock(hosts[0], one, progress) if hosts else _SAME)
             hosts.append(one)
         totals = one.totals()
         pids = frozenset(row.pid for row in totals.processes if row.calls or row.threads)
@@ -166,12 +164,12 @@ def _parts(sessions: Sequence[Session]) -> list[Part]:
     return parts
 
 
-def _clock(first: Session, other: Session) -> Clock:
+def _clock(first: Session, other: Session, progress: Progress | None) -> Clock:
     wall = by_wall(first.header, other.header)
     ranks = []
     for session in (first, other):
         with understood(session.path):
-            ranks.append(ranks_of(assemble(_beginning(session), consume=True)))
+            ranks.append(ranks_of(session, progress))
     found = by_collectives(ranks[0], ranks[1], None if wall is None else wall.later_ns)
     if isinstance(found, Clock):
         return found
@@ -181,16 +179,6 @@ def _clock(first: Session, other: Session) -> Clock:
             f"apart: {found}, and one of them tells no wall clock"
         )
     return Clock(wall.later_ns, None, wall.how, f"{wall.told}; {found}")
-
-
-def _beginning(session: Session) -> Gatherer:
-    """As much of a recording as is looked at for its collectives."""
-    gatherer, count = Gatherer(session.header), 0
-    for item in reader_of(session).items():
-        if gatherer.feed(item) and count > _LOOKED_AT:
-            break
-        count += 0 if isinstance(item, Sample) else len(item)
-    return gatherer
 
 
 def _check_shared(parts: Sequence[Part]) -> None:
@@ -214,8 +202,9 @@ def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis:
         number,
         len(parts),
         part.host,
-        part.clock.later_ns,
-        part.clock.later_ns + whole_asleep - asleep,
+        part.clock,
+        asleep,
+        whole_asleep,
         session.start_ns + asleep,
         start_ns + whole_asleep,
     )
@@ -315,7 +304,8 @@ def _about(part: Part, *, private: bool) -> dict[str, Any]:
         "gputop": header.get("gputop"),
         "begin_ns": part.begin_ns,
         "end_ns": part.end_ns,
-        "later_ns": part.clock.later_ns,
+        "later_ns": part.clock.at(part.session.start_ns) - part.session.start_ns,
+        "drift_ppm": 1e6 * part.clock.drift,
         "error_ns": part.clock.error_ns,
         "clock": part.clock.how,
         "told": part.clock.told,

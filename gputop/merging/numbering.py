@@ -15,6 +15,7 @@ import numpy as np
 
 from gputop.errors import GputopError
 from gputop.explain.evidence.before import packed_columns, records_before
+from gputop.merging.clocks import Clock
 from probes.api import MAX_ROWS
 from probes.schema import ALIASED, CallFlag, Kind, Records
 from probes.source import (
@@ -57,8 +58,8 @@ class Place:
         part: Its number, from 0 on.
         parts: How many there are.
         host: The number of its host, from 0 on.
-        later_ns: What is added to its times.
-        boot_later_ns: What is added to its times since boot.
+        clock: What leads from its times to those of the whole.
+        asleep_ns, whole_asleep_ns: How far time since boot is ahead of its clock, and of the whole's.
         seen_since_ns: What begins after this, since boot by the part's clock, its recorder sees begin.
         unseen_ns: What began before it is said to have begun before this, by the whole's clock.
     """
@@ -66,8 +67,9 @@ class Place:
     part: int
     parts: int
     host: int
-    later_ns: int
-    boot_later_ns: int = 0
+    clock: Clock
+    asleep_ns: int = 0
+    whole_asleep_ns: int = 0
     seen_since_ns: int = 0
     unseen_ns: int = 0
 
@@ -88,7 +90,7 @@ class Numbering:
 
     def time(self, ns: int) -> int:
         """A moment; 0 is none."""
-        return ns + self._place.later_ns if ns > 0 else ns
+        return self._place.clock.at(ns) if ns > 0 else ns
 
     def stack(self, number: int) -> int:
         """A stack: two recorders may have given one number to two of them."""
@@ -122,7 +124,7 @@ class Numbering:
         changed: Records = records.copy()
         rows = changed.view(ALIASED)
         kind = records["kind"]
-        rows["t_end"] += np.uint64(place.later_ns % 2**64)
+        rows["t_end"] = place.clock.moved(rows["t_end"].astype(np.int64)).astype(np.uint64)
         calls = kind == np.uint8(Kind.CALL)
         if not np.array_equal(self._op, np.arange(len(self._op))):
             known = calls & (records["op"] < len(self._op))
@@ -202,7 +204,7 @@ class Numbering:
             if isinstance(data.get(key), int):
                 changed[key] = self.time(data[key])
         if isinstance(data.get("start_ns"), int) and place.parts > 1:
-            start = data["start_ns"] + place.boot_later_ns
+            start = place.clock.at(data["start_ns"] - place.asleep_ns) + place.whole_asleep_ns
             changed["start_ns"] = (
                 start if data["start_ns"] > place.seen_since_ns else min(start, place.unseen_ns)
             )
