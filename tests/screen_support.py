@@ -60,12 +60,7 @@ async def until(pilot: Pilot[int], condition: Callable[[], object], what: str, s
 
 def said(app: GputopApp) -> str:
     """What the newest message on the screen says; "" without one."""
-    return next(reversed(all_said(app)), "")
-
-
-def all_said(app: GputopApp) -> list[str]:
-    """The messages on the screen, oldest first."""
-    return [note.message for note in app._notifications]
+    return next((note.message for note in reversed(list(app._notifications))), "")
 
 
 def tokens_of(pane: Pane) -> list[tuple[str, str]]:

@@ -29,8 +29,8 @@ from gputop.ui.palette import PALETTES
 from tests import fake_frames as fake
 from tests import fake_reports as told
 from tests.json_page import assert_valid
-from tests.screen_support import all_said, said, text_of, until
 from tests.screen_support import running as screen_running
+from tests.screen_support import said, text_of, until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts for another user")
@@ -172,8 +172,8 @@ async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Po
         await until(pilot, lambda: f"send SIGTERM to {sleeper.pid} python?" in text_of(app), "the question")
         assert sleeper.poll() is None
         await pilot.press("y", "enter")
-        sent = f"SIGTERM was sent to {sleeper.pid}"  # then, that it has ended
-        await until(pilot, lambda: any(sent in one for one in all_said(app)), "the outcome")
+        outcomes = f"SIGTERM was sent to {sleeper.pid}", f"SIGTERM: {sleeper.pid} python has ended"
+        await until(pilot, lambda: any(one in said(app) for one in outcomes), "the outcome")
         assert sleeper.wait(60) == -signal.SIGTERM
         app.tell_outcome()
         await until(pilot, lambda: "has ended" in said(app), "its end")

@@ -213,6 +213,7 @@ def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str)
         held = held_by(daemon.process.pid)
         assert held.links
         follower = _Follower(daemon.socket)
+        wait_until(follower.marks, "its first mark")
         if way == "off":
             assert daemon.client("serve", "--off").returncode == 0
         else:
