@@ -47,6 +47,10 @@ class ProbeError(Exception):
         self.log = tuple(log)
 
 
+class RefusedProbesError(ProbeError):
+    """The kernel does not take a program."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the programs are compiled for.
@@ -378,7 +382,7 @@ def load_text(
     except bpfcall.RefusedError as error:
         module.close()
         said = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
-        raise ProbeError(said, error.log) from error
+        raise RefusedProbesError(said, error.log) from error
     return module, functions, points, {name: module.maps[name] for name in maps}
 
 

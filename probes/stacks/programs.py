@@ -1,9 +1,10 @@
-"""The BPF programs that look for lines: a text of their own, since loading it takes a quarter of a second."""
+"""The BPF programs that look for lines: a text of their own, which older kernels take two seconds to look at."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ TRACEPOINTS = {
     "sched_process_exit": "on_python_exit",
 }
 
+WITH_MAY_GOTO = 6, 9  # Linux
 MAX_CODES = 65536  # Python functions that are known at a time
 STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 
@@ -42,7 +44,9 @@ class LinePrograms:
     leave: int | None
 
 
-def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool) -> str:
+def source_text(
+    options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool, may_goto: bool
+) -> str:
     """The complete program text.
 
     Args:
@@ -50,6 +54,7 @@ def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[st
         kernel: This kernel's structures.
         others: Names of the other programs' maps.
         as_old: As in ``loader.source_text``.
+        may_goto: The kernel has the instruction of that name.
 
     Raises:
         loader.ProbeError: An architecture whose registers are not described.
@@ -58,6 +63,7 @@ def source_text(options: loader.Options, kernel: btf.Layout, others: Sequence[st
         *loader.defines(options, kernel, as_old=as_old),
         f"#define MAX_CODES {MAX_CODES}",
         f"#define STACK_PAGES {STACK_BYTES // os.sysconf('SC_PAGE_SIZE')}",
+        *(("#define MAY_GOTO",) if may_goto else ()),
         *(f"#define {name.upper()}_FD {outside(place)}" for place, name in enumerate(others)),
     ]
     return loader.text_of(SOURCES, defines, layout.c_header())
@@ -69,9 +75,19 @@ def load(programs: loader.Programs) -> LinePrograms:
     Raises:
         loader.ProbeError: As ``loader.load``.
     """
+    if programs.multi and loader.is_release(platform.release(), WITH_MAY_GOTO):
+        with contextlib.suppress(loader.RefusedProbesError):  # a kernel's name need not say what it can
+            return loaded(programs, may_goto=True)
+    return loaded(programs, may_goto=False)
+
+
+def loaded(programs: loader.Programs, *, may_goto: bool) -> LinePrograms:
+    """As ``load``, with loops that the kernel may not take."""
     others = [name for name in OTHERS if name in programs.maps]
-    text = source_text(programs.options, programs.layout, others, as_old=not programs.multi)
-    loaded = loader.load_text(
+    text = source_text(
+        programs.options, programs.layout, others, as_old=not programs.multi, may_goto=may_goto
+    )
+    made = loader.load_text(
         text,
         UPROBES,
         TRACEPOINTS,
@@ -83,10 +99,10 @@ def load(programs: loader.Programs) -> LinePrograms:
     )
     timer = leave = None
     with contextlib.suppress(bpfcall.RefusedError):  # where the kernel does not take it
-        timer = loaded[0].load("on_timer", bpfcall.ProgramType.PERF_EVENT)
+        timer = made[0].load("on_timer", bpfcall.ProgramType.PERF_EVENT)
         # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
-        leave = loader.load_tracepoint(loaded[0], "on_leave", programs.typed.get("sched_switch", 0))
-    return LinePrograms(*loaded, timer, leave)
+        leave = loader.load_tracepoint(made[0], "on_leave", programs.typed.get("sched_switch", 0))
+    return LinePrograms(*made, timer, leave)
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:

@@ -6,6 +6,10 @@ Linux 6.1 refuses such a program ("back-edge"), newer kernels take it: so the co
 from __future__ import annotations
 
 import os
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,16 +53,62 @@ def runs_into_loops(code: bytes) -> list[int]:
     return found
 
 
+@pytest.fixture
+def main() -> Iterator[loader.Programs]:
+    """The programs beside which those for lines are loaded."""
+    made = loader.load(loader.Options(False, 1 << 16, os.getpid()))
+    yield made
+    made.module.close()
+
+
+def verified(descriptor: int) -> int:
+    """How many instructions the verifier looked at, by the kernel."""
+    found = re.search(r"^verified_insns:\s+(\d+)$", Path(f"/proc/self/fdinfo/{descriptor}").read_text(), re.M)
+    assert found is not None
+    return int(found[1])
+
+
 def test_such_a_loop_would_be_found() -> None:
     jump_over, work, jump_if, leave = b"\x05\0\1\0", b"\xb7\0\0\0", b"\x15\0\xfd\xff", b"\x95\0\0\0"
     assert runs_into_loops(b"".join(i + bytes(4) for i in (jump_over, work, work, jump_if, leave))) == [1]
     assert runs_into_loops(b"".join(i + bytes(4) for i in (work, work, jump_if, leave))) == []
 
 
-def test_programs_have_loops_that_old_verifiers_take() -> None:
-    main = loader.load(loader.Options(False, 1 << 16, os.getpid()))
-    lines = programs.load(main)
+def test_programs_have_loops_that_old_verifiers_take(main: loader.Programs) -> None:
+    lines = programs.loaded(main, may_goto=False)
     for module in (main.module, lines.module):
         for name, code in module.compiled.programs.items():
             assert runs_into_loops(code) == [], name
-        module.close()
+    lines.module.close()
+
+
+def test_a_kernel_with_may_goto_looks_at_a_loop_once_or_twice_and_not_at_each_of_its_steps(
+    main: loader.Programs,
+) -> None:
+    """By its own account, of each program that walks through frames."""
+    if not loader.is_release(platform.release(), programs.WITH_MAY_GOTO):
+        pytest.skip("Linux 6.9 is the first with may_goto")
+    looked = []
+    for made in (programs.load(main), programs.loaded(main, may_goto=False)):
+        assert made.timer is not None
+        assert made.leave is not None
+        looked.append([verified(one) for one in (made.uprobes["on_line"], made.timer, made.leave)])
+        made.module.close()
+    for fast, slow in zip(*looked, strict=True):
+        assert fast < slow / 10
+
+
+def test_without_may_goto_lines_are_looked_for_all_the_same(
+    main: loader.Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, asked = programs.loaded, []
+
+    def older(main: loader.Programs, *, may_goto: bool) -> programs.LinePrograms:
+        asked.append(may_goto)
+        if may_goto:
+            raise loader.RefusedProbesError("unknown opcode e5")
+        return whole(main, may_goto=may_goto)
+
+    monkeypatch.setattr(programs, "loaded", older)
+    programs.load(main).module.close()
+    assert asked[-1] is False

@@ -39,6 +39,7 @@ struct scratch {
 	u64 table; /* address of a table of lines, while it is sent */
 	u32 telling; /* which frame's code */
 	u32 part; /* of its table, the next one */
+	u32 steps; /* of a loop */
 	struct stack_record stack;
 	union {
 		struct window windows[2]; /* the interpreter's stack, and the C stack */
@@ -106,43 +107,82 @@ static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u6
  * beginning instead of jumping there. Linux 6.1 takes no such loop ("back-edge"). The jump is never made. */
 #define BEGINS_HERE(i, out) asm volatile goto("if %0 s< 0 goto %l1" : : "r"((s64)(i)) : : out)
 
-/* Frames from the innermost on into `s->stack`, their hash into `s->hash`. What differs by path is kept in
- * memory: the verifier would follow each path by itself else. */
+enum { ON, OVER, FAILED }; /* how a step of a loop ended */
+
+/* Steps until one is not ON, so many at most; how the last one ended. What differs by step is kept in memory: the
+ * verifier would follow each by itself else. With may_goto (Linux 6.9 and later), which ends a loop that runs on for
+ * ever, it looks at a step until nothing new is found; else at each of them, which takes it a second for a program.
+ * Compilers before LLVM 19 have no name for the instruction. */
+#ifdef MAY_GOTO
+#define REPEATED(s, most, step) ({ \
+	__label__ out; \
+	int how = ON; \
+	s->steps = 0; \
+	for (;;) { \
+		asm volatile goto("1:.byte 0xe5; .byte 0; .long ((%l0 - 1b - 8) / 8) & 0xffff; .short 0" : : : : out); \
+		if (s->steps++ >= most) \
+			break; \
+		how = (step); \
+		if (how != ON) \
+			break; \
+	} \
+out: \
+	how; \
+})
+#else
+#define REPEATED(s, most, step) ({ \
+	__label__ out; \
+	int how = ON; \
+	_Pragma("clang loop unroll(disable)") \
+	for (int i = 0; i < most; i++) { \
+		BEGINS_HERE(i, out); \
+		how = (step); \
+		if (how != ON) \
+			break; \
+	} \
+out: \
+	how; \
+})
+#endif
+
+/* The next frame into `s->stack`, and its part of the hash. */
+static __always_inline int walk_step(struct scratch *s, struct interpreter *o, u64 sp)
+{
+	u64 address = s->address;
+	u32 count = s->stack.head.count;
+	if (!address || count >= MAX_FRAMES)
+		return OVER;
+	u8 *f = frame_at(s, o, address, sp);
+	if (!f)
+		return FAILED;
+	u64 code = *(u64 *)(f + (o->code & 127)) & ~TAG_BITS, instruction = *(u64 *)(f + (o->instruction & 127));
+	s->address = *(u64 *)(f + (o->previous & 127));
+	if (o->heap)
+		instruction = (u32)instruction;
+	else if (*(f + (o->owner & 127)) >= NO_CODE)
+		return ON;
+	u32 slot = generation_slot(s->serial, code);
+	u64 *generation = generations.lookup(&slot);
+	if (!generation)
+		return FAILED;
+	asm volatile("" : "+r"(count)); /* what the compiler knows of it the verifier may have forgotten */
+	struct py_frame *to = &s->stack.frames[count & (MAX_FRAMES - 1)];
+	to->code = code;
+	to->instruction = instruction;
+	to->generation = *generation;
+	s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
+	s->stack.head.count = count + 1;
+	return ON;
+}
+
+/* Frames from the innermost on into `s->stack`, their hash into `s->hash`. */
 static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 frame, u64 sp)
 {
 	s->address = frame;
 	s->hash = s->serial;
 	s->stack.head.count = 0;
 	s->u.windows[0].limit = s->u.windows[1].limit = 0;
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < MAX_WALK; i++) {
-		BEGINS_HERE(i, none);
-		u64 address = s->address;
-		u32 count = s->stack.head.count;
-		if (!address || count >= MAX_FRAMES)
-			break;
-		u8 *f = frame_at(s, o, address, sp);
-		if (!f)
-			return false;
-		u64 code = *(u64 *)(f + (o->code & 127)) & ~TAG_BITS, instruction = *(u64 *)(f + (o->instruction & 127));
-		s->address = *(u64 *)(f + (o->previous & 127));
-		if (o->heap)
-			instruction = (u32)instruction;
-		else if (*(f + (o->owner & 127)) >= NO_CODE)
-			continue;
-		u32 slot = generation_slot(s->serial, code);
-		u64 *generation = generations.lookup(&slot);
-		if (!generation)
-			return false;
-		struct py_frame *to = &s->stack.frames[count & (MAX_FRAMES - 1)];
-		to->code = code;
-		to->instruction = instruction;
-		to->generation = *generation;
-		s->hash = mix(mix(s->hash, code ^ *generation * SPREAD), instruction);
-		s->stack.head.count = count + 1;
-	}
-none:
-	return s->stack.head.count > 0;
+	return REPEATED(s, MAX_WALK, walk_step(s, o, sp)) != FAILED && s->stack.head.count > 0;
 }
 
 /* A string's characters, of a long one the last: the name of a file is at its end. Those of a subclass of str lie
@@ -213,29 +253,33 @@ static __always_inline bool tell_part(struct scratch *s)
 }
 
 /* A step of the telling of a stack's code: a frame whose code is known, or a part of a table. */
-static __always_inline bool tell_step(struct scratch *s, struct interpreter *o, struct py_frame *f)
+static __always_inline int tell_step(struct scratch *s, struct interpreter *o)
 {
+	u32 at = s->telling;
+	if (at >= s->stack.head.count)
+		return OVER;
+	struct py_frame *f = &s->stack.frames[at & (MAX_FRAMES - 1)];
 	struct code_key key = {s->serial, f->code};
 	u32 zero = 0;
 	u64 *generation = seen.lookup(&key), *since = full.lookup(&zero);
 	if (!since)
-		return false;
+		return FAILED;
 	if (s->part == 0 && generation && *generation == f->generation) {
 		s->telling++;
-		return true;
+		return ON;
 	}
 	if (s->part == 0 && (bpf_ktime_get_ns() - *since < FULL_NS || !read_code(s, o, f)))
-		return false;
+		return FAILED;
 	if (!tell_part(s))
-		return false;
+		return FAILED;
 	if (s->part < TABLE_PARTS && s->u.code.table_bytes > (u64)s->part * TABLE_BYTES)
-		return true;
+		return ON;
 	s->part = 0;
 	s->telling++;
 	if (!seen.update(&key, &f->generation))
-		return true;
+		return ON;
 	*since = bpf_ktime_get_ns();
-	return false;
+	return FAILED;
 }
 
 /* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. What
@@ -244,17 +288,7 @@ static __always_inline bool tell_step(struct scratch *s, struct interpreter *o, 
 static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
 {
 	s->telling = s->part = 0;
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < MAX_STEPS; i++) {
-		BEGINS_HERE(i, told);
-		u32 at = s->telling;
-		if (at >= s->stack.head.count)
-			break;
-		if (!tell_step(s, o, &s->stack.frames[at & (MAX_FRAMES - 1)]))
-			return false;
-	}
-told:
-	if (s->telling < s->stack.head.count)
+	if (REPEATED(s, MAX_STEPS, tell_step(s, o)) == FAILED || s->telling < s->stack.head.count)
 		return false;
 	if (natives) {
 		u32 count = s->stack.head.count;
