@@ -1,4 +1,4 @@
-"""The BPF programs that look for lines: a text of their own, which older kernels take two seconds to look at."""
+"""The BPF programs that look for lines: a text of their own, which older kernels look at for two seconds."""
 
 from __future__ import annotations
 
