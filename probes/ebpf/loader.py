@@ -15,6 +15,7 @@ from pathlib import Path
 from probes import schema
 from probes.ebpf import bpfcall, btf, registers
 from probes.ebpf.compiled import CompileError, compiled
+from probes.ebpf.kept_layout import layout_of
 from probes.ebpf.module import Module, late
 from probes.schema import NO_PYTHON
 
@@ -300,7 +301,7 @@ def load(options: Options) -> Programs:
         raise ProbeError(problem)
     multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
     try:
-        layout = btf.read_layout()
+        layout = layout_of()
     except btf.BtfError as error:
         raise ProbeError(str(error)) from error
     text = source_text(options, layout, as_old=not multi)
