@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import Analysis, analyse
 from gputop.explain.proofs.retention import carried
-from gputop.explain.stretch import Stretch
-from probes import api
-from tests import items
 from tests import programs as p
-from tests.items import HEADER, START
+from tests.items import START
 from tests.programs import (
     BLOCKING,
     COPY,
@@ -27,37 +23,10 @@ from tests.programs import (
     started,
     with_streams,
 )
+from tests.retained import CUT, gaps_after, kept
 
-CUT = 5000  # us: what is older is dropped
 EVENT, OTHER_EVENT, THIRD_EVENT = 0x9000, 0x9100, 0x9200
 MALLOC = "cudaMalloc"
-
-
-def gaps_after(program: Program) -> list[tuple[int, int]]:
-    """The proved gaps after the cut, in microseconds, from what is carried over; as from everything."""
-    every, at = program.batch(), START + CUT * US
-    end = int(every["t_end"].max())
-    past, later = every[every["t_end"] <= at], every[every["t_end"] > at]
-    before = Stretch(HEADER)
-    before.fill([items.apis(), *program.samples, items.gpus(START, 0), past, items.mark(1, at)])
-    after = before.carried().window
-    after.fill([later, items.mark(2, end)])
-    found = _proved(analyse(after.evidence(), (at, end)))
-    assert found == _proved(analyse(program.evidence(), (at, end)))
-    return found
-
-
-def _proved(analysis: Analysis) -> list[tuple[int, int]]:
-    gaps = analysis.gpu.gaps
-    rows = zip(gaps.begin.tolist(), gaps.end.tolist(), gaps.proved.tolist(), strict=True)
-    return [((low - START) // US, (high - START) // US) for low, high, sure in rows if sure]
-
-
-def kept(program: Program, op: str, dropped: list[int] | None = None) -> list[int]:
-    """When the calls of an API that are carried over began, in microseconds."""
-    calls = carried(program.evidence(dropped))[0]
-    of_it = calls["op"] == api.OP_OF[op]
-    return sorted(((calls["begin"][of_it] - START) // US).tolist())
 
 
 def test_the_first_wait_for_the_device_tells_that_a_process_from_before_is_known() -> None:
