@@ -11,7 +11,7 @@ static void *work(void *row) {
   int mine = calls + (int)(long)row % 50;
   while (!counting) {
     query(NULL);
-    usleep(20000);
+    usleep(100000); /* a busy machine keeps up with these */
   }
   pthread_barrier_wait(&gate); /* all have stopped */
   pthread_barrier_wait(&gate); /* the mark is set */
