@@ -1,4 +1,4 @@
-"""Who asks the daemon too often, or asks and says nothing: others are served, and what it costs is bounded."""
+"""Who asks the daemon too often, or says nothing: others are served, and what it costs is bounded."""
 
 from __future__ import annotations
 
