@@ -6,16 +6,16 @@ has numbers of its own (``gputop/merging/numbering.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from probes.samples import ShapesData
-from probes.schema import ALIASED, MAX_SHAPES, SHAPE_SIZES, Kind, Records, select
+from probes.schema import ALIASED, MAX_SHAPES, SHAPE_SIZES, CallFlag, Kind, Records, select
 from probes.source import PROBLEM, SHAPES, Sample
 
-_SHAPE: Final = np.uint8(Kind.SHAPE)
+_SHAPE, _CALL = np.uint8(Kind.SHAPE), np.uint8(Kind.CALL)
 _ABOUT: Final = "shapes of launches"
 _MOST: Final = 1 << 17  # numbers of a session of many parts; what comes beyond is not known
 
@@ -69,6 +69,22 @@ def notice_shapes(records: Records) -> Iterator[Sample]:
             f"programs launched kernels in more than {MAX_SHAPES} shapes: those of later ones are not known"
         )
         yield Sample(PROBLEM, now, {"text": text, "about": _ABOUT})
+
+
+def shapes_in(records: Records) -> list[int]:
+    """The numbers of shapes that records name."""
+    rows = records.view(ALIASED)
+    launches = (rows["kind"] == _CALL) & (rows["flags"] & np.uint16(CallFlag.COUNTERS) == 0)
+    named = np.unique(rows["shape"][launches | (rows["kind"] == _SHAPE)])
+    numbers: list[int] = named[named > 0].tolist()
+    return numbers
+
+
+def shapes_sample(shapes: Shapes, numbers: Iterable[int], time_ns: int) -> Sample:
+    """What some numbers stand for, as a sample; those that are not known are left out."""
+    rows = [(number, sizes_of(shape)) for number in numbers if (shape := shapes.get(number)) is not None]
+    data = {"shape": [number for number, _ in rows], "sizes": [sizes for _, sizes in rows]}
+    return Sample(SHAPES, time_ns, data)
 
 
 class Shapes:

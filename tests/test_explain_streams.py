@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from gputop.explain.proofs.streams import Streams
+from gputop.explain.evidence.apiclass import Role
+from gputop.explain.proofs.streams import CROWD, Streams
 from probes import api
 from tests.items import START
 from tests.programs import BLOCKING, FREE, LAUNCH, MAIN, SYNC, US, WAIT, started, with_streams
@@ -81,3 +84,24 @@ def test_a_call_during_a_capture_of_its_own_process_may_be_in_the_graph(
     streams = program.analysis().gpu.streams
     rows = np.flatnonzero(evidence.calls["op"] == api.OP_OF[LAUNCH])
     assert streams.captured(rows).tolist() == [inside]
+
+
+def test_a_process_that_makes_up_streams_without_end_keeps_nobody_else_from_being_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[Streams.__module__], "MOST_STREAMS", 20)
+    program = started()
+    program.starts(20)
+    program.call(LAUNCH, 0, 5, aux=0xA)
+    program.call(SYNC, 5, 10)
+    for number in range(30):
+        program.call(LAUNCH, 20 + number, 21 + number, pid=20, stream=0x1000 + number)
+    program.call("cudaStreamSynchronize", 60, 61, pid=20, stream=0x1000)
+    program.call(LAUNCH, 100, 105, aux=0xA)
+    streams = program.analysis().gpu.streams
+    assert sorted(zip(streams.pid.tolist(), streams.handle.tolist(), strict=True)) == [(MAIN, 0), (20, CROWD)]
+    crowd = streams.handle.tolist().index(CROWD)
+    assert len(streams.operations(crowd)) == 30
+    assert streams.peers(crowd) == []
+    named = streams.number(streams.rows(Role.PROVE_STREAM)).tolist()
+    assert crowd not in named, "no call says that such a stream is empty"

@@ -40,16 +40,16 @@ PLANTED = {
 }
 
 
-def status_of(port: int, **headers: str) -> int:
-    """What a request to begin a session ends with."""
+def status_of(port: int, **headers: str) -> tuple[int, str | None]:
+    """What a request to begin a session ends with, and the session that is held for it."""
     accept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("POST", "/mcp", body, {**accept, **headers})
-    status = connection.getresponse().status
+    answer = connection.getresponse()
     connection.close()
-    return status
+    return answer.status, answer.getheader("Mcp-Session-Id")
 
 
 # -- transports -------------------------------------------------------------------------------------------
@@ -121,9 +121,9 @@ async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) ->
         for one, reply in enumerate(replies):
             told, name = json.loads(reply), names[one % len(names)]
             assert (told["session"], told["rows"]) == (name, [[one, lengths[name]]])
-        assert status_of(port) == 200
-        assert status_of(port, Host="evil.example") == 421  # a page that rebinds its name
-        assert status_of(port, Origin="https://evil.example") == 403
+        assert status_of(port) == (200, None)  # who begins without end leaves nothing behind
+        assert status_of(port, Host="evil.example") == (421, None)  # a page that rebinds its name
+        assert status_of(port, Origin="https://evil.example") == (403, None)
     finally:
         process.terminate()
         process.wait(20)

@@ -8,11 +8,25 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.explain.evidence.before import records_before, sample_of
 from gputop.explain.evidence.losses import LossFinder
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
 from probes.schema import Kind, Records, join
-from probes.source import CARRIED, FILES, FRAMES, MARK, NAMES, NOTE, OPEN, PROBLEM, PROCESS, Item, Sample
+from probes.source import (
+    CARRIED,
+    FILES,
+    FRAMES,
+    MARK,
+    NAMES,
+    NOTE,
+    OPEN,
+    PROBLEM,
+    PROCESS,
+    SHAPES,
+    Item,
+    Sample,
+)
 from tests import items as made
 from tests.items import START
 
@@ -99,6 +113,45 @@ def test_rows_of_others_are_taken_out_of_tables() -> None:
         (shown,) = _shown(owners, Sample(kind, START, both | columns))
         assert isinstance(shown, Sample)
         assert shown.data == {key: values[:1] for key, values in (both | columns).items()}
+
+
+def _launches(*rows: tuple[int, int]) -> Records:
+    """(process, number of the shape) of calls."""
+    parts = []
+    for at, (pid, shape) in enumerate(rows):
+        one = made.call(START + at + 1, 1, "cudaLaunchKernel", pid=pid, tid=pid)
+        one["run_delay"] = shape
+        parts.append(one)
+    return join(parts)
+
+
+def _sizes(number: int) -> list[int]:
+    return [number, 1, 1, 32, 1, 1, 0]
+
+
+def test_of_the_shapes_of_launches_a_user_is_told_their_own_and_each_once() -> None:
+    """What somebody's kernels are launched with says much of what they compute."""
+    owners = _owners()
+    everybodys = Sample(SHAPES, START, {"shape": [1, 2, 3], "sizes": [_sizes(one) for one in (1, 2, 3)]})
+    owners.take(everybodys)
+    view = View(ME, owners)
+    ticks: list[list[Item]] = [
+        [everybodys, _launches((OTHERS, 1), (MINE, 2))],
+        [_launches((MINE, 2), (MINE, 3), (OTHERS, 1), (MINE, 0))],
+        [_launches((OTHERS, 1), (MINE, 3))],
+    ]
+    told = [item.data for tick in ticks for item in view.items(tick) if isinstance(item, Sample)]
+    assert told == [{"shape": [2], "sizes": [_sizes(2)]}, {"shape": [3], "sizes": [_sizes(3)]}]
+    assert view.known_shapes(START).data == {"shape": [2, 3], "sizes": [_sizes(2), _sizes(3)]}
+
+
+def test_shapes_of_calls_from_before_a_recording_are_told_with_the_calls() -> None:
+    owners = _owners()
+    owners.take(Sample(SHAPES, START, {"shape": [1, 2], "sizes": [_sizes(1), _sizes(2)]}))
+    before = sample_of(_launches((OTHERS, 1), (MINE, 2)), [], START)
+    shapes, calls = View(ME, owners).sample(before)
+    assert shapes.data == {"shape": [2], "sizes": [_sizes(2)]}
+    assert records_before(calls.data)[0]["pid"].tolist() == [MINE]
 
 
 def test_a_kind_of_sample_that_is_not_known_is_not_told() -> None:

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -132,6 +132,33 @@ def test_nothing_is_told_without_token_cookie_and_the_servers_own_page() -> None
             asked(home, "/ws", **{key: value for key, value in headers.items() if key != "Cookie"})[0] == 403
         )
         assert screens(server) == [], "none of them got a process"
+
+
+@pytest.mark.parametrize("sent", ["", "[" * 60_000, '["resize", {"width": Infinity, "height": 1}]'])
+def test_a_browser_that_goes_at_once_or_sends_nonsense_leaves_no_screen_and_no_traceback(sent: str) -> None:
+    with served(str(RECORDING)) as (server, address):
+        place = urlsplit(address)
+        home = f"http://{place.netloc}"
+        cookie = asked(home, f"/?{place.query}")[2]
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_S)
+        connection.request("GET", "/ws", headers=socket_headers(home, cookie, home))
+        assert connection.sock.recv(4096).startswith(b"HTTP/1.1 101")
+        text = sent.encode()  # a frame of a client: masked, by zeros
+        if text:
+            connection.sock.sendall(b"\x81\xfe" + len(text).to_bytes(2, "big") + b"\0" * 4 + text)
+            while connection.sock.recv(4096):
+                pass  # until the server has enough of it
+        connection.close()
+        _until(lambda: screens(server) == [])
+    assert server.stderr is not None
+    assert "Traceback" not in server.stderr.read()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_cookie_is_for_this_site_and_not_for_scripts() -> None:

@@ -80,7 +80,8 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
         return 0
     port = int(options.http)
     say(f"http://{HOST}:{port}/mcp answers to anybody on this machine, until an interrupt")
-    server.run("streamable-http", host=HOST, port=port)
+    # nothing is remembered of who asked: anybody on this machine could begin sessions without end
+    server.run("streamable-http", host=HOST, port=port, stateless_http=True)
     return 0
 
 

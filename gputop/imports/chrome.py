@@ -18,6 +18,7 @@ _ON_GPU: Final = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"
 _AROUND: Final = ("ProfilerStep#", "PyTorch Profiler")  # around all that a step does
 _OPERATORS: Final = frozenset({"cpu_op", "user_annotation", "python_function"})
 _DIRECTIONS: Final = (("HtoD", 1), ("DtoH", 2), ("DtoD", 3))
+_DEEPEST: Final = 1024  # operators within each other; of more than these the outermost are left out
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _TIDS: Final = (1 << 22) - 1
 
@@ -206,7 +207,7 @@ class _Stacks:
         while place < len(rows) and rows[place][0] <= at:
             held.append(rows[place])
             place += 1
-        held = [row for row in held if row[1] > at]
+        held = [row for row in held if row[1] > at][-_DEEPEST:]
         self._open[thread] = place, held
         names = tuple(row[2] for row in reversed(held))[:32]
         if not names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ _STEPS = (
     200_000_000  # of SQLite's machine, after which a query is given up: a file may be made to last for ever
 )
 _EVERY = 1_000_000
+_CELL = 16 << 20  # bytes of a text: names are shorter, and a file with holes can say that it holds a gigabyte
 
 
 class Tables:
@@ -29,6 +31,8 @@ class Tables:
         address = f"{Path(self._path).resolve().as_uri()}?mode=ro&immutable=1"
         try:
             self._database = sqlite3.connect(address, uri=True)
+            if sys.version_info >= (3, 11):  # which can say so
+                self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL)
             self._database.text_factory = lambda data: data.decode("utf-8", "replace")
             self._database.set_progress_handler(self._step, _EVERY)
             self._database.execute("pragma trusted_schema = off")

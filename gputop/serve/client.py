@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from probes.source import PROBLEM, Item, Sample
 
 _READ = 1 << 16
 _ANSWER_S = 30.0
+_ANSWER_TIME = struct.pack("@ll", int(_ANSWER_S), 0)  # a timeval
 
 
 class Connection:
@@ -35,9 +37,11 @@ class Connection:
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._incoming = wire.Incoming(wire.MOST_TOLD)
-        self._socket.settimeout(_ANSWER_S)
+        # not settimeout yet, by which connecting would fail at once where others wait to be taken
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _ANSWER_TIME)
         try:
             self._socket.connect(path)
+            self._socket.settimeout(_ANSWER_S)
             uid = wire.peer(self._socket)[1]
             if uid not in (0, os.geteuid()):
                 raise CommandError(

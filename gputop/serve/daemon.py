@@ -31,9 +31,9 @@ class Shown:
         self._chunks: list[bytes] = []
         self._chunker = Chunker(lambda kind, first, last, count, chunk: self._chunks.append(chunk))
 
-    def messages(self, items: Iterable[Item]) -> list[bytes]:
-        """A tick as messages."""
-        for item in self.view.items(items):
+    def messages(self, items: Iterable[Item], known: Iterable[Sample] = ()) -> list[bytes]:
+        """A tick as messages, and what the user may see as it is."""
+        for item in (*self.view.items(items), *known):
             self._chunker.write(item)
         self._chunker.flush()
         chunks, self._chunks = self._chunks, []
@@ -129,7 +129,8 @@ class Daemon:
             facts, lost, now = history.facts(now=True), history.lost_now(), history.end_ns
         header = shown.view.header(cut_header(self.header, now, lost))
         yield wire.packed({"k": "header", "data": header})
-        yield from shown.messages(facts.samples(now))
+        known = [] if uid == ROOT else [self._shown[uid].view.known_shapes(now)]
+        yield from shown.messages(facts.samples(now), known)
 
     def status(self, uid: int) -> dict[str, Any]:
         """What a user is told of the daemon."""

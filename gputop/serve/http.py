@@ -6,6 +6,7 @@ import hmac
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,13 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from gputop.serve.pace import Pace
+
 _PATIENCE_S: Final = 10.0
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 64
+_COMERS: Final = (200.0, 64.0)  # connections that are taken in a second, and at once
+_MAKING: Final = (0.1, 2.0)  # CPU seconds that answers may cost in a second, and at once
+_OPENMETRICS: Final = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,19 @@ class Address:
     names: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False, slots=True)
+class _Asking:
+    """Who is being answered."""
+
+    connection: socket.socket  # TLS puts another one in its place
+    since_s: float
+
+
 class MetricsServer(ThreadingHTTPServer):
-    """Answers ``/metrics`` and ``/healthz``; at most so many requests at a time."""
+    """Answers ``/metrics`` and ``/healthz``; so many requests at a time."""
 
     daemon_threads = True
-    request_queue_size = 16
+    request_queue_size = 128
 
     def __init__(self, address: Address, registry: CollectorRegistry, healthy: Callable[[], bool]) -> None:
         """Listen; ``start`` answers.
@@ -56,7 +70,11 @@ class MetricsServer(ThreadingHTTPServer):
             OSError: The port is taken, or the certificate cannot be read (``ssl.SSLError``).
         """
         self.address, self.registry, self.healthy = address, registry, healthy
-        self.free = threading.BoundedSemaphore(_AT_ONCE)
+        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._open: list[_Asking] = []  # who is answered, the oldest first
+        self._comers, self._pace = Pace(*_COMERS), Pace(*_MAKING)
+        self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
+        self._accept_s = self._answers_s = 0.0
         super().__init__((address.host, address.port), _Handler)
         self._context: ssl.SSLContext | None = None
         if address.certificate:
@@ -67,22 +85,56 @@ class MetricsServer(ThreadingHTTPServer):
                 self.server_close()
                 raise
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next one; who comes too fast waits in the kernel."""
+        self._accept_s = time.thread_time()
+        time.sleep(self._comers.spend())
+        return super().get_request()
+
+    @property
+    def spent_s(self) -> float:
+        """CPU time that those who ask have cost."""
+        return self._accept_s + self._answers_s
+
+    def told(self, accept: str) -> tuple[str, bytes]:
+        """The kind and the text of the metrics; the last one where new ones would cost too much.
+
+        Args:
+            accept: What who asks can read.
+        """
+        wanted = _OPENMETRICS if choose_encoder(accept)[1].startswith(_OPENMETRICS) else ""
+        with self._making:
+            if wanted in self._made and self._pace.owed_s():
+                return self._made[wanted]
+            begun_s = time.thread_time()
+            encode, kind = choose_encoder(wanted)
+            self._made[wanted] = kind, encode(self.registry)
+            self._pace.spend(time.thread_time() - begun_s)
+            return self._made[wanted]
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own: the handshake as well, so that nobody waits for another."""
-        if not self.free.acquire(blocking=False):
-            return
-        connection = [request]  # TLS puts another one in its place
-        late = threading.Timer(_PATIENCE_S, _cut, (connection,))  # of all, not of each byte
-        late.daemon = True
-        late.start()
+        asking = _Asking(request, time.monotonic())
+        with self._lock:
+            for oldest in self._open[: max(len(self._open) - _AT_ONCE + 1, 0)]:
+                _cut(oldest)  # whoever asks is answered at once: what stays long says nothing
+            self._open.append(asking)
         try:
             request.settimeout(_PATIENCE_S)
             if self._context is not None:
-                connection[0] = self._context.wrap_socket(request, server_side=True)
-            super().finish_request(connection[0], client_address)
+                asking.connection = self._context.wrap_socket(request, server_side=True)
+            super().finish_request(asking.connection, client_address)
         finally:
-            late.cancel()
-            self.free.release()
+            with self._lock:
+                self._open = [one for one in self._open if one is not asking]
+                self._answers_s += time.thread_time()
+
+    def service_actions(self) -> None:
+        """Now and then: who has not read its answer by now gets none. So long for all, not for each byte."""
+        with self._lock:
+            late = [one for one in self._open if time.monotonic() - one.since_s > _PATIENCE_S]
+        for asking in late:
+            _cut(asking)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Who goes away in the middle is no error of ours."""
@@ -97,10 +149,9 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
 
-def _cut(connection: list[socket.socket]) -> None:
-    """Who has not read its answer by now gets none."""
+def _cut(asking: _Asking) -> None:
     with suppress(OSError):  # it has gone
-        connection[0].shutdown(socket.SHUT_RDWR)
+        asking.connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,8 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not self._allowed():
             self._answer(401, "text/plain", b"a token is asked for\n")
         else:
-            encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(200, kind, encode(self.server.registry))
+            self._answer(200, *self.server.told(self.headers.get("Accept", "")))
 
     def _called_by_name(self) -> bool:
         names = self.server.address.names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import selectors
 import socket
@@ -16,14 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gputop.serve import wire
+from gputop.serve.pace import Pace
 from gputop.serve.view import ROOT
 
 _LOG = logging.getLogger(__name__)
 MOST_CLIENTS: Final = 128
+ROOTS: Final = 8  # of them are root's: a user has as many numbers as /etc/subuid says
+ANSWERS: Final = 4  # of the past, at a time; root's own are not among them
 MOST_OF_ONE: Final = 32  # of one user who is not root
 MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
 SILENT_S: Final = 5.0  # until a client has said what it wants
 STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
+COMERS: Final = (200.0, 64.0)  # clients that are taken in a second, and at once: each costs the daemon's CPU
+ANSWERING: Final = (0.2, 5.0)  # CPU seconds of answers that a user may cost in a second, and at once
 _READ: Final = 4096
 
 Answer = Callable[[socket.socket, int, dict[str, Any]], None]  # has the connection for itself, in a thread
@@ -75,6 +81,9 @@ class Hub:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._closed = False
         self._answering: dict[threading.Thread, int] = {}  # whose
+        self._comers = Pace(*COMERS)
+        self._owing: dict[int, Pace] = {}  # what answers to a user have cost
+        self._own_s = self._answers_s = 0.0
         self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
 
     def start(self) -> None:
@@ -91,6 +100,11 @@ class Hub:
     def count(self) -> int:
         """How many clients there are."""
         return len(self._clients)
+
+    @property
+    def spent_s(self) -> float:
+        """CPU time that clients have cost, in the threads that are for them alone."""
+        return self._own_s + self._answers_s
 
     def publish(self, uid: int, messages: list[bytes], first: Callable[[], Iterable[bytes]]) -> None:
         """Hands a tick to a user's clients.
@@ -158,6 +172,7 @@ class Hub:
                 else:
                     self._turn(key.fd, events)
             self._drop_silent()
+            self._own_s = time.thread_time()
         for client in list(self._clients.values()):
             self._drop(client)
         for thread in list(self._answering):
@@ -174,6 +189,7 @@ class Hub:
                     self._selector.modify(descriptor, events)
 
     def _accept(self) -> None:
+        time.sleep(self._comers.spend())  # 5 ms at most: who comes waits in the kernel meanwhile
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
@@ -188,7 +204,8 @@ class Hub:
             return
         with self._lock:
             same = sum(client.uid == uid for client in self._clients.values())
-            full = len(self._clients) >= MOST_CLIENTS or (uid != ROOT and same >= MOST_OF_ONE)
+            most = MOST_CLIENTS if uid == ROOT else MOST_CLIENTS - ROOTS
+            full = len(self._clients) >= most or (uid != ROOT and same >= MOST_OF_ONE)
             client = Client(connection, uid, pid, time.monotonic())
             if full:
                 text = "the daemon has as many clients as it takes: close some of them"
@@ -248,9 +265,8 @@ class Hub:
         return True
 
     def _hand_over(self, client: Client, ask: str, message: dict[str, Any]) -> bool:
-        self._answering = {one: uid for one, uid in self._answering.items() if one.is_alive()}
-        if len(self._answering) >= 4 or client.uid in self._answering.values():
-            self._refuse(client, "the daemon answers such a question already: ask again when it is done")
+        if refusal := self._refusal(client.uid):
+            self._refuse(client, refusal)
             return True
         with self._lock:
             self._selector.unregister(client.connection)
@@ -261,6 +277,21 @@ class Hub:
         self._answering[thread] = client.uid
         thread.start()
         return False
+
+    def _refusal(self, uid: int) -> str:
+        """Why a question that takes a thread is not answered now; "" where it is."""
+        self._answering = {one: whose for one, whose in self._answering.items() if one.is_alive()}
+        if uid == ROOT:
+            return ""
+        with self._lock:
+            self._owing = {whose: pace for whose, pace in self._owing.items() if not pace.is_rested}
+            owed_s = self._owing[uid].owed_s() if uid in self._owing else 0.0
+        if owed_s:
+            return f"the daemon has worked much for this user: ask again in {math.ceil(owed_s)} s"
+        others = [whose for whose in self._answering.values() if whose != ROOT]
+        if len(others) >= ANSWERS or uid in others:
+            return "the daemon answers such a question already: ask again when it is done"
+        return ""
 
     def _answer(self, client: Client, ask: str, message: dict[str, Any]) -> None:
         connection = client.connection
@@ -277,6 +308,10 @@ class Hub:
                 )
         finally:
             connection.close()
+            with self._lock:
+                cost_s = time.thread_time()
+                self._answers_s += cost_s
+                self._owing.setdefault(client.uid, Pace(*ANSWERING)).spend(cost_s)
 
     def _refuse(self, client: Client, text: str) -> None:
         with self._lock:

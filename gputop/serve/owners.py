@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from probes.samples import process_data, told
 from probes.schema import ExitFlag, Kind, Records, select
-from probes.source import CLIENT, Sample
+from probes.shapes import Shapes
+from probes.source import CLIENT, SHAPES, Sample
 
 PIDS = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 NOBODY = -1  # not known: shown to root alone
@@ -19,11 +20,15 @@ class Owners:
     A process is its user's as ``/proc`` says at its birth and at each exec: the owner of ``/proc/PID``, which
     is root for a program with more rights than who started it. Nothing is guessed from numbers that are given
     anew: an exit takes the owner away.
+
+    Attributes:
+        shapes: Of everybody's launches: whose they are is seen by the calls that name them.
     """
 
     def __init__(self) -> None:
         """Start without knowing anybody."""
         # one more than the user's id, since zeros take no memory: pages appear when used
+        self.shapes = Shapes()
         self._user: npt.NDArray[np.int64] = np.zeros(PIDS, np.int64)
         self._process: npt.NDArray[np.int32] = np.zeros(PIDS, np.int32)
         self._ended: set[int] = set()
@@ -33,6 +38,9 @@ class Owners:
         """Take one item in, before it is shown to anybody."""
         if not isinstance(item, Sample):
             self._records(item)
+            return
+        if (shapes := told(item, SHAPES)) is not None:
+            self.shapes.take(shapes)
             return
         data = process_data(item) or told(item, CLIENT)
         if data is None or not isinstance(data.get("pid"), int) or not 0 <= data["pid"] < PIDS:

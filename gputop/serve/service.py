@@ -165,13 +165,18 @@ class Service:
 
     def _keep_within_budget(self) -> None:
         budget = self._budget
-        if budget is not None and budget.take(time.monotonic(), time.process_time(), self._calls):
+        if budget is not None and budget.take(time.monotonic(), self._observing_s(), self._calls):
             _LOG.info("observing at step %d: %s", budget.reach, budget.sentence() or "everything")
             # detaching takes a tenth of a second, and ticks go on
             change = threading.Thread(
                 target=self._change, args=(budget.reach, budget.sentence()), name="gputop-budget", daemon=True
             )
             change.start()
+
+    def _observing_s(self) -> float:
+        """CPU time of the daemon without what others asked for: nobody can make it look away by asking."""
+        asked_s = self._hub.spent_s + (self._metrics.spent_s if self._metrics is not None else 0.0)
+        return time.process_time() - asked_s
 
     def _change(self, reach: Reach, why: str) -> None:
         try:

@@ -18,6 +18,7 @@ from gputop.explain.evidence.before import records_before, sample_of
 from gputop.explain.evidence.ranges import union
 from gputop.serve.owners import Owners
 from probes.schema import ALIASED, Kind, Records, select
+from probes.shapes import shapes_in, shapes_sample
 from probes.source import (
     APIS,
     CARRIED,
@@ -36,7 +37,6 @@ from probes.source import (
     PLACES,
     PROBLEM,
     PROCESS,
-    SHAPES,
     Item,
     Sample,
 )
@@ -45,7 +45,7 @@ ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 STRANGER: Final = "(another user's)"
 _EVERYBODY: Final = frozenset(
-    {MARK, GPUS, APIS, COUNTERS, MACHINE, OTHERS, SHAPES}
+    {MARK, GPUS, APIS, COUNTERS, MACHINE, OTHERS}
 )  # what NVML and /proc tell everybody
 _BY_PROCESS: Final = frozenset(
     {NAMES, OPEN, FRAMES, FAULTS, FILES}
@@ -70,6 +70,7 @@ class View:
         self.uid = uid
         self._owners = owners
         self._left_out: dict[int, int] = {}  # records of each CPU that are not shown
+        self._shapes: set[int] = set()  # told: those of the user's launches alone
 
     def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
         """The session's header."""
@@ -90,7 +91,19 @@ class View:
             else:
                 shown = self._records(item, queued)
                 if len(shown):
+                    yield from self._shapes_of(shown, int(shown["t_end"][0]))
                     yield shown
+
+    def known_shapes(self, time_ns: int) -> Sample:
+        """The shapes of launches that were told until now, for who comes later."""
+        return shapes_sample(self._owners.shapes, sorted(self._shapes), time_ns)
+
+    def _shapes_of(self, records: Records, time_ns: int) -> Iterator[Sample]:
+        """What the numbers of the user's launches stand for, once."""
+        told = shapes_sample(self._owners.shapes, {*shapes_in(records)} - self._shapes, time_ns)
+        self._shapes.update(told.data["shape"])
+        if told.data["shape"]:
+            yield told
 
     # -- records ------------------------------------------------------------------------------------
 
@@ -154,7 +167,7 @@ class View:
         elif kind == PLACES:
             yield _rows(sample, "tid", lambda tid: self._owners.of_thread(tid) == self.uid)
         elif kind == CARRIED:
-            yield self._carried(sample)
+            yield from self._carried(sample)
         elif kind == PROBLEM:
             yield self._problem(sample)
         elif kind == NOTE and self._is_mine(data.get("pid")):
@@ -171,11 +184,12 @@ class View:
         kept = {key: data[key] for key in _KEPT if key in data}
         return kept | ({"name": STRANGER} if "start_ns" in data else {})
 
-    def _carried(self, sample: Sample) -> Sample:
+    def _carried(self, sample: Sample) -> Iterator[Sample]:
         """The calls from before a recording's start that are the user's."""
         records, complete = records_before(sample.data)
         mine = records[self._owners.are(records["pid"], self.uid)]
-        return sample_of(mine, filter(self._is_mine, complete), sample.time_ns)
+        yield from self._shapes_of(mine, sample.time_ns)
+        yield sample_of(mine, filter(self._is_mine, complete), sample.time_ns)
 
     def _problem(self, sample: Sample) -> Sample:
         """A text that names no file is of the machine; others may say what somebody runs, and where."""

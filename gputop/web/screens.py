@@ -71,7 +71,7 @@ class OneScreen(AppService):
 
     async def stop(self) -> None:
         """End the process, whatever it does, and wait until it has ended."""
-        process, self._process = self._process, None
+        process = self._process  # which the task that is waited for still asks for
         if process is None:
             return
         try:
@@ -79,6 +79,7 @@ class OneScreen(AppService):
         except (asyncio.TimeoutError, ConnectionError):
             with suppress(ProcessLookupError):
                 process.kill()
+        self._process = None
         await process.wait()
 
     async def set_terminal_size(self, width: int, height: int) -> None:

@@ -158,5 +158,5 @@ class WebServer(Server):
                     await resized(int(data["width"]), int(data["height"]))
                 elif kind == "ping":
                     await websocket.send_json(["pong", data])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 return

@@ -75,7 +75,7 @@ def proofs(
         own = (calls["pid"][device_rows] == streams.pid[number]) & (
             devices.of_calls[device_rows] == streams.device[number]
         )
-        rows = device_rows[own]
+        rows = device_rows[own & streams.is_of_one_gpu(number)]
         found[number].append(Proofs(calls["begin"][rows], calls["end"][rows], rows))
     events = Events(evidence, streams)
     rows = streams.rows(Role.PROVE_EVENT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gputop.explain.evidence.apiclass import Role, Trait
@@ -11,6 +13,7 @@ from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
 from gputop.explain.proofs.devices import Devices
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
+CROWD = 1  # so no stream has it: all streams of a GPU of a process that names more than can be told apart
 NON_BLOCKING = 1  # cudaStreamNonBlocking
 _NOT_READY = 600
 # a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
@@ -48,14 +51,17 @@ class Streams:
         named = zip(
             _names(calls, rows[heads], device[heads]), _names(inner, inner_rows, inner_device), strict=True
         )
-        self._known = Identities(*(np.concatenate(parts) for parts in named))
+        names = [np.concatenate(parts) for parts in named]
+        self._known = Identities(*names)
+        if len(self._known) > MOST_STREAMS:
+            names = _crowds(names, self._known.number, np.concatenate([device[heads], inner_device]))
+            self._known = Identities(*names)
         first = np.zeros(len(self._known), np.int64)
         first[self._known.number] = np.arange(len(self._known.number))  # any row says whose stream it is
         lengths = np.append(np.diff(np.append(heads, len(rows))), np.ones(len(inner), np.int64))
         number = np.repeat(self._known.number, lengths)
         self.pid = np.concatenate([calls["pid"][rows[heads]], inner["pid"]])[first].astype(np.int64)
-        every_handle = np.concatenate([handle[heads], inner["stream"]])[first]
-        self.handle = np.where(every_handle == 1, LEGACY, every_handle)
+        self.handle = names[1][first]
         if len(self) > MOST_STREAMS:
             raise ValueError(f"work for {len(self)} streams, where no machine has {MOST_STREAMS}")
         self.enqueue_stream: Column = number
@@ -223,6 +229,10 @@ class Streams:
         alike &= self.blocking[stream]
         return [int(peer) for peer in np.flatnonzero(alike & (self.handle == LEGACY))]
 
+    def is_of_one_gpu(self, stream: int) -> bool:
+        """Whether waiting for its GPU ends its work: of a crowd it is not known which stream is of which."""
+        return self.handle[stream] != CROWD or len(np.unique(self.device[self.pid == self.pid[stream]])) == 1
+
     def not_ready(self, stream: int) -> Ints:
         """Queries that found a stream at work."""
         rows: Ints = self._denied[self._denied_stream == stream]
@@ -248,6 +258,26 @@ def _names(calls: Columns, rows: Ints, device: Ints) -> tuple[Column, Column, Co
     thread = np.where(handle == PER_THREAD, calls["tid"][rows], 0)
     where = np.where(handle > PER_THREAD, 0, device + 1)
     return calls["pid"][rows], handle, thread, where
+
+
+def _crowds(names: Sequence[Column], number: Ints, device: Ints) -> list[Column]:
+    """Names where those processes that have most streams have one for each GPU, until they are not too many.
+
+    No call names such a stream, so that it ends where the process waits for the whole GPU, or is gone: nobody
+    can keep others' streams from being explained by making up streams.
+    """
+    pid, handle, thread, where = names
+    _, first = np.unique(number, return_index=True)
+    pids, counts = np.unique(pid[first], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    left = len(first) - np.cumsum(counts[order])
+    crowded = np.isin(pid, pids[order][: int(np.argmax(left <= MOST_STREAMS // 2)) + 1])
+    return [
+        pid,
+        np.where(crowded, np.uint64(CROWD), handle),
+        np.where(crowded, 0, thread),
+        np.where(crowded, device + 1, where),
+    ]
 
 
 def _changes(column: Column) -> Mask:

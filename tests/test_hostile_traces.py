@@ -1,0 +1,57 @@
+"""Traces of other tools that were made to take time and memory: they take what their size allows."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from gputop.imports.detect import read_trace
+from gputop.imports.recorded import ImportFileError
+
+OPERATORS, CALLS = 60_000, 2_000
+
+
+def _seconds(path: Path, *, nested: bool) -> float:
+    """CPU time of reading as many operators and calls, within each other or not."""
+    kinds = [
+        {"cat": "cpu_op", "ts": 0 if nested else one, "dur": 10**9 if nested else 1, "name": f"op {one}"}
+        for one in range(OPERATORS)
+    ]
+    kinds += [
+        {"cat": "cuda_runtime", "ts": 10 * one, "dur": 1, "name": "cudaLaunchKernel"} for one in range(CALLS)
+    ]
+    events = [{"ph": "X", "pid": 1, "tid": 1, **kind} for kind in kinds]
+    path.write_text(json.dumps({"traceEvents": events}))
+    begun = time.process_time()
+    trace = read_trace(str(path))
+    spent = time.process_time() - begun
+    assert max(len(frames) for frames in trace.stacks.values()) == (32 if nested else 1)
+    return spent
+
+
+def test_operators_within_each_other_without_end_take_no_longer_than_side_by_side(tmp_path: Path) -> None:
+    flat = _seconds(tmp_path / "flat.json", nested=False)
+    assert _seconds(tmp_path / "nested.json", nested=True) < 5 * flat
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's sqlite3 has no limits")
+def test_a_text_of_a_database_that_says_it_is_huge_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("create table StringIds(id, value)")
+        database.execute("create table CUPTI_ACTIVITY_KIND_RUNTIME(start, end, nameId)")
+        database.execute("insert into StringIds values (1, zeroblob(50000000))")
+    database.close()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImportFileError, match="too big"):
+            read_trace(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
