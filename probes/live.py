@@ -29,6 +29,7 @@ from probes.proc.machine import MachineEvents
 from probes.proc.open_files import OpenFiles
 from probes.proc.roster import Roster
 from probes.process import in_time, privileges
+from probes.process.latch import Latch
 from probes.scanner import Scanner
 from probes.shapes import notice_shapes
 from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
@@ -53,7 +54,7 @@ class LiveSource:
 
     def __init__(self, plan: LivePlan) -> None:
         self._plan = plan
-        self._stop = threading.Event()
+        self._stop = Latch()
         self._started_ns = time.monotonic_ns()
         self._header: dict[str, Any] = {}
         self._own = procfs.OwnUse()
@@ -377,7 +378,7 @@ class LiveSource:
     # -- ending -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Asks ``items`` to end after a last mark. Detaching happens there."""
+        """Asks ``items`` to end after a last mark; handlers of signals may. Detaching happens there."""
         self._stop.set()
         if self._lines is not None:
             self._lines.stop()

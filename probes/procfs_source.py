@@ -7,7 +7,6 @@ At each mark it reads the kernel's counters of every watched thread (docs/sessio
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from probes.proc.faults import PageFaults
 from probes.proc.gpu_clients import GpuClients
 from probes.proc.machine import MachineEvents
 from probes.process import privileges
+from probes.process.latch import Latch
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, NAMES, PROBLEM, PROCESS, Item, Sample
 
@@ -102,7 +102,7 @@ class ProcfsSource:
 
     def __init__(self, plan: LivePlan, reason: str) -> None:
         self._plan = plan
-        self._stop = threading.Event()
+        self._stop = Latch()
         self._own = procfs.OwnUse()
         self._sampler: nvml.NvmlSampler | None = None
         self._problems = [reason, *plan.problems]
@@ -175,7 +175,7 @@ class ProcfsSource:
         self.abandon()
 
     def close(self) -> None:
-        """Asks ``items`` to end after a last mark."""
+        """Asks ``items`` to end after a last mark; handlers of signals may."""
         self._stop.set()
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from probes.ebpf.attach import Attachments
 from probes.ebpf.quota import Quota
 from probes.proc import procfs
 from probes.process import in_time
+from probes.process.latch import Latch
 from probes.source import NOTE, PROBLEM, Sample
 from probes.stacks.lines import Lines
 
@@ -95,7 +95,7 @@ class Scanner:
             self._lines.listen(events.hear)
         return events
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Latch) -> None:
         """Goes on until ``stop``; for a thread of its own. What fails is told, and it goes on."""
         in_time.hurry()
         while not stop.is_set():
@@ -110,7 +110,7 @@ class Scanner:
             self._events.close()
         self._pages.close()
 
-    def _turn(self, stop: threading.Event) -> None:
+    def _turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
         if self._events is None:
             if not stop.wait(_WAIT_S if late else POLL_S):

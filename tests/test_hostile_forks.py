@@ -21,6 +21,7 @@ from probes import scanner, schema
 from probes.code.mmap_events import Mapped
 from probes.proc import procfs
 from probes.proc.roster import Roster
+from probes.process.latch import Latch
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import MARK, NAMES, PROCESS, Sample
 from replay.factbook import FactBook
@@ -217,7 +218,7 @@ def test_forks_by_anybody_wake_the_search_for_libraries_some_tens_of_times_a_sec
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Some come as they are, and behind them a pause follows each."""
-    events, stop = Waking(), threading.Event()
+    events, stop = Waking(), Latch()
     monkeypatch.setattr(scanner, "MmapEvents", lambda _cpus, _lines: events)
     one = scanner.Scanner(
         SimpleNamespace(refusals=[], attach=lambda _targets: []),  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -115,7 +114,7 @@ class RemoteSource:
         """
         self._connection = Connection(path, "follow")
         self._messages = self._connection.messages()
-        self._closed = threading.Event()
+        self._closed = False
         self._alive: set[int] = set()
         try:
             first = next(self._messages, {})
@@ -148,9 +147,9 @@ class RemoteSource:
             for message in self._messages:
                 yield from self._items(message)
         except ProbeError:
-            if not self._closed.is_set():
+            if not self._closed:
                 raise
-        if not self._closed.is_set():
+        if not self._closed:
             raise ProbeError("the daemon has ended; what was seen stays here until you quit")
 
     def _items(self, message: dict[str, Any]) -> Iterator[Item]:
@@ -171,7 +170,7 @@ class RemoteSource:
 
     def close(self) -> None:
         """Ends ``items``."""
-        self._closed.set()
+        self._closed = True
         self._connection.close()
 
     def abandon(self) -> None:

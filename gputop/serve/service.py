@@ -104,7 +104,7 @@ class Service:
         self._budget: Budget | None = None
         if settings.budget is not None:
             self._budget = Budget(settings.budget, call_ns, os.cpu_count() or 1)
-        self._asked = threading.Event()
+        self._asked = False  # a handler of signals may only set what nobody waits for
         self._history = History(
             header,
             limit_bytes=settings.history_bytes,
@@ -152,8 +152,8 @@ class Service:
             told = set(self.daemon.totals.processes)
             self._people.forget(told)
             self._idle.forget(told)
-        if marked and self._asked.is_set():
-            self._asked.clear()
+        if marked and self._asked:
+            self._asked = False
             self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
         return marked
 
@@ -186,7 +186,7 @@ class Service:
 
     def ask_for_the_past(self) -> None:
         """Keeps the last minutes, at the next mark; for a signal's handler."""
-        self._asked.set()
+        self._asked = True
 
     def close(self, why: str) -> None:
         """Ends all of it: what is waited for is kept first, clients are told why."""

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +29,7 @@ from probes.ebpf import bpfcall
 from probes.ebpf.attach import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
 from probes.proc import procfs
+from probes.process.latch import Latch
 from probes.source import PROBLEM, Sample
 from probes.stacks import late, programs
 from probes.stacks.handles import NamingProbes
@@ -95,7 +95,7 @@ class Lines(Hears):
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
         self._gone: set[int] = set()
-        self._ready = threading.Event()
+        self._ready = Latch()
         self._unread: deque[bytes] = deque()  # what was taken from the ring, and not looked at in time
 
     def load(self, loaded: LinePrograms | None = None) -> None:
