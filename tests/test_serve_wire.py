@@ -139,6 +139,26 @@ def _publish(made: hub.Hub, count: int) -> None:
         made.publish(uid, _tick(number), _first)
 
 
+def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_while(
+    served: tuple[hub.Hub, str],
+) -> None:
+    made, path = served
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(path)
+    client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
+    _until(lambda: made.followers() != set())
+    time.sleep(hub.LAST_WORDS_S + 0.3)  # its thread sleeps now, for a second
+    made.close("over")
+    client.settimeout(20)
+    said = [message for data in iter(lambda: client.recv(1 << 16), b"") for message in _read(data)]
+    assert said == [{"k": "end", "text": "over"}]
+    client.close()
+
+
+def _read(data: bytes) -> list[dict[str, Any]]:
+    return list(wire.Incoming(wire.MOST_TOLD).feed(data))
+
+
 def test_one_user_cannot_take_all_places(
     served: tuple[hub.Hub, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

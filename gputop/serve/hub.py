@@ -27,6 +27,7 @@ ANSWERS: Final = 4  # of the past, at a time; root's own are not among them
 MOST_OF_ONE: Final = 32  # of one user who is not root
 MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
 SILENT_S: Final = 5.0  # until a client has said what it wants
+LAST_WORDS_S: Final = 0.5  # in which clients can take what they are told at the end
 STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
 COMERS: Final = (200.0, 64.0)  # clients that are taken in a second, and at once: each costs the daemon's CPU
 ANSWERING: Final = (0.2, 5.0)  # CPU seconds of answers that a user may cost in a second, and at once
@@ -158,21 +159,11 @@ class Hub:
     # -- the thread of the socket -------------------------------------------------------------------
 
     def _run(self) -> None:
-        last = 0.0
-        while not self._closed or (self._clients and time.monotonic() < last):
-            if not self._closed:
-                last = time.monotonic() + 0.5  # for the last words
-            self._arm()
-            for key, events in self._selector.select(1.0 if not self._closed else 0.05):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj == self._wake_in:
-                    with suppress(OSError):
-                        os.read(self._wake_in, _READ)
-                else:
-                    self._turn(key.fd, events)
-            self._drop_silent()
-            self._own_s = time.thread_time()
+        while not self._closed:
+            self._turns(1.0)
+        ends = time.monotonic() + LAST_WORDS_S
+        while self._clients and time.monotonic() < ends:
+            self._turns(0.05)
         for client in list(self._clients.values()):
             self._drop(client)
         for thread in list(self._answering):
@@ -180,6 +171,20 @@ class Hub:
         self._selector.close()
         os.close(self._wake_in)
         os.close(self._wake_out)
+
+    def _turns(self, timeout_s: float) -> None:
+        """What is to be done for whom, at the latest after a time."""
+        self._arm()
+        for key, events in self._selector.select(timeout_s):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj == self._wake_in:
+                with suppress(OSError):
+                    os.read(self._wake_in, _READ)
+            else:
+                self._turn(key.fd, events)
+        self._drop_silent()
+        self._own_s = time.thread_time()
 
     def _arm(self) -> None:
         with self._lock:
