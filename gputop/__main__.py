@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def main() -> int:
@@ -16,6 +19,10 @@ def main() -> int:
 
         complete()
         isolate()
+        if _BLAS_THREADS not in os.environ:
+            # numpy's library starts a thread a processor, for products of matrices that nobody asks for. A
+            # command's environment is made of os.environ: this is no part of it
+            os.putenv(_BLAS_THREADS, "1")
         from gputop.commands.cli import run
 
         return run(sys.argv[1:], own_process=True)

@@ -7,24 +7,24 @@ import json
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
 from gputop.commands.progress import INTERRUPTED, Progress
-from gputop.commands.session import Session, open_session
 from gputop.commands.words import bounded
 from gputop.errors import USAGE, CommandError
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
-from gputop.explain.build import explain as build
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.memory import keep_freed
 from gputop.library import answers
 from gputop.process.interrupts import end_at_once
 from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
+
+if TYPE_CHECKING:
+    from gputop.commands.session import Session
 
 FOUND = 3  # exit status when something is lost
 _WIDTH = 100
@@ -105,6 +105,12 @@ def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
 
 def from_now(options: argparse.Namespace) -> Report:
     """Observes for ``--duration``, or until the command ends, then explains."""
+    # what observes takes 0.1 s to import, which a recording has no use for
+    from gputop.commands.session import open_session
+    from gputop.explain.build import explain as build
+    from gputop.explain.evidence.assemble import assemble
+    from gputop.explain.evidence.gatherer import Gatherer
+
     # the report is ours alone: what the command prints goes to standard error
     output = os.dup(2) if options.command else None
     session = open_session(options, record_to=None, output=output, rate_hz=_RATE_HZ)
