@@ -51,6 +51,16 @@ def test_a_wait_that_moves_to_another_cpu_is_cut_there() -> None:
     assert matched(records) == {(50, 1, 1): 20, (50, 2, 2): 60}
 
 
+def test_a_move_at_the_very_end_of_a_wait_hands_nothing_to_who_has_the_other_cpu() -> None:
+    records = [
+        event(Kind.OCCUPANT, START + 100, pid=1, tid=1, duration=100, cpu=0),
+        event(Kind.OCCUPANT, START + 100, pid=2, tid=2, duration=100, cpu=1),
+        event(Kind.MIGRATE, START + 90, tid=50, queue_cpu=1),
+        off(START + 90, 0, 80, tid=50, queue_cpu=0),
+    ]
+    assert matched(records) == {(50, 1, 1): 80}
+
+
 def test_moves_of_other_threads_and_times_do_not_cut() -> None:
     records = [
         event(Kind.OCCUPANT, START + 100, pid=1, tid=1, duration=100, cpu=0),
