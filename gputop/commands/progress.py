@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from probes.process.latch import Latch
 from probes.source import MARK, Item, Sample
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Progress:
         self._began = time.monotonic()
         self._due = self._began + AFTER_S
         self._lock = threading.RLock()  # of the bar, which a signal may end while it is made
-        self._timer = threading.Timer(WORTH_S, self._begin)
+        self._over = Latch()  # a signal may come anywhere, and ends the bar
         self._part = 0.0  # of what is done now
         self._interrupted = signal.getsignal(signal.SIGINT)
 
@@ -80,8 +81,7 @@ class Progress:
             if self._interrupted is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, self._interrupt)
         if self._shown:
-            self._timer.daemon = True
-            self._timer.start()
+            threading.Thread(target=self._begin_later, name="gputop-progress", daemon=True).start()
         return self
 
     def __exit__(
@@ -130,6 +130,10 @@ class Progress:
             yield item
         self._reading = False
 
+    def _begin_later(self) -> None:
+        if not self._over.wait(WORTH_S):
+            self._begin()
+
     def _begin(self) -> None:
         with self._lock:
             if self._shown and self._bar is None:
@@ -172,7 +176,7 @@ class Progress:
         if not self._shown:
             signal.signal(signal.SIGINT, self._interrupted)
             return
-        self._timer.cancel()
+        self._over.set()
         with self._lock:
             self._shown = False
             bar, self._bar = self._bar, None
