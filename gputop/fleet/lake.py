@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from gputop.ask.database import LockedDatabase
 from gputop.errors import GputopError
-from gputop.fleet.pieces import LISTS, Part, Piece, known_of, partitioned, unpacked
+from gputop.fleet.pieces import LISTS, Part, Piece, known_of, partitioned, recordings_of, unpacked
 from gputop.fleet.places import UNFINISHED, Place, place_of
 from gputop.fleet.tables import COLUMNS, INT, NEW, REAL, TEXT, Row, write_table
 from gputop.fleet.urls import shown
@@ -61,7 +61,7 @@ def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[s
     place = place_of(lake)
     found = partitioned(rows)
     keys = {table: sorted(parts) for table, parts in found.items()}
-    piece = Piece(uuid4().hex, keys, known_of(rows), versions)
+    piece = Piece(uuid4().hex, keys, known_of(rows), versions, recordings_of(rows))
     files = {
         piece.file(table, key): _parquet(table, some)
         for table, parts in found.items()
@@ -95,9 +95,9 @@ def open_lake(lake: str, tables: Collection[str] = tuple(COLUMNS), part: Part = 
         for table in wanted:
             made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in COLUMNS[table].items())
             connection.execute(f'CREATE TABLE "{table}" ({made})')
-            for names, is_new, but in pieces.of(table, part):
-                with place.local(names) as files:
-                    _insert(connection, table, files, is_new, but)
+            for names, is_new, but, whose in pieces.of(table, part):
+                with place.local(names) as files, place.local(whose) as tell:
+                    _insert(connection, table, files, is_new, but, tell)
         if part:
             _only(connection, wanted, part)
         for table in set(wanted) - {*tables}:
@@ -136,37 +136,53 @@ class _Pieces:
         self.old = [name for name in root if name.startswith(OLD_PIECE)]
         told = zip(names, place.read(names), strict=True)
         self.listed = [unpacked(shown(lake), name, data) for name, data in told]
-        self._twice = self._of_two_runs()
+        self._not_counted = self._of_two_runs()
+        for piece, sessions in self._gone_on().items():
+            self._not_counted.setdefault(piece, set()).update(sessions)
 
-    def of(self, table: str, part: Part) -> Iterator[tuple[list[str], bool, Sequence[str]]]:
-        """(files, whether they have all columns, sessions of them that do not count)."""
+    def of(self, table: str, part: Part) -> Iterator[tuple[list[str], bool, Sequence[str], list[str]]]:
+        """(files, whether they have all columns, which sessions do not count, who tells the members)."""
         old = [f"{folder}/{table}.parquet" for folder in self.old]
         old = [name for name in old if f"{table}.parquet" in self._place.listing(name.partition("/")[0])]
         if old:
-            yield old, False, ()
-        once = [name for one in self.listed if one.name not in self._twice for name in one.files(table, part)]
-        if once:
-            yield once, True, ()
+            yield old, False, (), []
+        whole = [one for one in self.listed if one.name not in self._not_counted]
+        if once := [name for one in whole for name in one.files(table, part)]:
+            yield once, True, (), []
         for piece in self.listed:
-            files = piece.files(table, part) if piece.name in self._twice else []
-            if "session_id" in COLUMNS[table]:
-                yield from [(files, True, self._twice[piece.name])] if files else []
-            elif files:
-                yield files, True, ("",)
+            if piece.name in self._not_counted and (files := piece.files(table, part)):
+                whose = [] if "session_id" in COLUMNS[table] else piece.files("communicators", ALL)
+                yield files, True, sorted(self._not_counted[piece.name]), whose
 
-    def _of_two_runs(self) -> dict[str, list[str]]:
+    def _of_two_runs(self) -> dict[str, set[str]]:
         """Sessions that an earlier piece has, too, by piece: two runs that added to a storage at once."""
         seen: set[str] = set()
         twice = {}
         for piece in self.listed:
-            if again := [one for one in piece.known if one in seen]:
+            if again := seen & {*piece.known}:
                 twice[piece.name] = again
             seen |= {*piece.known}
         return twice
 
+    def _gone_on(self) -> dict[str, set[str]]:
+        """Sessions whose recordings went on after they were looked at, and were looked at again, by piece."""
+        newest: dict[str, tuple[int, int, str]] = {}
+        for piece in self.listed:
+            for session, (recording, until, length) in piece.recordings.items():
+                one = (until, length, session)
+                newest[recording] = max(newest.get(recording, one), one)
+        gone_on: dict[str, set[str]] = {}
+        for piece in self.listed:
+            for session, (recording, *_length) in piece.recordings.items():
+                if newest[recording][-1] != session:
+                    gone_on.setdefault(piece.name, set()).add(session)
+        return gone_on
 
-def _insert(connection: Any, table: str, files: Sequence[str], is_new: bool, but: Sequence[str]) -> None:
-    """Rows of files; of members those that are there already count once."""
+
+def _insert(
+    connection: Any, table: str, files: Sequence[str], is_new: bool, but: Sequence[str], whose: Sequence[str]
+) -> None:
+    """Rows of files, without those of some sessions; the communicators say which members are theirs."""
     names = ", ".join(
         f'NULL AS "{name}"' if not is_new and (table, name) in NEW else f'"{name}"' for name in COLUMNS[table]
     )
@@ -177,7 +193,9 @@ def _insert(connection: Any, table: str, files: Sequence[str], is_new: bool, but
         others = "session_id IS NULL OR session_id NOT IN (SELECT unnest(?))"
         connection.execute(f"{text} WHERE {others}", [[*files], [*but]])
     else:
-        connection.execute(f'{text} WHERE member NOT IN (SELECT member FROM "{table}")', [[*files]])
+        members = "SELECT member FROM read_parquet(?, hive_partitioning=false)"
+        theirs = f"{members} WHERE session_id IN (SELECT unnest(?))"
+        connection.execute(f"{text} WHERE member NOT IN ({theirs})", [[*files], [*whose], [*but]])
 
 
 def _only(connection: Any, tables: Sequence[str], part: Part) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from typing import Any, Final
 from urllib.parse import quote
@@ -60,12 +60,15 @@ class Piece:
         keys: Table -> partitions of which it has a file.
         known: Hashes of the recordings that were looked at.
         versions: What the storage of these said that they are; see ``urls.version_of``.
+        recordings: Hash of a content -> which recording it is of, up to which moment, and how long it is. Two
+            contents of one are what it was before it went on, and afterwards.
     """
 
     name: str
     keys: Mapping[str, Sequence[Key]]
     known: Sequence[str]
     versions: Sequence[str] = ()
+    recordings: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -91,6 +94,7 @@ class Piece:
             "keys": {table: [*map(list, keys)] for table, keys in self.keys.items()},
             "known": [*self.known],
             "versions": [*self.versions],
+            "recordings": self.recordings,
         }
         return json.dumps(told, indent=1).encode()
 
@@ -110,6 +114,10 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
             for table in COLUMNS
         }
         known, versions = [*map(str, told["known"])], [*map(str, told["versions"])]
+        recordings = {
+            str(one): (str(whole), int(until), int(length))
+            for one, (whole, until, length) in told.get("recordings", {}).items()
+        }
         if not _NAME.fullmatch(name):
             raise ValueError(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -118,7 +126,7 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
         ) from error
     if newer:
         raise GputopError(f"a newer gputop added to {lake}: upgrade gputop to ask it")
-    return Piece(name, keys, known, versions)
+    return Piece(name, keys, known, versions, recordings)
 
 
 def _checked(part: Any) -> str:
@@ -161,6 +169,12 @@ def known_of(rows: Mapping[str, Iterable[Row]]) -> list[str]:
     """Hashes of recordings that rows tell of."""
     found = (row["session_id"] for table in ("sessions", "problems") for row in rows.get(table, ()))
     return sorted({one for one in found if one})
+
+
+def recordings_of(rows: Mapping[str, Iterable[Row]]) -> dict[str, tuple[str, int, int]]:
+    """Which recording each session is of, up to which moment, and how long it is, in ns."""
+    told = (row for row in rows.get("sessions", ()) if row.get("recording"))
+    return {row["session_id"]: (row["recording"], row["until_ns"], row["duration_ns"]) for row in told}
 
 
 def _day(start_wall_ns: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import socket
@@ -240,6 +241,9 @@ def _session(
         "session_job": jobs.pop() if len(jobs) == 1 else None,
         "calls": sum(call.count for process in totals.processes for call in process.calls if not call.nested),
         "unkept_ns": sum(until - since for since, until in unkept_of(session)),
+        # no columns: the list of a piece has them
+        "recording": _recording(session.header, os.path.isdir(session.path)),
+        "until_ns": session.start_ns + session.duration_ns,
     }
     if report is None:
         return row
@@ -255,6 +259,23 @@ def _session(
         "unknown_ns": report.unknown_ns,
         "lost_events": report.lost_events,
     }
+
+
+def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
+    """What stays the same of a recording while it goes on; None where that may be the same of another one.
+
+    The first segments of a folder may be gone when it is looked at again; what all of them are of stays.
+    """
+    machine, segment = header.get("machine"), header.get("segment")
+    boot, recorder = machine.get("boot") if isinstance(machine, Mapping) else None, header.get("own_pid")
+    if not boot or not recorder:  # private, imported, merged
+        return None
+    if in_segments and isinstance(segment, Mapping):
+        begin = [segment.get("of")]
+    else:
+        begin = [header.get("start_ns"), segment, header.get("cut")]
+    told = json.dumps([boot, recorder, *begin], sort_keys=True, default=repr)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _finding(number: int, one: Finding, process: ProcessData, session_id: str) -> Row:
