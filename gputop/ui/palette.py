@@ -24,7 +24,7 @@ _LIGHT = {
     "#e8a13c": "#8a4600", "#f67c58": "#b42318", "#b79af0": "#6639ba", "#949dab": "#59636e",
     _SELECT: "#d3e4fa", _MARK: "#ebeef2",
     "#ee8866": "#a33b00", "#eedd88": "#6b5900", "#ffaabb": "#a3204f", "#99ddff": "#00607a",
-    "#44bb99": "#00664a", "#bbcc33": "#4d5c00", "#c9a94f": "#6b3f1d", "#d9a6ff": "#7a2ba0",
+    "#44bb99": "#00664a", "#bbcc33": "#2f6b00", "#c9a94f": "#783c14", "#d9a6ff": "#7a2ba0",
     "#8fa5b3": "#4a5a66", "#dddddd": "#4d4d4d",
 }  # fmt: skip
 _CONTRAST = {
