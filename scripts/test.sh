@@ -31,8 +31,10 @@ run() {
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
+processes=$((2 * $(nproc)))
+processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
-	run --quick --numprocesses=2 -q --durations=0 --durations-min=5
+	run --quick --numprocesses="$processes" -q --durations=0 --durations-min=5
 	exit
 fi
 if [ "${1:-} ${2:-}" = "-m long" ]; then # and those with random examples, ten times as many of them
@@ -65,8 +67,6 @@ again() {
 }
 
 failed=0 unsteady=""
-processes=$((2 * $(nproc)))
-processes=$((processes < 8 ? processes : 8))
 folder=$(mktemp -d)
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
 : >"$folder/decided" # also where that run is ended before it has decided anything

@@ -16,12 +16,13 @@ from probes.process.latch import Latch
 SOON_S = 5.0
 
 
-def told_at(place: int, latch: Latch | threading.Event) -> tuple[bool, bool]:
+def told_at(place: int, latch: Latch | threading.Event, soon_s: float = SOON_S) -> tuple[bool, bool]:
     """Sets it, as a handler of its own thread would, at an instruction of a wait that is over at once.
 
     Args:
         place: Which instruction, from 0.
         latch: Not set.
+        soon_s: When the wait should be over.
 
     Returns:
         Whether there are so many instructions, and whether the wait came to its end.
@@ -43,7 +44,7 @@ def told_at(place: int, latch: Latch | threading.Event) -> tuple[bool, bool]:
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
-    waiting.join(SOON_S)
+    waiting.join(soon_s)
     return passed > place, not waiting.is_alive()
 
 
@@ -63,7 +64,7 @@ def test_it_can_be_set_at_each_instruction_of_a_wait() -> None:
 def test_an_event_of_threads_waits_for_itself_there() -> None:
     """Why there is a latch: if this fails, Python's own has become good enough."""
     for place in range(300):
-        reached, ended = told_at(place, threading.Event())
+        reached, ended = told_at(place, threading.Event(), 0.5)
         if not ended:
             return
         if not reached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 
 from gputop.playback.feed import RecordingState
 from gputop.playback.landmarks import Landmark
@@ -147,7 +148,7 @@ async def test_m_marks_the_moment_shown() -> None:
         assert [mark.text for mark in feed.transport.found] == ["slow"]
 
 
-async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> None:
+async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder()
         await pilot.press("R")
@@ -158,9 +159,8 @@ async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> 
         assert asked(app).startswith("record to gputop-now.gputop")
         await pilot.press("ctrl+u", "enter")
         assert "type the name" in asked(app)
-        await pilot.press(*str(tmp_path / "a.gputop"))
-        await pilot.press("enter")
-        assert recorder.started == [(str(tmp_path / "a.gputop"), True, False)]
+        await pilot.press(*"a.gputop", "enter")
+        assert recorder.started == [("a.gputop", True, False)]
         feed.state = RecordingState("a.gputop", 1, 1.0)
         await pilot.press("R")
         assert recorder.stopped == 1
@@ -171,16 +171,17 @@ async def test_r_asks_for_the_past_and_the_name_then_records(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("answer", "started"), [("y", True), ("n", False)])
-async def test_no_file_is_replaced_without_a_yes(tmp_path: Path, answer: str, *, started: bool) -> None:
-    (tmp_path / "old.gputop").write_text("old")
+async def test_no_file_is_replaced_without_a_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, *, started: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old").write_text("old")
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder(span_s=0)
-        await pilot.press("R", "ctrl+u")
-        await pilot.press(*str(tmp_path / "old.gputop"))
-        await pilot.press("enter")
+        await pilot.press("R", "ctrl+u", *"old", "enter")
         assert "exists: replace it? n y or n" in asked(app)
         await pilot.press(answer, "enter")
-        assert recorder.started == ([(str(tmp_path / "old.gputop"), False, True)] if started else [])
+        assert recorder.started == ([("old", False, True)] if started else [])
         assert ("record to" in asked(app)) is not started
 
 
@@ -201,8 +202,10 @@ async def test_a_replay_has_nothing_to_record() -> None:
 
 
 async def test_keys_that_come_fast_are_all_taken() -> None:
-    async with running(fake.frame(), replay=True) as (_, feed, pilot):
-        await pilot.press(*["left_square_bracket"] * 50)
+    async with running(fake.frame(), replay=True) as (app, feed, pilot):
+        for _ in range(50):
+            app.post_message(Key("left_square_bracket", "["))
+        await pilot.pause()
         assert feed.transport.position_ns == 432 * S - 50 * S // 4
 
 
