@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from replay.reader import SessionReader
 from replay.segments import SUFFIX, segment_names
 
 _SUFFIXES = (".msgpack", ".gputop")
+_AT_ONCE = min(8, os.cpu_count() or 1)  # local files that are read to be known
 _SEGMENT = re.compile(r"\d{5,}\.gputop")
 
 
@@ -45,27 +47,38 @@ def sources(
     """
     found, seen = Found(), {*known, *versions}
     all_tasks = [task for path in paths for task in _tasks(path)]
-    for number, task in enumerate(all_tasks):
-        if progress is not None:
-            progress.parts(number, len(all_tasks))
-            if progress.stopped:
-                found.left = len(all_tasks) - number
-                break
-        session_id = None
-        if task.version is None:
-            try:
-                session_id = content_hash(task.path)
-            except OSError as error:
-                text = f"{task.path} cannot be read: {error.strerror}"
-                found.problems.append(unreadable(task.path, text, None))
-                continue
-        one = session_id or str(task.version)
-        if one in seen:
-            found.known += 1
-        else:
-            seen.add(one)
-            found.tasks.append(Task(task.path, session_id, task.version, task.segments))
+    # the slowest part of a run that finds nothing new: on a shared file system each file waits for its own answers
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        try:
+            for number, (task, session_id) in enumerate(
+                zip(all_tasks, threads.map(_hash, all_tasks), strict=True)
+            ):
+                if progress is not None:
+                    progress.parts(number, len(all_tasks))
+                    if progress.stopped:
+                        found.left = len(all_tasks) - number
+                        break
+                if isinstance(session_id, OSError):
+                    text = f"{task.path} cannot be read: {session_id.strerror}"
+                    found.problems.append(unreadable(task.path, text, None))
+                    continue
+                one = session_id or str(task.version)
+                if one in seen:
+                    found.known += 1
+                else:
+                    seen.add(one)
+                    found.tasks.append(Task(task.path, session_id, task.version, task.segments))
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
     return found
+
+
+def _hash(task: Task) -> str | OSError | None:
+    """That of a local recording; why there is none; None of one in a storage."""
+    try:
+        return content_hash(task.path) if task.version is None else None
+    except OSError as error:
+        return error
 
 
 def _tasks(path: str) -> Iterator[Task]:
