@@ -47,7 +47,7 @@ def sources(
     """
     found, seen = Found(), {*known, *versions}
     all_tasks = [task for path in paths for task in _tasks(path)]
-    # the slowest part of a run that finds nothing new: on a shared file system each file waits for its own answers
+    # most of a run that finds nothing new; and on a shared file system each file waits for its own answers
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         try:
             for number, (task, session_id) in enumerate(
