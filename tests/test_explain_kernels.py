@@ -8,14 +8,15 @@ import pytest
 
 from gputop.engine.frame import ProcessRow
 from gputop.engine.kernels import KernelRow
-from gputop.explain.answer.kernels import KernelReport
+from gputop.explain.answer.kernels import KernelLaunches, KernelReport
 from gputop.explain.answer.kernels_output import kernel_texts, per_step_text
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.build import explain
+from gputop.explain.estimates.kerneltimes import GpuTimeOf
 from gputop.explain.merged import finish, merge, part_of
 from gputop.ui.model.kernels import kernel_lines
-from gputop.ui.model.look import UNICODE
+from gputop.ui.model.look import ASCII, UNICODE, Glyphs
 from probes.shapes import Shape
 from probes.source import FRAMES, Sample
 from probes.stacks.kernel_numbers import is_kernel_number, kernel_number
@@ -158,6 +159,30 @@ def test_the_tab_has_launches_a_step_and_the_line_where_the_explanation_knows_th
     assert other[1:] == ["-", "17", "-", "app", "-", "other"]
     assert shown(None)[0][1:] == ["-", "83", "75", "torch", "<<<10,", "512>>>", "add<…>"]
     assert shown(report, replace(row, pid=MAIN + 1)) == shown(None)
+
+
+def test_the_tab_has_gpu_time_with_its_error_where_all_kernels_of_a_name_have_one() -> None:
+    report = loop(names()).report()
+    assert report.kernels is not None
+    tenth = GpuTimeOf(report.kernels.over_ns / 10, report.kernels.over_ns / 80)
+    timed = tuple(replace(row, gpu=tenth if "mul" in row.name else None) for row in report.kernels.rows)
+    again = [replace(row, name=f"{row.name[:-1]}, int)") for row in timed if row.name]
+    kernels = (KernelRow("mul(float*)", OWN, MUL, 100), KernelRow("void add<9>(int)", TORCH, ADD, 500))
+    row = replace(fake.frame(processes=1).processes[0], pid=MAIN, kernels=kernels)
+
+    def shown(*known: KernelLaunches, glyphs: Glyphs = UNICODE) -> list[str]:
+        told = replace(report, kernels=replace(report.kernels, rows=known))
+        lines = kernel_lines(fake.frame(processes=1), row, 80, glyphs, told)
+        return ["".join(text for text, _token in line) for line in lines]
+
+    head, add, mul = shown(*timed)
+    assert "GPU%" in head
+    assert [line[head.index("GPU%") - 3 :][:7].strip() for line in (add, mul)] == ["-", "10±2"]
+    assert "20±3" in shown(*timed, *again)[2], "of two instances of a template the sum"
+    assert "10+-2" in shown(*timed, glyphs=ASCII)[2]
+    untimed = [replace(row, gpu=None) for row in again]
+    assert "GPU%" not in shown(*untimed)[0]
+    assert "±" not in "".join(shown(*timed, *untimed))
 
 
 @pytest.mark.parametrize(
