@@ -142,7 +142,7 @@ def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
         ({"machine": {**header["machine"], "architecture": "aarch64"}}, "system calls"),
         ({"source": "kineto"}, "would hold for both"),
         ({"merged": {"parts": []}}, "merged already"),
-        ({"detail": "adaptive"}, "only recordings of every record"),
+        ({"detail": "adaptive"}, "record with --detail full"),
     ):
         other = write(tmp_path / f"other-{next(iter(change))}", {**header, **change}, told)
         result = run("merge", str(WORKERS), str(other), "-o", str(tmp_path / "out"))

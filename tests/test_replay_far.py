@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from gputop.explain import live
 from gputop.explain.live import ReplayExplainer
-from gputop.explain.window import LATE, WINDOW_NS
+from gputop.explain.window import FIRST_LOOK, LATE, WINDOW_NS
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
 from tests import long_session
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "dataloader-workers.msgpack"
@@ -98,3 +100,66 @@ def test_after_a_jump_playing_goes_on_from_there(reader: SessionReader) -> None:
         patch.setattr(SessionReader, "items_between", counted)
         explainer.verdict_at(index + 8)
     assert items[0] == 8
+
+
+def test_a_first_look_is_there_at_once_and_says_what_it_is(
+    reader: SessionReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FIRST_BYTES", 10_000)
+    index = len(reader.marks) - 20
+    whole = ReplayExplainer(reader).verdict_at(index)
+    go, may_read = ReplayExplainer._go, threading.Event()
+
+    def held(self: ReplayExplainer, at: int) -> bool:
+        may_read.wait()
+        return go(self, at)
+
+    monkeypatch.setattr(ReplayExplainer, "_go", held)
+    explainer = ReplayExplainer(reader)
+    explainer.start()
+    try:
+        explainer.show(index, exact=True)
+        wait_until(lambda: explainer.verdict is not None, "a first look")
+        first = explainer.verdict
+        assert first is not None
+        assert first.first_look
+        assert first.end_ns == whole.end_ns
+        assert first.report.duration_ns == live.FIRST_LOOK_NS
+        assert first.report.notes[:2] == (FIRST_LOOK, LATE)
+        may_read.set()
+        wait_until(lambda: explainer.verdict is not first, "the whole explanation")
+        assert explainer.verdict == whole
+        assert not whole.first_look
+    finally:
+        may_read.set()
+        explainer.close()
+
+
+def test_what_is_read_soon_needs_no_first_look(reader: SessionReader) -> None:
+    explainer = ReplayExplainer(reader)
+    assert reader.bytes_between(-1, 8) < live.FIRST_BYTES
+    assert not explainer._is_slow(8)
+
+
+def test_who_stands_still_is_not_answered_twice(
+    reader: SessionReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explainer = ReplayExplainer(reader)
+    asked: list[int] = []
+    at_mark = ReplayExplainer._at_mark
+
+    def counted(self: ReplayExplainer, *, exact: bool) -> None:
+        at_mark(self, exact=exact)
+        asked.append(self._index)
+
+    monkeypatch.setattr(ReplayExplainer, "_at_mark", counted)
+    explainer.start()
+    try:
+        for index in (8, 8, 9):
+            explainer.show(index, exact=True)
+            wait_until(lambda: explainer._wanted is None, "the question to be taken")
+            wait_until(lambda: explainer._answered is not None, "an answer")
+        wait_until(lambda: 9 in asked, "the last answer")
+    finally:
+        explainer.close()
+    assert asked == [8, 9]

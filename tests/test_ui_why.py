@@ -208,6 +208,14 @@ def test_why_the_explanation_stopped_is_told() -> None:
     assert "more events" in text(told(Explained(problem="more events come than it can take in")))[0]
 
 
+def test_a_first_look_is_not_told_as_the_explanation() -> None:
+    report = made.report(made.finding())
+    first = told(Explained(report, 100 * made.S, first_look=True))
+    assert first.old
+    assert "a first look at 10 s, more is read" in text(first)[0]
+    assert "first look" not in text(told(Explained(report, 100 * made.S)))[0]
+
+
 # -- how it is laid out ---------------------------------------------------------------------------------
 
 

@@ -91,7 +91,8 @@ def test_a_browser_shows_the_screen_and_its_keys_work() -> None:
             browser.wait_for(page, refusal)
         home = urlsplit(address).netloc
         assert {urlsplit(one).netloc for one in browser.asked if not one.startswith("data:")} == {home}
-        assert not [text for text in browser.complaints if not text.startswith("ping=")]
+        slow = ("ping=", "task queue exceeded")  # what a busy machine has Chromium say
+        assert not [text for text in browser.complaints if not text.startswith(slow)]
 
 
 def test_browsers_share_one_live_screen_and_each_has_its_own_replay() -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from gputop.explain.evidence.memory import give_back
 from gputop.explain.evidence.ranges import FOREVER
 from gputop.explain.fresh import Fresh, Whole, explained
 from gputop.explain.pace import SHARE, Looks, Pace
-from gputop.explain.window import SLACK_NS, WINDOW_NS, Verdict, Window
+from gputop.explain.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
 from replay.history import cut_header
 from replay.items import ItemReader
@@ -34,6 +35,9 @@ MOST_CHECKPOINTS = 64
 LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
 FAR_BYTES = 12 << 20  # of a file: who jumps farther does not wait until all before it is read
 RUN_UP_NS = 3_000_000_000  # read before the window, so that what it rests on is known
+FIRST_BYTES = 1 << 20  # of a file: what takes longer to read is waited for with a first look
+FIRST_LOOK_NS, FIRST_RUN_UP_NS = 1_000_000_000, 250_000_000  # what that is about, and what is read before it
+STALE_NS = 3_000_000_000  # an explanation this far from a moment is about something else
 LISTED_NS = 3_000_000_000  # NVML's samples are at most so far apart
 MOST_WAITING = 4_000  # batches that have not been taken in, of up to 4096 records
 
@@ -215,6 +219,7 @@ class ReplayExplainer:
         self._checkpoints += [(self._at(ns), window) for ns, window in checkpoints if self._at(ns) >= 0]
         self._spacing_ns = CHECKPOINT_NS
         self._wanted: tuple[int, bool] | None = None
+        self._answered: tuple[int, bool] | None = None
         self._wake = threading.Condition()
         self._closed = False
         self._verdict: Verdict | None = None
@@ -265,8 +270,14 @@ class ReplayExplainer:
                 with self._wake:
                     self._wake.wait_for(lambda: self._closed or self._wanted is not None)
                     wanted, self._wanted = self._wanted, None
-                if wanted is not None and self._go(wanted[0]):
+                if wanted is None or (wanted[1] and wanted == self._answered):
+                    continue  # who stands still asks more than once
+                self._answered = None
+                if wanted[1] and self._is_slow(wanted[0]):
+                    self._look_first(wanted[0])
+                if self._go(wanted[0]):
                     self._at_mark(exact=wanted[1])
+                    self._answered = wanted
         except Exception as error:  # the screen goes on without it, and says so
             _LOG.exception("the explanation stopped")
             self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
@@ -300,37 +311,69 @@ class ReplayExplainer:
             self._index = max(self._index + 1, self._at(self._window.end_ns))
             if int(marks[self._index]) - self._newest_checkpoint_ns() >= self._spacing_ns:
                 self._set_checkpoint()
-            if self._closed or (self._wanted is not None and self._wanted[0] != index):
+            if self._is_over(index):
                 return False
         return True
 
+    def _is_over(self, index: int) -> bool:
+        """Whether nobody waits for a mark any more."""
+        wanted = self._wanted
+        return self._closed or (wanted is not None and wanted[0] != index)
+
+    def _is_slow(self, index: int) -> bool:
+        """Whether nothing can be told of a mark yet, and to come to it takes a while."""
+        marks, verdict = self._reader.marks, self._verdict
+        if verdict is not None and abs(verdict.end_ns - int(marks[index])) <= STALE_NS:
+            return False
+        near = min(self._nearest(index), self._first_before(index, WINDOW_NS))
+        return self._reader.bytes_between(near, index) > FIRST_BYTES
+
+    def _look_first(self, index: int) -> None:
+        """The verdict of the last second alone: it is there while what the whole one rests on is read."""
+        first = max(self._first_before(index, FIRST_LOOK_NS + FIRST_RUN_UP_NS), self._reader.first)
+        window = self._late(first, FIRST_LOOK_NS)
+        for item in self._reader.items_between(first, index):
+            window.feed(item)
+            if self._is_over(index):
+                return
+        verdict = window.verdict()
+        report = replace(verdict.report, notes=(FIRST_LOOK, *verdict.report.notes))
+        if not self._is_over(index):
+            self._verdict = replace(verdict, report=report, first_look=True)
+
     def _is_unread(self, index: int) -> bool:
         """Whether to come to a mark would take reading more than a person waits for."""
-        first = self._first_for(index)
-        known = [at for at, _window in self._checkpoints if at <= index]
-        near = max([*known, *([self._index] if self._index <= index else [])])
+        first = self._first_before(index, WINDOW_NS + SLACK_NS + RUN_UP_NS)
+        near = self._nearest(index)
         return near < first and self._reader.bytes_between(near, first) > FAR_BYTES
 
-    def _first_for(self, index: int) -> int:
-        """The mark from which on is read for one."""
+    def _nearest(self, index: int) -> int:
+        """The mark nearest before another from which a window could go on; -1 for the start."""
+        known = [at for at, _window in self._checkpoints if at <= index]
+        return max([*known, *([self._index] if self._index <= index else [])])
+
+    def _first_before(self, index: int, ns: int) -> int:
+        """The last mark that is so much earlier than another, the first one where there is none."""
         marks = self._reader.marks
-        since = int(marks[index]) - WINDOW_NS - SLACK_NS - RUN_UP_NS
-        return max(int(marks.searchsorted(since)) - 1, 0)
+        return max(int(marks.searchsorted(int(marks[index]) - ns)) - 1, 0)
 
     def _begin_late(self, index: int) -> None:
-        """A window that knows nothing of the time before it but who is who."""
+        """Stands at a mark before another, as far as that needs it."""
+        self._index = self._first_before(index, WINDOW_NS + SLACK_NS + RUN_UP_NS)
+        self._window, self._fresh = self._late(self._index), Fresh()
+
+    def _late(self, first: int, length_ns: int = WINDOW_NS) -> Window:
+        """A window at a mark that knows nothing of the time before it but who is who."""
         reader = self._reader
-        first = self._first_for(index)
         mark = reader.mark(first)
         lost = mark.data.get("lost", {}) if mark is not None else {}
         start = int(reader.marks[first])
         # numbers of records go on from before; moments are counted from the start of the session
         header = {**cut_header(reader.header, start, lost), "start_ns": reader.header.get("start_ns", 0)}
-        self._window = Window(header, late_ns=start)
-        self._fresh = Fresh()
+        window = Window(header, late_ns=start, length_ns=length_ns)
         for item in reader.items_until(first, FOREVER, start - LISTED_NS):
-            self._window.feed(item)
-        self._index = first
+            window.feed(item)
+        return window
 
     def _at(self, mark_ns: int) -> int:
         """The number of a mark, -1 for one that is not there."""

@@ -35,6 +35,7 @@ SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before th
 FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried over
 NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
 MOST_ROWS = 1_000_000  # calls, stays and on-CPU slices kept; where they come faster the window is shorter
+FIRST_LOOK = "a first look at the last moments before this one: the seconds before them are still being read"
 LATE = (
     "only the last seconds before this moment were read: of streams that were used before them nothing is "
     "known, so some of what gputop explain calls proved is strong here"
@@ -55,6 +56,7 @@ class Verdict:
         detail_age_ns: How much older than the figures the chains, advice, steps and what a fix wins are: they
             come less often where there are many events (fresh.py).
         steps: One step of each process that repeats something.
+        first_look: Whether it is about less than an explanation is, and another of this moment follows.
     """
 
     report: Report
@@ -63,18 +65,21 @@ class Verdict:
     lanes: Lanes
     detail_age_ns: int = 0
     steps: tuple[OneStep, ...] = ()
+    first_look: bool = False
 
 
 class Window:
     """Takes items in and drops the old ones, but for what proofs may still rest on (retention.py)."""
 
-    def __init__(self, header: Mapping[str, Any], *, late_ns: int = 0) -> None:
+    def __init__(self, header: Mapping[str, Any], *, late_ns: int = 0, length_ns: int = WINDOW_NS) -> None:
         """Start with nothing.
 
         Args:
             header: Of the session.
             late_ns: It is given nothing of the time before this, and says so; 0: it is given all.
+            length_ns: How long the time is that an explanation is about.
         """
+        self._length_ns = length_ns
         self._late = late_ns > 0
         self._gatherer = Gatherer(header)
         self._start_ns = int(header.get("start_ns", 0))
@@ -107,7 +112,7 @@ class Window:
     @property
     def begin_ns(self) -> int:
         """Where the time begins that an explanation at the newest mark is about."""
-        return max(self.end_ns - WINDOW_NS, self._start_ns, self._folded_ns)
+        return max(self.end_ns - self._length_ns, self._start_ns, self._folded_ns)
 
     @property
     def start_ns(self) -> int:

@@ -125,7 +125,8 @@ def _check(sessions: Sequence[Session]) -> None:
         if one.header.get("detail") and len(sessions) > 1:
             raise GputopError(
                 f"{one.path} holds sums of what it did not keep (record --detail {one.header['detail']}): "
-                "only recordings of every record can be merged"
+                "only recordings of every record can be merged. Ask each for itself (gputop stats), put them "
+                "into a lake (gputop fleet ingest), or record with --detail full"
             )
         if one.header.get("merged") and len(sessions) > 1:
             raise GputopError(f"{one.path} is merged already: merge what it was made of with the others")

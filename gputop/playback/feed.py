@@ -36,6 +36,7 @@ class Explained:
         lanes: The same seconds column by column, None while there are none.
         detail_age_ns: How much older than that moment the chains, the advice and what a fix wins are.
         steps: One step of each process that repeats something.
+        first_look: Whether it is about less than an explanation is, and another of that moment follows.
     """
 
     report: Report | None = None
@@ -45,6 +46,7 @@ class Explained:
     lanes: Lanes | None = None
     detail_age_ns: int = 0
     steps: tuple[OneStep, ...] = ()
+    first_look: bool = False
 
     def age_ns(self, now_ns: int) -> int:
         """How old the figures are at a moment; what is older than ``OLD_NS`` is shown as old."""

@@ -341,6 +341,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
         lanes=verdict.lanes,
         detail_age_ns=verdict.detail_age_ns,
         steps=verdict.steps,
+        first_look=verdict.first_look,
     )
 
 

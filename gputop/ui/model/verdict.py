@@ -52,7 +52,7 @@ def verdict_line(
     body = _body(explained, traced, glyphs, nothing)
     right: list[Span] = []
     if explained.report is not None:
-        old = explained.age_ns(now_ns) >= OLD_NS
+        old = explained.first_look or explained.age_ns(now_ns) >= OLD_NS
         right = [
             (f" {_when(explained, now_ns)}", "warn" if old else "dim"),
             (" [Enter]" if focused else " [w]", "key"),
@@ -259,6 +259,8 @@ def _when(explained: Explained, now_ns: int) -> str:
     assert report is not None
     length = f"{report.duration_ns / NS_PER_S:.0f} s"
     age = explained.age_ns(now_ns)
+    if explained.first_look:
+        return f"first look, {length}"
     return f"last {length}" if age < OLD_NS else f"{length} up to {format_ns(age)} ago"
 
 

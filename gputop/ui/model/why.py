@@ -145,8 +145,8 @@ def why_of(explained: Explained, frame: Frame) -> Why:
     findings = _in_order(report)
     shown = findings[:MOST_CAUSES]
     return Why(
-        when=_when(report.duration_ns, age_ns),
-        old=abs(age_ns) >= OLD_NS,
+        when=_when(report.duration_ns, age_ns, first_look=explained.first_look),
+        old=explained.first_look or abs(age_ns) >= OLD_NS,
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
         gpus=tuple(_gpu(gpu, told=bool(shown)) for gpu in report.gpus),
@@ -159,9 +159,11 @@ def why_of(explained: Explained, frame: Frame) -> Why:
     )
 
 
-def _when(duration_ns: int, age_ns: int) -> str:
+def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
     """How much was explained and how old that is, in words that keep their width."""
     span = f"{duration_ns / NS_PER_S:.0f} s" if duration_ns >= NS_PER_S else format_ns(duration_ns)
+    if first_look:
+        return f"a first look at {span}, more is read"
     if age_ns < 0:
         return f"{span} up to {format_ns(-age_ns)} later"
     return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
