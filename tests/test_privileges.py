@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from probes.code.foreign import opened
 from probes.code.pages import SharedPages
-from probes.process import in_time, privileges
+from probes.process import in_time, privileges, sandbox
 from probes.process.privileges import OBSERVING, SIGNALS, Capability
+from probes.process.syscall_numbers import POWERS, parsed
 from probes.stacks.demangle import demangled
 from tests.confined_child import in_child, needs_root, status
 
 KEPT = OBSERVING | SIGNALS
 BY_LIMITS = frozenset({Capability.SYS_NICE, Capability.IPC_LOCK})  # kept where root may not raise its limits
 GET_DUMPABLE = 3
+ATTACH = 16  # linux/ptrace.h
 
 pytestmark = needs_root
 
@@ -58,6 +63,41 @@ def test_what_was_not_kept_is_refused() -> None:
         return ctypes.get_errno()
 
     assert in_child(confine, mount) == "1"  # EPERM
+
+
+@pytest.mark.parametrize("name", sorted(parsed(POWERS, os.uname().machine)))
+def test_what_no_observer_does_is_refused_whatever_the_rights(name: str) -> None:
+    number = parsed(POWERS, os.uname().machine)[name]
+
+    def asked() -> str:
+        """With arguments that no such call takes, so that it fails in any case."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
+        return errno.errorcode.get(ctypes.get_errno(), "")
+
+    assert in_child(lambda: sandbox.forbid([name]), asked) == "EPERM"
+
+
+def test_the_filter_holds_in_gputop_s_threads_and_what_they_start_and_refuses_nothing_else() -> None:
+    def confined() -> None:
+        assert privileges.confine_process(KEPT | privileges.DRIVER) == ""
+
+    def found() -> str:
+        asked: list[str] = []
+
+        def attach() -> None:
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.ptrace(ATTACH, -1, 0, 0)
+            asked.append(errno.errorcode[ctypes.get_errno()])
+
+        thread = threading.Thread(target=attach)
+        thread.start()
+        thread.join()
+        started = subprocess.run(["grep", "^Seccomp:", "/proc/self/status"], capture_output=True, check=True)
+        return f"{asked} {started.stdout.decode().split()[1]}"
+
+    assert in_child(lambda: None, found).startswith("['ESRCH'] ")  # nobody has this number
+    assert in_child(confined, found) == "['EPERM'] 2"
 
 
 def test_threads_still_go_before_others() -> None:

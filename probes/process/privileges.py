@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 
 from probes.process import in_time, sandbox
+from probes.process.syscall_numbers import POWERS, parsed
 
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 
@@ -59,6 +60,7 @@ SIGNALS = frozenset({Capability.KILL})
 FILES = frozenset({Capability.DAC_OVERRIDE, Capability.CHOWN, Capability.FOWNER})
 # NVIDIA's driver takes it for "administrator", without which some figures are not told
 DRIVER = frozenset({Capability.SYS_ADMIN})
+_POWERS = frozenset(parsed(POWERS, os.uname().machine))
 
 
 def confine_process(needed: Collection[int]) -> str:
@@ -81,7 +83,10 @@ def confine_process(needed: Collection[int]) -> str:
 
 
 def confine_thread(needed: Collection[int]) -> str:
-    """This thread, and what it starts, keeps these capabilities and gets no new ones; returns as above."""
+    """This thread, and what it starts, keeps these capabilities and gets no new ones; returns as above.
+
+    What rights would still allow of ``syscall_numbers.POWERS``, a filter of system calls refuses.
+    """
     kept = _mask(needed)
     try:
         effective, permitted, inheritable = _read()
@@ -89,6 +94,8 @@ def confine_thread(needed: Collection[int]) -> str:
             sandbox.keep_within(kept)
         _write(effective & kept, permitted & kept, inheritable & kept)
         sandbox.forbid_new_rights()
+        with suppress(OSError):  # a kernel without filters, or another architecture
+            sandbox.forbid(_POWERS)
     except OSError as error:  # a filter of system calls: what was given up before stays so
         return f"gputop keeps rights that it does not need: the kernel does not take them ({error.strerror})"
     return ""

@@ -204,7 +204,24 @@ def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> N
     Raises:
         OSError: The kernel has no filters, or this is neither x86-64 nor arm64.
     """
-    content = prepared(frozenset(allowed), refused)
+    _install(prepared(frozenset(allowed), refused))
+
+
+def forbid(names: Iterable[str]) -> None:
+    """Installs a filter on this thread and those that it starts: these system calls fail with EPERM for ever.
+
+    Args:
+        names: Those that this architecture does not have are passed over. Calls of another one kill.
+
+    Raises:
+        OSError: As ``allow_only``.
+    """
+    machine = _known_machine()
+    rules = filter_of(numbers(names, machine), machine, Refused.FAILS, but=True)
+    _install(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+
+
+def _install(content: bytes) -> None:
     code = ctypes.create_string_buffer(content)
     program = ctypes.create_string_buffer(struct.pack("HP", len(content) // 8, ctypes.addressof(code)))
     forbid_new_rights()  # without it only root could install a filter
@@ -214,21 +231,30 @@ def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> N
 @cache
 def prepared(allowed: frozenset[str], refused: Refused) -> bytes:
     """The filter of ``allow_only`` as the kernel takes it; made once, also for children. Raises OSError."""
-    machine = os.uname().machine
-    if machine not in _ARCHITECTURES:
-        raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
+    machine = _known_machine()
     rules = filter_of(numbers(allowed, machine), machine, refused)
     return b"".join(struct.pack("HBBI", *rule) for rule in rules)
 
 
-def filter_of(allowed: Collection[int], machine: str, refused: Refused) -> list[tuple[int, int, int, int]]:
+def _known_machine() -> str:
+    machine = os.uname().machine
+    if machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
+    return machine
+
+
+def filter_of(
+    named: Collection[int], machine: str, refused: Refused, *, but: bool = False
+) -> list[tuple[int, int, int, int]]:
     """The filter as classic BPF: code, jump if true, jump if false, operand.
 
     Args:
-        allowed: Numbers of system calls.
+        named: Numbers of system calls.
         machine: As ``uname -m`` calls it.
-        refused: What becomes of any other call.
+        refused: What becomes of a call that is not allowed.
+        but: Whether all others than these are allowed, in place of these alone.
     """
+    these, others = (refused.value, _ALLOW) if but else (_ALLOW, refused.value)
     rules = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
@@ -237,9 +263,9 @@ def filter_of(allowed: Collection[int], machine: str, refused: Refused) -> list[
     ]
     if machine == "x86_64":  # the x32 numbers are the same calls again
         rules += [(_NOT_LESS, 0, 1, _X32), (_RETURN, 0, 0, refused.value)]
-    for number in allowed:
-        rules += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    return [*rules, (_RETURN, 0, 0, refused.value)]
+    for number in named:
+        rules += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, these)]
+    return [*rules, (_RETURN, 0, 0, others)]
 
 
 def run(

@@ -43,6 +43,18 @@ QUICK = """
     getcpu 309 168; get_mempolicy 239 236; arch_prctl 158 -; set_tid_address 218 96;
     set_robust_list 273 99; rseq 334 293; getrandom 318 278; setitimer 38 103; uretprobe 335 -; uprobe 336 -
 """
+# Those by which one acts on other processes, the machine, its clock or file systems, or gets around filters.
+POWERS = """
+    ptrace 101 117; process_vm_writev 311 271; kexec_load 246 104; kexec_file_load 320 294;
+    init_module 175 105; finit_module 313 273; delete_module 176 106; reboot 169 142; swapon 167 224;
+    swapoff 168 225; mount 165 40; umount2 166 39; pivot_root 155 41; chroot 161 51; open_tree 428 428;
+    move_mount 429 429; fsopen 430 430; fsconfig 431 431; fsmount 432 432; fspick 433 433;
+    mount_setattr 442 442; setns 308 268; unshare 272 97; settimeofday 164 170; clock_settime 227 112;
+    clock_adjtime 305 266; adjtimex 159 171; sethostname 170 161; setdomainname 171 162; iopl 172 -;
+    ioperm 173 -; modify_ldt 154 -; add_key 248 217; request_key 249 218; keyctl 250 219; acct 163 89;
+    quotactl 179 60; userfaultfd 323 282; open_by_handle_at 304 265; syslog 103 116;
+    io_uring_setup 425 425; io_uring_register 427 427
+"""
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
 
@@ -50,7 +62,7 @@ def parsed(text: str, machine: str) -> dict[str, int]:
     """Name -> number of those in a part of the table that a machine has.
 
     Args:
-        text: ``OF_FILES``, ``BLOCKING`` or ``QUICK``.
+        text: ``OF_FILES``, ``BLOCKING``, ``QUICK`` or ``POWERS``.
         machine: As ``uname -m`` calls it.
     """
     rows = [row.split() for row in text.split(";")]
@@ -60,8 +72,8 @@ def parsed(text: str, machine: str) -> dict[str, int]:
 
 @cache
 def _all(machine: str) -> Mapping[str, int]:
-    found = parsed(OF_FILES, machine) | parsed(BLOCKING, machine) | parsed(QUICK, machine)
-    return MappingProxyType(found)
+    found = (parsed(text, machine) for text in (OF_FILES, BLOCKING, QUICK, POWERS))
+    return MappingProxyType({name: number for part in found for name, number in part.items()})
 
 
 def numbers(names: Iterable[str], machine: str) -> list[int]:
