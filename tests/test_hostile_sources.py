@@ -33,7 +33,8 @@ def test_memory_that_hangs_when_it_is_read_keeps_nobody_waiting(hanging: Path) -
         "print(ctypes.addressof(ctypes.c_char.from_buffer(page)), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(hanging / WHEN_READ)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
         assert process.stdout is not None
         base = int(process.stdout.readline())
         subject = Interpreter("python3", (3, 11), layout=LAYOUTS[11])
@@ -48,6 +49,9 @@ def test_memory_that_hangs_when_it_is_read_keeps_nobody_waiting(hanging: Path) -
             return "found"
 
         assert in_time(looks) in ("OSError", "TimeoutError")
+    finally:
+        # who waits for its end here may wait for ever: as long as somebody reads this memory it cannot end,
+        # and the file system is there until this test is over
         process.kill()
 
 
