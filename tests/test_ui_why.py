@@ -212,7 +212,7 @@ def test_a_first_look_is_not_told_as_the_explanation() -> None:
     report = made.report(made.finding())
     first = told(Explained(report, 100 * made.S, first_look=True))
     assert first.old
-    assert "a first look at 10 s, more is read" in text(first)[0]
+    assert "first look at 10 s, still reading" in text(first)[0]
     assert "first look" not in text(told(Explained(report, 100 * made.S)))[0]
 
 

@@ -163,7 +163,7 @@ def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
     """How much was explained and how old that is, in words that keep their width."""
     span = f"{duration_ns / NS_PER_S:.0f} s" if duration_ns >= NS_PER_S else format_ns(duration_ns)
     if first_look:
-        return f"a first look at {span}, more is read"
+        return f"first look at {span}, still reading"
     if age_ns < 0:
         return f"{span} up to {format_ns(-age_ns)} later"
     return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
