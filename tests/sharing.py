@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,11 @@ class Sharing:
     worker leaves a file with the groups before it says what it has collected.
     """
 
-    def __init__(self) -> None:
+    @cached_property
+    def _file(self) -> Path:
+        """Made where there are workers, and not in them: they end without cleaning up."""
         self._folder = tempfile.TemporaryDirectory(prefix="gputop-test-groups-")
-        self._file = Path(self._folder.name, "groups.json")
+        return Path(self._folder.name, "groups.json")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

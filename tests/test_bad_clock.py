@@ -173,6 +173,7 @@ def walls(reader: SessionReader) -> Iterator[int]:
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(library: Path, tmp_path: Path) -> None:
     """The real gputop over the simulated GPU; the wall clock of both moves by an hour, and later back."""
     off_by, kept = tmp_path / "off-by", tmp_path / "kept"

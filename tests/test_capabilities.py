@@ -46,6 +46,7 @@ def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: P
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_two_capabilities_say_what_they_leave_out_of_the_whole_machine(home: Path) -> None:
     found = frame(home, within=as_nobody("bpf", "perfmon"))
     assert found["calls_observed"] is True
@@ -98,6 +99,7 @@ def test_one_right_of_the_file_names_the_other(home: Path, right: str, other: st
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_perf_s_uprobes_work_with_two_capabilities_or_name_the_one_they_take(home: Path) -> None:
     """Kernels differ in that: what must not be is a view without calls that does not say why."""
     env = environment(home) | {"GPUTOP_ATTACH": "perf"}

@@ -88,6 +88,7 @@ def test_a_cluster_of_this_machine_finds_what_the_pool_finds_though_a_worker_is_
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.long
 def test_workers_of_a_scheduler_find_what_the_pool_finds_though_one_is_killed(
     sessions: Path, pool: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_workers_of_a_scheduler_find_what_the_pool_finds_though_one_is_killed(
         assert content(tmp_path / "lake") == content(pool)
 
 
+@pytest.mark.long
 def test_a_recording_over_which_workers_die_takes_no_other_with_it_and_is_tried_again(
     sessions: Path, pool: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_recording_over_which_workers_die_takes_no_other_with_it_and_is_tried_
     assert content(tmp_path / "lake") == content(pool)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: Path, tmp_path: Path) -> None:
     with (
         scheduler() as (address, process),
@@ -200,7 +203,9 @@ def test_nobody_else_on_the_machine_can_give_the_workers_code_to_run() -> None:
             distributed.Client(address, timeout=3, set_as_default=False)
 
 
-@pytest.mark.parametrize("on", [["--workers", "2"], ["--dask", "--workers", "2"]])
+@pytest.mark.parametrize(
+    "on", [["--workers", "2"], pytest.param(["--dask", "--workers", "2"], marks=pytest.mark.long)]
+)
 def test_an_interrupt_keeps_what_is_explained_and_leaves_no_process(
     on: list[str], sessions: Path, pool: Path, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_recordings_and_lake_in_a_storage_tell_what_folders_tell_and_a_second_ru
     assert content(lake) == before
 
 
+@pytest.mark.long
 def test_a_content_that_was_taken_from_a_folder_is_known_in_a_storage(ranks: Path, bucket: str) -> None:
     lake = f"{bucket}/lake"
     assert ingest([str(ranks)], lake, 1).explained == RANKS
@@ -135,6 +136,7 @@ def test_a_content_that_was_taken_from_a_folder_is_known_in_a_storage(ranks: Pat
     assert content(lake) == before
 
 
+@pytest.mark.long
 def test_a_file_that_is_written_again_under_its_name_is_taken(tmp_path: Path, bucket: str) -> None:
     needed("duckdb")
     record(tmp_path, Job(5, ranks=1))
@@ -148,6 +150,7 @@ def test_a_file_that_is_written_again_under_its_name_is_taken(tmp_path: Path, bu
     assert len(content(lake)["sessions"]) == 2
 
 
+@pytest.mark.long
 def test_what_two_runs_add_at_once_counts_once(local: Path, bucket: str) -> None:
     lake = f"{bucket}/lake"
     rows = {
@@ -201,6 +204,7 @@ def test_a_question_about_a_job_fetches_its_files_alone(
     assert not [path for path in fetched if "job=job-2" in path]
 
 
+@pytest.mark.long
 def test_a_lake_may_be_in_the_memory_of_a_process_and_a_file_may_be_named_as_url(
     ranks: Path, local: Path
 ) -> None:

@@ -89,6 +89,7 @@ def everything_in(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
+@pytest.mark.long
 def test_what_was_installed_does_not_change_with_the_checkout(prefix: Path) -> None:
     done = subprocess.run([prefix / "bin/gputop", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"gputop {program_version()}\n"

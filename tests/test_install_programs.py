@@ -202,6 +202,7 @@ def test_every_program_that_is_called_comes_with_a_package_that_setup_installs()
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_called_is_seen() -> None:
     """The reader of shell and Python finds what is there, so that the test above is about something."""
     assert {"apt-get", "dpkg-query", "sha256sum", "grep"} <= in_shell((ROOT / "scripts/setup.sh").read_text())

@@ -56,7 +56,7 @@ def demo(name: str, seconds: float) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("story", ["dataloader-workers", "healthy"])
+@pytest.mark.parametrize("story", ["dataloader-workers", pytest.param("healthy", marks=pytest.mark.long)])
 def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: str) -> None:
     build.ensure_built()
     workload = demo(story, 60)

@@ -151,6 +151,7 @@ def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> Non
     assert lived_ns + 800_000_000 - 250_000_000 <= total <= 1.01 * stats["duration_ns"]
 
 
+@pytest.mark.long
 def test_two_rivals_on_one_cpu_are_on_it_and_in_its_queue_as_the_kernel_says(home: Path) -> None:
     for _ in range(ATTEMPTS):
         with started(home, RIVALS) as pid, witness(pid) as readings:

@@ -60,6 +60,7 @@ def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.long
 def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     never = "def test_never(): assert False\n"
     status, said = run(tmp_path, never=never, of_time=MARKED + ONCE.format(name="of_time"))
@@ -69,6 +70,7 @@ def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     assert "never" not in said.partition("passed alone (each")[2]
 
 
+@pytest.mark.long
 def test_many_failures_are_no_chance(tmp_path: Path) -> None:
     many = "".join(ONCE.format(name=f"once{number}") for number in range(13))
     status, said = run(tmp_path, many=many, of_time=MARKED + "def test_of_time(): pass\n")
@@ -76,6 +78,7 @@ def test_many_failures_are_no_chance(tmp_path: Path) -> None:
     assert "run again alone" not in said
 
 
+@pytest.mark.long
 def test_nothing_is_run_again_where_that_is_not_wanted(tmp_path: Path) -> None:
     status, said = run(tmp_path, again="0", of_time=MARKED + ONCE.format(name="of_time"))
     assert status == 1

@@ -43,6 +43,7 @@ def soaked(hours: float) -> dict[str, Any]:
     return outcome
 
 
+@pytest.mark.long
 def test_half_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
     outcome = soaked(1 / 120)
     assert outcome["failure"] == ""

@@ -70,6 +70,7 @@ def widgets() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_neither_the_cursor_nor_pages_leave_widgets_behind() -> None:
     shown = Shown(fake.frame())
     shown.press("tab", "w", "escape", "question_mark", "escape", "shift+tab")

@@ -95,6 +95,7 @@ def test_a_browser_shows_the_screen_and_its_keys_work() -> None:
         assert not [text for text in browser.complaints if not text.startswith(slow)]
 
 
+@pytest.mark.long
 def test_browsers_share_one_live_screen_and_each_has_its_own_replay() -> None:
     for words, processes in (((), 1), ((str(RECORDING),), 2)):
         with served(*words) as (server, address), visiting() as browser:

@@ -89,6 +89,7 @@ def test_what_a_call_costs_is_measured_and_nothing_stays_attached() -> None:
     assert held_by(os.getpid()) == before
 
 
+@pytest.mark.long
 def test_a_daemon_that_costs_too_much_says_what_it_gives_up_and_detaches_it(tmp_path: Path) -> None:
     with (
         serving(

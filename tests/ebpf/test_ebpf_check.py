@@ -166,6 +166,7 @@ def test_a_seccomp_filter_that_refuses_bpf_is_met_by_trying() -> None:
     assert any("seccomp=unconfined" in fact["fix"] for fact in found["facts"])
 
 
+@pytest.mark.long
 def test_two_capabilities_without_root_are_enough() -> None:
     capabilities = "-all,+bpf,+perfmon"
     within = ("setpriv", "--reuid=65534", "--clear-groups", f"--inh-caps={capabilities}")

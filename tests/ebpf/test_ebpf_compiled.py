@@ -80,6 +80,7 @@ def facts(fdinfo: str) -> dict[str, str]:
     return dict(re.findall(rf"^({wanted}):\s+(\S+)$", fdinfo, re.M))
 
 
+@pytest.mark.long
 def test_a_second_start_loads_the_same_programs_and_no_compiler(tmp_path: Path) -> None:
     first, second, other = (python(OURS, str(tmp_path / "bpf"), pid) for pid in ("1", "1", "70000"))
     assert [run["cached"] for run in (first, second, other)] == [[False] * 2, [True] * 2, [True] * 2]

@@ -38,7 +38,12 @@ def lines_of(items: list[Item]) -> dict[int, int]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("seed", "moments"), [(1, 12), (2, 12), pytest.param(3, 1000, marks=pytest.mark.long)]
+    ("seed", "moments"),
+    [
+        (1, 12),
+        pytest.param(2, 12, marks=pytest.mark.long),
+        pytest.param(3, 1000, marks=pytest.mark.long),
+    ],
 )
 def test_what_each_line_holds_is_the_programs_own_account(tmp_path: Path, seed: int, moments: int) -> None:
     workshop = Workshop(tmp_path, lines="costly")

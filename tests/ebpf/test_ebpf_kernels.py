@@ -158,7 +158,7 @@ def test_without_lines_no_kernel_is_named(tmp_path: Path) -> None:
     assert all("kernels" not in one for one in run.stats["processes"])
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.long), True])
 def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Path, late: bool) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     command = [str(compile_program("named_kernels.c", tmp_path)), library("libcudart.so.12")]
@@ -179,7 +179,7 @@ def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Pat
     assert {row["library"] for row in process["kernels"]} == {"named_kernels"}
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
     tmp_path: Path, late: bool
 ) -> None:
@@ -211,6 +211,7 @@ def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
     assert_shaped(run, kernels)
 
 
+@pytest.mark.long
 def test_more_shapes_than_have_numbers_are_unknown_and_that_is_said(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     kernels, count = tmp_path / "kernels", MAX_SHAPES + 500

@@ -40,7 +40,11 @@ def record_briefly(workshop: Workshop, pid: int, file: Path) -> int:
 
 @pytest.mark.parametrize(
     ("attach", "times"),
-    [("multi", TIMES), ("perf", 2), pytest.param("multi", MANY_TIMES, marks=pytest.mark.long)],
+    [
+        ("multi", TIMES),
+        pytest.param("perf", 2, marks=pytest.mark.long),
+        pytest.param("multi", MANY_TIMES, marks=pytest.mark.long),
+    ],
 )
 def test_a_job_beside_which_gputop_comes_and_goes_makes_the_same_calls_with_the_same_results(
     tmp_path: Path, attach: str, times: int

@@ -75,6 +75,7 @@ def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_the_programs_compile_for_arm64() -> None:
     """Loaded they cannot be here: what is shown is that no macro and no register is missing."""
     script = """

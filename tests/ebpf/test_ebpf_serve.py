@@ -134,6 +134,7 @@ def test_a_users_part_has_no_losses_where_there_were_none(daemon: Daemon) -> Non
         assert mine in _recorded_pids(kept / "s.gputop")[0]
 
 
+@pytest.mark.long
 def test_twenty_clients_and_one_that_never_reads_delay_nobody(daemon: Daemon) -> None:
     with calling(daemon.home, 10_000_000, 0.0):
         stuck = socket.socket(socket.AF_UNIX)
@@ -264,6 +265,7 @@ def test_where_no_daemon_runs_a_client_says_how_to_start_one(tmp_path: Path) -> 
     assert "sudo gputop serve" in done.stderr
 
 
+@pytest.mark.long
 def test_processes_that_come_and_go_leave_nothing_behind(daemon: Daemon) -> None:
     def generation() -> None:
         for _ in range(6):
@@ -280,6 +282,7 @@ def test_processes_that_come_and_go_leave_nothing_behind(daemon: Daemon) -> None
     assert len(list(folder.iterdir())) <= before + 2
 
 
+@pytest.mark.long
 def test_ready_and_watchdog_are_told_to_systemd(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))

@@ -102,6 +102,7 @@ def test_nothing_false_is_called_proved(bench: Bench, names: tuple[str, ...]) ->
     assert not wrong, wrong
 
 
+@pytest.mark.long
 def test_the_present_is_explained_like_a_file(bench: Bench) -> None:
     """A busy machine moves milliseconds from one cause to another: what is wrong is so a second time."""
     for _ in range(2):
