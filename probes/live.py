@@ -31,6 +31,7 @@ from probes.proc.roster import Roster
 from probes.process import in_time, privileges
 from probes.process.latch import Latch
 from probes.scanner import Scanner
+from probes.scope import Scope
 from probes.shapes import notice_shapes
 from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
@@ -117,8 +118,11 @@ class LiveSource:
                 self.watch(pid)
             self._attachments.attach_scheduler()
             # what they forked before; looked for after the fork tracepoint is there: none slips through
-            for pid in procfs.descendants(self._plan.pids or ()) - {os.getpid()}:
+            forked = procfs.descendants(self._plan.pids or ()) - {os.getpid()}
+            for pid in forked:
                 self._admit(pid)
+            self._scope = Scope(self._attachments, sessions=programs.sessions)
+            self._pending.extend(self._scope.begin({*(self._plan.pids or ()), *forked}))
             # from here on records may come: with perf events seconds pass until the last library is attached
             self._started_ns = time.monotonic_ns()
             self._attach_libraries(pages)
@@ -165,15 +169,7 @@ class LiveSource:
             "addresses": True,
             "graphs": True,
             "lines": self._plan.lines,
-            "libraries": [
-                {
-                    "path": entry.target.shown,
-                    "build_id": entry.build_id,
-                    "layer": entry.target.layer,
-                    "symbols": entry.symbols,
-                }
-                for entry in self._attachments.attached
-            ],
+            "libraries": [entry.facts for entry in self._attachments.attached],
         }
 
     @property
@@ -287,7 +283,8 @@ class LiveSource:
             self._read += len(records)
             self._files.notice(records)
             self._faults.notice(records)
-            yield from self._roster.notice(records)
+            yield from self._scope.notice(records)
+            yield from self._roster.notice(records, self._scope.seen_from_ns)
             yield from notice_shapes(records)
             if self._lines is not None:
                 self._lines.kernels.notice(records)
@@ -319,6 +316,7 @@ class LiveSource:
             # a program was preempted while it wrote: there is no next tick that could take its record
             time.sleep(0.001)
             yield from self._drain_until(mark_ns, later)
+        self._scope.at_mark(states)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
         yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from probes.code import communicators, elf, foreign, libraries, parsing
+from probes.code.cookies import OWN_LINK
 from probes.ebpf import attach_perf, bpfcall, minimal, timers, turns
 from probes.ebpf.closing import close_all
 from probes.ebpf.loader import OPTIONAL, ProbeError, Programs
@@ -32,6 +33,17 @@ class Attached:
     target: libraries.Target
     build_id: str
     symbols: int
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """What the header of a session says of it."""
+        target = self.target
+        return {
+            "path": target.shown,
+            "build_id": self.build_id,
+            "layer": target.layer,
+            "symbols": self.symbols,
+        }
 
 
 @dataclass(slots=True)
@@ -62,6 +74,8 @@ class Attachments:
         self._links: list[int] = []
         self._of: dict[tuple[int, int], _Library] = {}  # probed by multi-uprobe links
         self._reach = Reach.ALL
+        self._own: tuple[int, ...] = ()  # processes with links of their own; else links are the machine's
+        self._owned: set[int] = set()  # those links
         self._attaching = threading.RLock()
         self._seen: dict[tuple[int, int], Attached | str] = {}
         self._lock = threading.Lock()
@@ -172,12 +186,74 @@ class Attachments:
         pairs = [("on_joined", rare, True), ("on_joining", rare, False)]
         if not self._programs.sessions:
             pairs = [("on_return", calls, True), ("on_entry", calls, False), *pairs]
-        elif calls:
-            links.append(self._attach_at(uprobes["on_call"], file, *_places(calls), session=True))
+        else:
+            links += self._attach_sessions(file, calls)
         for name, chosen, on_return in pairs:
             if chosen:
                 links.append(self._attach_at(uprobes[name], file, *_places(chosen), on_return=on_return))
         return [link for link in links if link is not None]
+
+    def _attach_sessions(self, file: foreign.File, calls: list[libraries.Probe]) -> list[int | None]:
+        if not calls:
+            return []
+        program, (offsets, cookies) = self._programs.uprobes["on_call"], _places(calls)
+        if not self._own:
+            return [self._attach_at(program, file, offsets, cookies, session=True)]
+        links: list[int | None] = []
+        own = [cookie | OWN_LINK for cookie in cookies]
+        for pid in self._own:
+            with contextlib.suppress(ProcessLookupError):
+                links.append(self._attach_at(program, file, offsets, own, session=True, pid=pid))
+        self._owned.update(link for link in links if link is not None)
+        return links
+
+    def narrow(self, pids: tuple[int, ...]) -> None:
+        """Probes calls in these processes alone, not in what they start; before anything is attached.
+
+        It takes sessions. What is called once in a while (communicators, names of kernels) is probed in all.
+
+        Raises:
+            OSError: The kernel refuses.
+        """
+        self._programs.hear(own=True)
+        self._own = pids
+
+    def widen(self) -> list[str]:
+        """Probes calls in all processes from now on; each call counts once, also those under way.
+
+        The links of processes stay for the ends of such calls, until ``part``.
+
+        Returns:
+            Libraries that the kernel does not take again: a sentence each.
+
+        Raises:
+            OSError: The kernel refuses.
+        """
+        lost = []
+        with self._attaching:
+            pids, self._own = self._own, ()
+            if not pids:
+                return []
+            for library in self._of.values():
+                probes = within(library.probes, library.target.layer, self._reach)
+                calls = [probe for probe in probes if not communicators.is_one(probe.cookie)]
+                try:
+                    wide = self._attach_sessions(library.file, calls)
+                except OSError as error:
+                    lost.append(f"{library.target.shown} is not probed any more: {_explain(error)}")
+                    continue
+                library.links += [link for link in wide if link is not None]
+            self._programs.hear(own=False)
+        return lost
+
+    def part(self) -> None:
+        """Closes the links that ``widen`` has left."""
+        with self._attaching, self._lock:
+            links, self._owned = self._owned, set()
+            self._links = [link for link in self._links if link not in links]
+            for library in self._of.values():
+                library.links = [link for link in library.links if link not in links]
+        close_all([*links])
 
     def reduce(self, reach: Reach) -> list[str]:
         """Traces more or less of every library from now on, and of those that come.
@@ -207,6 +283,7 @@ class Attachments:
     def _drop(self, library: _Library) -> None:
         with self._lock:
             links, library.links = library.links, []
+            self._owned.difference_update(links)
             self._links = [link for link in self._links if link not in links]
         close_all(links)
 
@@ -245,6 +322,7 @@ class Attachments:
         *,
         on_return: bool = False,
         session: bool = False,
+        pid: int = 0,
     ) -> int | None:
         """The multi-uprobe link, which belongs to us until it is closed; None with perf events."""
         if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
@@ -252,7 +330,7 @@ class Attachments:
         path = str(file.path)
         if self._pmu is None or self._detacher is None:
             link = bpfcall.attach_uprobes(
-                program, path, offsets, cookies, on_return=on_return, session=session
+                program, path, offsets, cookies, on_return=on_return, session=session, pid=pid
             )
             self._keep(link)
             return link

@@ -284,6 +284,10 @@ class Programs:
     tracepoints: dict[str, int]
     maps: dict[str, int]
 
+    def hear(self, *, own: bool) -> None:
+        """Whose entries of calls count: processes' own links', or the machine's. Raises OSError."""
+        bpfcall.update(self.maps["own_links"], struct.pack("<I", 0), struct.pack("<I", own))
+
     def admit(self, pid: int) -> None:
         """Lets the threads of a process join with their next switch or call. Raises OSError."""
         with mmap.mmap(self.maps["slots"], 4 * SLOTS) as counts:
@@ -305,7 +309,7 @@ def load(options: Options) -> Programs:
     except btf.BtfError as error:
         raise ProbeError(str(error)) from error
     text = source_text(options, layout, as_old=not multi)
-    names = (*MAPS, *(() if multi else ("stopped",)))
+    names = (*MAPS, *(() if multi else ("stopped",)), *(() if options.watch_all else ("own_links",)))
     tells = {
         "interrupts": bool(_interrupt_defines(layout)),
         "throttling": bool(_throttle_defines(layout)),

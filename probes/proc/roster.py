@@ -45,6 +45,7 @@ class Roster:
 
     def __init__(self) -> None:
         self.births = 0
+        self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
         self._names: dict[int, str] = {}  # tid -> name
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
@@ -67,8 +68,12 @@ class Roster:
         """Processes that were seen and have not exited, those of ``add`` included."""
         return [*dict.fromkeys([*self._added, *self._alive])]
 
-    def notice(self, records: Records) -> Iterator[Sample]:
-        """The samples that follow from a batch: births and ends in their order, then devices used."""
+    def notice(self, records: Records, seen_from_ns: float = 0) -> Iterator[Sample]:
+        """The samples that follow from a batch: births and ends in their order, then devices used.
+
+        Of a process that began before ``seen_from_ns`` calls may be missing, although it is new.
+        """
+        self._seen_from_ns = seen_from_ns
         rare = records["kind"] >= _RARE
         if rare.any():
             rare &= np.isin(records["kind"], _OTHERS, invert=True)
@@ -115,7 +120,8 @@ class Roster:
         self.births += 1
         self._alive[pid] = facts
         # one that joins with its first call, and was not there before us, has made no call before
-        if kind in (_FORKED, _EXECED) or int(facts["start_ns"]) > self._since_boot_ns:
+        begun = kind in (_FORKED, _EXECED) or int(facts["start_ns"]) > self._since_boot_ns
+        if begun and now >= self._seen_from_ns:
             self._complete.add(pid)
         if self._devices.forget(pid):  # another program in the same process
             facts |= {"cuda_devices": [], "cuda_devices_missed": False, "cuda_devices_hidden": False}

@@ -130,17 +130,25 @@ class Workshop:
             the probes are gone only minutes later, so the test then gets libraries of its own.
         lines: Whose lines gputop looks for; its programs for them take half a second to compile.
         gputop: The words that start it.
+        own_libraries: No other test's gputop probes the libraries.
     """
 
     def __init__(
-        self, directory: Path, attach: str = "", lines: str = "off", gputop: Sequence[str] = GPUTOP
+        self,
+        directory: Path,
+        attach: str = "",
+        lines: str = "off",
+        gputop: Sequence[str] = GPUTOP,
+        *,
+        own_libraries: bool = False,
     ) -> None:
         self.directory = directory
         self.lines = lines
         self.gputop = gputop
         self.attach = attach or os.environ.get("GPUTOP_ATTACH", "")
         self.libraries = ensure_built()
-        if self.attach == "perf":
+        self.own_libraries = own_libraries or self.attach == "perf"
+        if self.own_libraries:
             self.libraries = directory / "libraries"
             shutil.copytree(ensure_built(), self.libraries, symlinks=True)
         self.file = directory / "run.gputop"
@@ -176,7 +184,7 @@ class Workshop:
     ) -> subprocess.Popen[str]:
         """Starts ``gputop record``; ``arguments`` follow the flags (``-- CMD`` or ``--pid N``)."""
         environment = self.env | dict(env or {})
-        if self.attach == "perf" and "--simgpu" in flags:
+        if self.own_libraries and "--simgpu" in flags:
             flags = [flag for flag in flags if flag != "--simgpu"]
             environment = self.environment(environment)
         return subprocess.Popen(

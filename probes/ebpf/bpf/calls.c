@@ -75,7 +75,8 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 
 static __always_inline int entered(struct pt_regs *ctx)
 {
-	if (is_stopped())
+	u64 cookie = get_attach_cookie(ctx);
+	if (is_stopped() || is_told_elsewhere(cookie))
 		return NO_RETURN;
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, pid = id >> 32;
@@ -86,7 +87,7 @@ static __always_inline int entered(struct pt_regs *ctx)
 			return NO_RETURN;
 	}
 	struct registers regs = {{REG_0, REG_1, REG_2, REG_3, REG_4, REG_5, REG_6, REG_7}, REG_SP};
-	u64 sp = regs.sp, cookie = get_attach_cookie(ctx);
+	u64 sp = regs.sp;
 	u32 depth = t->depth;
 	if (depth && depth <= MAX_DEPTH && call_at(t, depth - 1)->sp <= sp) {
 		drop_abandoned(t, sp, RETURN_ADDRESS, bpf_ktime_get_ns());

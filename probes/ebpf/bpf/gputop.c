@@ -40,6 +40,22 @@ static __always_inline bool is_stopped(void)
 #endif
 }
 
+#if !WATCH_ALL
+BPF_F_TABLE("array", u32, u32, own_links, 1, 1 << 10 /* BPF_F_MMAPABLE */); /* whether those are heard */
+#endif
+
+/* A function has a process's own link, or the machine's, or both for a moment: then the call counts in one of them. A
+ * return needs no such question, it ends what an entry began. */
+static __always_inline bool is_told_elsewhere(u64 cookie)
+{
+#if WATCH_ALL
+	return false;
+#else
+	u32 zero = 0, *own = own_links.lookup(&zero);
+	return own && *own != cookie >> 63;
+#endif
+}
+
 /* How many watched threads and processes have such a number: what every switch and wakeup of the machine asks before
  * it looks anything up. Several numbers share a slot, so "maybe" is the answer. A slot never counts too few: what
  * enters `threads` or `procs` is counted before, and uncounted only by who has removed it. */

@@ -1,0 +1,99 @@
+"""Who is probed with ``--pid``: the chosen process alone, until it starts another; no call is missed or counts twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from probes.samples import text_of
+from tests.ebpf.growing import marks, samples
+from tests.ebpf.jobs import running
+from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.ebpf
+
+LONG_NS = 200_000_000
+
+
+class Bystander:
+    """A program that nobody watches, with the same libraries open."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "looks.py")],
+            env=workshop.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def code(self) -> str:
+        """How its ``cudaLaunchKernel`` begins."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@contextmanager
+def beside(workshop: Workshop) -> Iterator[Bystander]:
+    bystander = Bystander(workshop)
+    try:
+        yield bystander
+    finally:
+        bystander.close()
+
+
+def told(file: Path, kind: str) -> list[str]:
+    return [text_of(one) for one in samples(file) if one.kind == kind]
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    # of its own: others' gputops probe those that tests share
+    return Workshop(tmp_path, "multi", own_libraries=True)
+
+
+def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(workshop: Workshop) -> None:
+    folder, file = workshop.directory, workshop.file
+    program = compile_program("begets.c", folder)
+    with beside(workshop) as bystander, running(workshop, program, folder) as job:
+        before = bystander.code()
+        recorder = workshop.start(["--pid", str(job.pid)])
+        wait_until(lambda: marks(file) > 1, "the recording")
+        assert any("only process" in text for text in told(file, "note"))
+        (folder / "begin").touch()
+        seen = marks(file)
+        wait_until(lambda: marks(file) > seen + 2, "calls")
+        assert bystander.code() == before, "it pays nothing"
+        (folder / "beget").touch()
+        wait_until(lambda: any("every program's" in text for text in told(file, "note")), "the others")
+        assert bystander.code() != before, "now it does"
+        wait_until(lambda: any("may be missing" in text for text in told(file, "problem")), "the gap")
+        (folder / "go").touch()
+        wait_until(lambda: len(workshop.said()) == 3, "the other program's calls")
+        seen = marks(file)
+        wait_until(lambda: marks(file) > seen + 2, "links that are no longer heard to go")
+        (folder / "stop").touch()
+    run = workshop.finish(recorder)
+    child, own = workshop.said()[2:]
+    assert run.lost == 0
+    calls = own["short"] + own["long"]
+    assert calls > 100
+    counts = run.counts(job.pid)
+    assert counts["cudaLaunchKernel"] == counts["cudaStreamSynchronize"] == calls
+    assert counts["cuLaunchKernel"] == calls
+    assert run.counts(child["pid"])["cudaLaunchKernel"] == child["made"]
+    names, records = run.calls()
+    waits = records[(records["op"] == names.index("cudaStreamSynchronize")) & (records["pid"] == job.pid)]
+    assert sum(waits["duration"] > 0.9 * LONG_NS) == own["long"], "also the one under way"
