@@ -23,6 +23,7 @@ from tests.bench.workload import Apart
 from tests.ebpf.recording import bpftrace
 
 LAUNCH_BOUND = 1.05  # without sessions (Linux 6.13) it is a trap more
+OWN_BOUND = 1.05  # nothing of gputop's is in its way
 SWITCH_BOUND = 1.12  # empty programs on the same tracepoints take 1.06; a look-up of a hash each made it 1.18
 ROUNDS, BATCHES, TURNS = 15, 60, 100  # 30 ms a condition, batches of half a millisecond
 RING_BYTES = 1 << 20
@@ -81,16 +82,16 @@ def _gputop(programs: loader.Programs) -> Iterator[None]:
 
 def rows(folder: Path) -> list[Row]:
     """A switch and a launch of who is not watched."""
-    return [_switch(folder), _launch(folder)]
+    return [_switch(folder), *_launch(folder)]
 
 
-def _launch(folder: Path) -> Row:
-    """In empty pairs of entry and return probes."""
+def _launch(folder: Path) -> list[Row]:
+    """In empty pairs of entry and return probes; and beside ``--pid``, which probes another process alone."""
     path, program = calls.build(folder)
     library = libraries.target(path)
     assert library is not None
     launch = calls.LIGHT["cudaLaunchKernel"]
-    found: list[tuple[float, float, float]] = []
+    found: list[tuple[float, float, float, float]] = []
 
     def took(driver: calls.Driver) -> float:
         driver.order(launch, BATCHES, TURNS)
@@ -103,14 +104,20 @@ def _launch(folder: Path) -> Row:
             with empty.attached():
                 pair = took(driver)
             with ours.attached():
-                found.append((bare, pair, took(driver)))
+                traced = took(driver)
+            with ours.attached(os.getpid()):
+                found.append((bare, pair, traced, took(driver)))
         lost = ours.close()
     if lost or ours.calls:
         raise RuntimeError(f"{ours.calls} calls of a bystander were seen, {lost} records lost")
-    ratio = median((traced - bare) / (pair - bare) for bare, pair, traced in found)
-    bare, pair, traced = (median(times) for times in zip(*found, strict=True))
+    ratio = median((traced - bare) / (pair - bare) for bare, pair, traced, _ in found)
+    beside = median(own / bare for bare, _, _, own in found)
+    bare, pair, traced, own = (median(times) for times in zip(*found, strict=True))
     detail = f"{bare:.0f} ns without, {pair:.0f} with an empty pair, {traced:.0f} under gputop"
-    return Row("launch of a bystander / empty pair", ratio, "", LAUNCH_BOUND, detail)
+    return [
+        Row("launch of a bystander / empty pair", ratio, "", LAUNCH_BOUND, detail),
+        Row("launch of a bystander beside --pid / without", beside, "", OWN_BOUND, f"{own:.0f} ns beside"),
+    ]
 
 
 def _switch(folder: Path) -> Row:

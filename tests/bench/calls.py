@@ -80,9 +80,14 @@ class Gputop:
         self._programs.admit(pid)
 
     @contextmanager
-    def attached(self) -> Iterator[None]:
+    def attached(self, own: int = 0) -> Iterator[None]:
+        """Probes everybody's calls, or with ``own`` those of that process."""
         links = attach.Attachments(self._programs)
         try:
+            if own:
+                links.narrow((own,))
+            else:
+                self._programs.hear(own=False)
             links.attach_scheduler()
             if not links.attach([self._library]):
                 raise RuntimeError(" ".join(links.refusals))

@@ -1,4 +1,4 @@
-"""Who is probed with ``--pid``: the chosen process alone, until it starts another; no call is missed or counts twice."""
+"""Whom ``--pid`` probes: the chosen process alone, until it starts another; each call counts, and once."""
 
 from __future__ import annotations
 
