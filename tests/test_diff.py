@@ -121,6 +121,7 @@ def test_the_length_of_a_recording_does_not_matter(before: int, after: int) -> N
     assert not any(one.clear for one in found.measures)
 
 
+@pytest.mark.slow
 def test_chance_is_seldom_taken_for_a_change() -> None:
     seen = sum(
         diff(program(noisy(60, 6 * MS, seed)), program(noisy(60, 6 * MS, seed + 100)))

@@ -129,6 +129,7 @@ def test_totals_of_an_older_recorder_are_not_believed_where_the_records_tell_mor
     Tally().merge({key: value for key, value in tally(asleep).told().items() if key not in ("disk", "files")})
 
 
+@pytest.mark.slow
 def test_who_waits_for_more_files_than_are_remembered_loses_no_wait() -> None:
     stream = [items.apis(), items.process(10)]
     stream += [wait(100, 1, argument=number) for number in range(5000)]

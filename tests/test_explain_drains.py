@@ -113,6 +113,7 @@ def short(step: Steps) -> tuple[Scene, dict[str, int]]:
     return found, {CATALOGUE[row].number: ns for (row, _pid), ns in told.items()}
 
 
+@pytest.mark.slow
 def test_short_gaps_before_launches_are_the_launching_threads() -> None:
     tight = [one for number in range(60) for one in (Deed("launch", 8, number), Deed("host", 4))]
     found, told = short(tight)
@@ -123,6 +124,7 @@ def test_short_gaps_before_launches_are_the_launching_threads() -> None:
     assert told == {"C06": int((small.end - small.begin).sum())}
 
 
+@pytest.mark.slow
 def test_all_time_of_short_gaps_is_given_to_somebody() -> None:
     step = [
         *[one for _ in range(30) for one in (Deed("send", size=2_048), Deed("launch", 9, 1))],

@@ -85,6 +85,7 @@ def proved_within(mine: list[Gap], whole: list[Gap]) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow), 4, 5])
+@pytest.mark.slow
 def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_less(seed: int) -> None:
     window, compared, same, found = Window(items.HEADER), 0, 0, 0
     for number, item in enumerate(recording(seed)):
@@ -107,6 +108,7 @@ def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_les
         pytest.param("redundant-to-device", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.slow
 def test_looks_add_up_to_what_a_whole_explanation_says_then(name: str) -> None:
     reader = SessionReader(RECORDINGS / f"{name}.msgpack")
     compared = 0
@@ -138,6 +140,7 @@ def test_what_begins_after_the_last_explanation_is_told_within_a_second() -> Non
     assert late.detail_age_ns == pytest.approx(5 * SECOND, abs=SECOND // 2)
 
 
+@pytest.mark.slow
 def test_what_ends_after_the_last_explanation_goes_within_the_window() -> None:
     slow_first = busy_then_idle(0.0, 4.0)
     quick_then = busy_then_idle(16.0, 16.0)
@@ -148,6 +151,7 @@ def test_what_ends_after_the_last_explanation_goes_within_the_window() -> None:
     assert idle_share(last.report) == pytest.approx(0.05, abs=0.02)
 
 
+@pytest.mark.slow
 def test_nothing_new_changes_nothing() -> None:
     for _seconds, verdict, window, fresh in looked(session(busy_then_idle(0.0, 8.0)), 4.0):
         whole = window.verdict().report

@@ -87,6 +87,7 @@ def test_copies_from_pageable_memory_win_what_the_cpu_staged() -> None:
     assert won <= finding.max_gain_ns / 1e3 <= 2 * won
 
 
+@pytest.mark.slow
 def test_many_small_copies_are_replaced_by_launches() -> None:
     """Tensors are made on the device instead: a launch each, which the host still has to make."""
     copies = [Deed("send", size=2_048, cause="copies"), Deed("host", 10)] * 50

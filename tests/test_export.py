@@ -61,6 +61,7 @@ def call_sums(recording: Path) -> dict[tuple[int, str], tuple[int, int]]:
     [STORM, WORKERS, pytest.param(DIRECT, marks=pytest.mark.long)],
     ids=lambda file: file.stem,
 )
+@pytest.mark.slow
 def test_perfetto_finds_every_call_state_wakeup_and_idle_piece(recording: Path, tmp_path: Path) -> None:
     records = records_of(recording)
     with gputop.open_session(recording) as session:
@@ -170,6 +171,7 @@ def test_a_packet_of_a_template_is_what_the_library_reads_as_its_numbers(bits: i
 # -- tables ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_duckdb_adds_up_what_stats_and_explain_say(tmp_path: Path) -> None:
     duckdb = needed("duckdb")
     folder = exported(STORM, "parquet", tmp_path)
@@ -219,6 +221,7 @@ def test_duckdb_adds_up_what_stats_and_explain_say(tmp_path: Path) -> None:
     assert waits[0][0] > 14e9
 
 
+@pytest.mark.slow
 def test_tables_are_small_and_their_columns_are_those_of_the_page(tmp_path: Path) -> None:
     parquet = needed("pyarrow.parquet")
     folder = exported(STORM, "parquet", tmp_path)
@@ -232,6 +235,7 @@ def test_tables_are_small_and_their_columns_are_those_of_the_page(tmp_path: Path
         assert set(re.findall(r"`(\w+)`", row)) - {table} >= set(columns), table
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_hold_the_same(tmp_path: Path) -> None:
     parquet = needed("pyarrow.parquet")
     one, other = exported(DIRECT, "csv", tmp_path), exported(DIRECT, "parquet", tmp_path)

@@ -36,6 +36,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_reader_takes_what_our_writers_make_and_what_comes_of_it(name: str, folder: Path) -> None:
     subject = target(name)
     seeds = subject.seeds()

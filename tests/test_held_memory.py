@@ -179,6 +179,7 @@ def test_a_leak_that_many_lines_share_is_that_of_the_process() -> None:
     assert "no line alone" in leak_line(leak)
 
 
+@pytest.mark.slow
 def test_what_is_held_and_what_failed_is_told_where_only_sums_are_recorded() -> None:
     rows = [took(at * 200, 0x1000 * at, 10 * MIB) for at in range(1, 60)]
     rows += [freed(at * 200 + 50, 0x1000 * at) for at in range(1, 60, 3)]

@@ -102,6 +102,7 @@ def test_however_many_users_come_there_is_a_place_for_root(
         assert asked(path, "status")["data"]["uid"] == 0
 
 
+@pytest.mark.slow
 def test_who_lets_the_daemon_work_too_much_has_to_wait_and_root_has_not(
     served: tuple[hub.Hub, str], monkeypatch: pytest.MonkeyPatch, told: list[int]
 ) -> None:

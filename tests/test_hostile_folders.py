@@ -159,6 +159,7 @@ def swapping(theirs: Path, secret: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("owner", [None, USER])
+@pytest.mark.slow
 def test_a_folder_that_is_swapped_meanwhile_leads_nowhere(
     swapping: Path, secret: Path, owner: tuple[int, int] | None
 ) -> None:

@@ -35,6 +35,7 @@ def _seconds(path: Path, *, nested: bool) -> float:
     return spent
 
 
+@pytest.mark.slow
 def test_operators_within_each_other_without_end_take_no_longer_than_side_by_side(tmp_path: Path) -> None:
     flat = _seconds(tmp_path / "flat.json", nested=False)
     assert _seconds(tmp_path / "nested.json", nested=True) < 5 * flat

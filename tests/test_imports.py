@@ -328,6 +328,7 @@ def test_times_that_are_stamped_at_their_end_begin_where_they_began(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", MADE)
+@pytest.mark.slow
 def test_a_damaged_trace_is_a_sentence_or_what_is_intact_of_it(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -351,6 +352,7 @@ def test_a_damaged_trace_is_a_sentence_or_what_is_intact_of_it(
             assert "should not have happened" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_no_trace_says_what_can_be_imported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_page_tells_what_the_docstrings_say() -> None:
     assert library_page.with_names(page) == page
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_do_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     done = doctest.testfile(str(library_page.PAGE), module_relative=False, encoding="utf-8")
@@ -123,6 +124,7 @@ def test_items_are_everything_in_the_file() -> None:
         assert records == session.totals().events
 
 
+@pytest.mark.slow
 def test_an_open_session_answers_as_its_file_does() -> None:
     with gputop.open_session(str(STORM)) as session:
         assert gputop.stats(session) == gputop.stats(STORM) == session.totals()

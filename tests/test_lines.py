@@ -249,6 +249,7 @@ def test_no_report_sends_control_characters_to_the_terminal() -> None:
     assert all(character.isprintable() for character in said.replace("\n", ""))
 
 
+@pytest.mark.slow
 def test_a_hostile_name_is_shown_escaped() -> None:
     made = to_lines(frame(LineRow(Line("/x/\x1b[2J.py", 1, "f\x07"), "cudaFree", 1, 1)))
     assert "\x1b" not in made.text()
@@ -270,6 +271,7 @@ def train(tmp_path: Path) -> Line:
     return Line(str(file), 200, "mask")
 
 
+@pytest.mark.slow
 def test_enter_on_a_line_shows_it_in_its_file_with_what_its_neighbours_cost(train: Line) -> None:
     stack = (Line("/lib/libcudart.so", 0, "synchronize+0x41"), train)
     rows = (

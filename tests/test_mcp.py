@@ -150,6 +150,7 @@ def server(catalogue: Catalogue) -> Any:
     "session",
     [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(PLANTED)],
 )
+@pytest.mark.slow
 async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(
     server: Any, session: str
 ) -> None:
@@ -183,6 +184,7 @@ async def test_the_check_refutes_a_finding_that_blames_the_wrong_thread(server: 
     assert "C12" in found.refuted
 
 
+@pytest.mark.slow
 async def test_figures_are_those_of_the_library_with_their_unit_in_the_key(server: Any) -> None:
     report = gputop.explain(RECORDINGS / "storm.msgpack")
     totals = gputop.stats(RECORDINGS / "storm.msgpack")

@@ -53,6 +53,7 @@ def pids_of(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["storm", "dataloader-workers", "dataloader-fixed"])
+@pytest.mark.slow
 def test_one_recording_merged_is_itself(name: str, tmp_path: Path) -> None:
     out = merged(tmp_path / "out", FOLDER / f"{name}.msgpack")
     for command in ("stats", "explain"):
@@ -85,6 +86,7 @@ def test_the_totals_of_recorders_of_one_machine_are_those_of_one_that_saw_it_all
     assert found["lost"]["events"] == 0
 
 
+@pytest.mark.slow
 def test_what_is_said_of_each_moment_is_what_one_recorder_would_have_said(
     apart: list[Path], tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_what_is_said_of_each_moment_is_what_one_recorder_would_have_said(
         assert compared > 5
 
 
+@pytest.mark.slow
 def test_other_commands_take_a_merged_recording(apart: list[Path], tmp_path: Path) -> None:
     out = str(merged(tmp_path / "out", *apart))
     assert run("verify", out).returncode == 0
@@ -188,6 +191,7 @@ def _from_one(told: list[Item]) -> Iterator[Item]:
 # -- several machines ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_machines_have_processes_and_gpus_of_their_own(tmp_path: Path) -> None:
     header, told = read(FOLDER / "dataloader.msgpack")
     one = write(tmp_path / "one", {**header, "machine": {**header["machine"], "boot": "a"}}, told)
@@ -307,6 +311,7 @@ def test_what_is_merged_of_private_recordings_does_not_name_their_files(
     assert ("eves-" in str(header)) != all(private)
 
 
+@pytest.mark.slow
 def test_marks_of_the_whole_are_about_as_many_as_of_a_part(apart: list[Path], tmp_path: Path) -> None:
     _header, told = read(merged(tmp_path / "out", *apart))
     _header, alone = read(WORKERS)

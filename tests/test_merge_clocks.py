@@ -50,6 +50,7 @@ def times(path: Path, function: str, which: str) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ppm", [-180.0, 25.0, 500.0])
+@pytest.mark.slow
 def test_clocks_that_drift_are_aligned_at_each_moment(ppm: float, seed: int, tmp_path: Path) -> None:
     """Over 80 s they drift by 2 to 40 ms, and every collective has the same end for both all the same."""
     rng = random.Random(seed)
@@ -80,6 +81,7 @@ def test_clocks_of_one_speed_are_said_to_have_no_drift(tmp_path: Path) -> None:
     assert part["drift_ppm"] == 0
 
 
+@pytest.mark.slow
 def test_collectives_of_a_long_recording_are_those_of_its_parts(tmp_path: Path) -> None:
     """Read in processes as large as memory allows; of one at a border nobody may see the end."""
     path = write(tmp_path / "long", *job(0, random.Random(3), pid=100, boot="a", steps=30_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def matched(records: list, keep: int = 4) -> dict[tuple[int, int, int], int]:
 
 
 @given(ON_CPU, ON_CPU, WAITS, st.integers(0, 1))
+@pytest.mark.slow
 def test_overlaps_equal_a_count_by_nanosecond(on_cpu0: list, on_cpu1: list, waits: list, cpu: int) -> None:
     records, owner = [], {}
     for number, on_cpu in ((0, on_cpu0), (1, on_cpu1)):

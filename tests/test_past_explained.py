@@ -45,6 +45,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     session.history.close()
 
 
+@pytest.mark.slow
 def test_from_a_checkpoint_of_the_present_it_is_the_same_to_the_last_figure(session: Session) -> None:
     reader = HistoryReader(session.history)
     explainer = ReplayExplainer(reader, session.checkpoints)

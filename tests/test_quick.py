@@ -25,6 +25,7 @@ def test_third():
 @pytest.mark.parametrize(
     ("passes", "status"), [(True, pytest.ExitCode.OK), (False, pytest.ExitCode.TESTS_FAILED)]
 )
+@pytest.mark.slow
 def test_it_ends_after_the_test_in_which_it_was_told_to_and_only_failures_fail_it(
     tmp_path: Path, *, passes: bool, status: pytest.ExitCode
 ) -> None:

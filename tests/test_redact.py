@@ -77,6 +77,7 @@ def test_a_name_has_one_pseudonym_wherever_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recording", EACH)
+@pytest.mark.slow
 def test_a_recording_explains_as_before(recording: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.msgpack"
     assert typed("redact", str(recording), str(copy)) == 0

@@ -80,6 +80,7 @@ def kinds_in(data: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["storm", "dataloader-workers"])
+@pytest.mark.slow
 def test_a_frame_by_a_snapshot_is_the_frame_of_reading_everything(name: str, tmp_path: Path) -> None:
     reader = copied(RECORDINGS / f"{name}.msgpack", tmp_path / "copy")
     assert kinds_in((tmp_path / "copy").read_bytes()).count(fmt.SNAPSHOT) >= 2
@@ -122,6 +123,7 @@ def test_a_killed_recorders_file_is_opened_from_its_newest_piece_of_the_index(
 
 
 @pytest.mark.parametrize("apart", [11, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_wherever_it_is_cut_a_file_yields_the_intact_chunks(apart: int, tmp_path: Path) -> None:
     small = made(tmp_path / "small", 3)
     data = small.read_bytes()

@@ -112,6 +112,7 @@ def test_held_the_frame_stays_while_observing_goes_on_and_l_returns(live: Live) 
     assert live.time.live
 
 
+@pytest.mark.slow
 def test_what_is_stepped_back_to_is_what_was_live_then(live: Live) -> None:
     for number in (23, 22, 21):
         live.time.step(-1)

@@ -55,6 +55,7 @@ def test_no_object_of_a_schema_takes_a_key_that_it_does_not_name(name: str) -> N
 
 
 @pytest.mark.parametrize("file", EACH)
+@pytest.mark.slow
 def test_what_is_printed_of_a_recording_is_valid(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words, schema in (
         (("stats", "--json"), "gputop.stats/1"),
@@ -74,6 +75,7 @@ def test_every_frame_that_is_streamed_is_valid(capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].stem)
+@pytest.mark.slow
 def test_what_is_printed_of_a_change_is_valid(
     pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:

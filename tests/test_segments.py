@@ -48,6 +48,7 @@ def cut(name: str, path: Path, *, marks: int = 3, private: bool = False) -> list
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.slow
 def test_segments_are_read_as_the_recording_that_was_not_cut(name: str, tmp_path: Path) -> None:
     items = cut(name, tmp_path / "cut")
     assert len(segment_names(str(tmp_path / "cut"))) >= 5
@@ -96,6 +97,7 @@ def test_a_long_recording_in_segments_is_explained_in_parts(
     assert (report.span_ns, report.outside_ns) == (whole.span_ns, whole.outside_ns)
 
 
+@pytest.mark.slow
 def test_each_segment_stands_alone(tmp_path: Path) -> None:
     items = cut("dataloader-workers", tmp_path / "cut")
     names = {
@@ -175,6 +177,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
         SegmentWriter(str(tmp_path / "file"), {}, Limits(size=1 << 20))
 
 
+@pytest.mark.slow
 def test_a_folder_without_segments_and_one_of_two_recordings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="a folder without segments"):
         SegmentsReader(tmp_path)

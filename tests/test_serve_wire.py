@@ -74,6 +74,7 @@ def _first() -> list[bytes]:
     return [wire.packed({"k": "header", "data": HEADER})]
 
 
+@pytest.mark.slow
 def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
     served: tuple[hub.Hub, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def storm() -> Iterator[Database]:
     database.close()
 
 
+@pytest.mark.slow
 def test_calls_add_up_to_what_stats_says(storm: Database) -> None:
     answer = storm.query(
         "select pid, api, nested, count(*), sum(duration_ns) from calls group by all", 999, 30
@@ -132,6 +133,7 @@ def test_rows_are_bounded_and_what_is_left_out_is_said(storm: Database) -> None:
     assert (whole.columns, whole.rows, whole.more) == (("one",), ((1,),), False)
 
 
+@pytest.mark.slow
 def test_a_query_without_end_is_given_up_and_the_next_one_is_answered(storm: Database) -> None:
     with pytest.raises(GputopError, match=r"longer than 0\.5 s"):
         storm.query(

@@ -218,6 +218,7 @@ def test_lines_to_spare_show_who_uses_the_gpus() -> None:
     assert not any("PID TYPE" in line for line in lines_of(screen_of(*rows, size=(120, 40))))
 
 
+@pytest.mark.slow
 def test_the_cursor_chooses_whose_page_opens() -> None:
     rows = [replace(hopper(index), name=f"card {index}") for index in range(3)]
     shown = screen_of(*rows, keys=("tab", "down"))
@@ -239,6 +240,7 @@ def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
     assert lines_of(shown)[place].lstrip("│").startswith("› 2")
 
 
+@pytest.mark.slow
 def test_a_page_that_does_not_fit_can_be_scrolled() -> None:
     size = (80, 24)
     many = tuple(replace(PROCESSES[0], pid=1000 + at) for at in range(30))
@@ -262,6 +264,7 @@ def test_names_of_others_cannot_write_to_the_terminal() -> None:
     assert "\x1b" not in render_text(frame, width=None)
 
 
+@pytest.mark.slow
 def test_ascii_means_ascii() -> None:
     process = replace(PROCESSES[0], command="訓練", user="ü", container="é")
     gpu = hopper(0, name="名", processes=(process,), clock_event_reasons=0x20)

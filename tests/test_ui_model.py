@@ -95,6 +95,7 @@ async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
             assert not ascii_only or not [line for line in lines if not line.isascii()]
 
 
+@pytest.mark.slow
 async def test_panes_neither_overlap_nor_leave_the_screen() -> None:
     async with running(fake.frame(processes=9), SIZES[0]) as (app, feed, pilot):
         feed.why = replace(why.explained(why.finding()), lanes=why.lanes())
@@ -139,6 +140,7 @@ def told(screen: Shown) -> str:
     return " ".join(" ".join(map(plain, pane._shown)).split())
 
 
+@pytest.mark.slow
 def test_the_banner_holds_what_is_missing_and_the_command_for_the_rest() -> None:
     one, two = (Shown(fake.frame(3, problems=(ROOTLESS, *more))) for more in ((), ("another",)))
     for size in ((80, 24), (80, 20), (120, 40), (200, 50)):

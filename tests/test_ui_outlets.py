@@ -190,6 +190,7 @@ async def test_any_other_answer_sends_nothing(sleeper: subprocess.Popen[bytes]) 
         assert sleeper.poll() is None
 
 
+@pytest.mark.slow
 async def test_no_signals_in_a_replay_or_when_the_screen_is_to_change_nothing() -> None:
     for options in ({"replay": True}, {"readonly": True}):
         async with running(framed(1), **options) as (app, pilot):  # type: ignore[arg-type]
@@ -246,6 +247,7 @@ def test_only_signals_that_one_may_send() -> None:
 # -- themes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_t_goes_through_the_themes_and_says_how_to_keep_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLORTERM", "truecolor")
@@ -291,6 +293,7 @@ async def test_mistakes_in_the_preferences_are_a_banner_beside_what_is_not_obser
 # -- the command palette --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_an_action_by_its_name_and_does_it() -> None:
     async with running(fake.frame()) as (app, pilot):
         await pilot.press("ctrl+p")

@@ -103,6 +103,7 @@ async def test_the_filter_completes_its_last_word(typed: str, suggested: str | N
     assert await suggester.get_suggestion(typed) == suggested
 
 
+@pytest.mark.slow
 def test_right_takes_what_the_filter_suggests() -> None:
     screen = Shown(fake.frame(), "slash")
     screen.type("gpu:3")

@@ -42,6 +42,7 @@ def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
     return request.param, frame, explained
 
 
+@pytest.mark.slow
 def test_the_cause_is_there_without_a_key_and_the_call_and_the_thread_with_one(
     told: tuple[str, Frame, Explained],
 ) -> None:

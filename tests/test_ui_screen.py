@@ -210,6 +210,7 @@ async def test_the_other_tables_ask_for_no_process_to_be_selected_where_there_is
         assert text_of(app).count("Waiting for a process that uses CUDA") == 2, "processes and calls"
 
 
+@pytest.mark.slow
 async def test_before_the_first_frame_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a picture of the screen is written there
     async with running(None, (80, 24)) as (app, _, pilot):
@@ -278,6 +279,7 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
         assert "\x1b" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
         await pilot.press("tab", "tab", "enter", "down", "z")
@@ -367,6 +369,7 @@ async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
         assert app.view.processes.selected == 4263
 
 
+@pytest.mark.slow
 async def test_while_a_question_is_open_keys_type_and_only_ctrl_c_quits() -> None:
     answers = list[str]()
 

@@ -80,6 +80,7 @@ def test_neither_the_cursor_nor_pages_leave_widgets_behind() -> None:
     assert widgets() == before
 
 
+@pytest.mark.slow
 def test_a_click_on_a_key_in_the_last_line_presses_it() -> None:
     shown = Shown(fake.frame())
     last = shown.text().splitlines()[-1]

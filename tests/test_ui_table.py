@@ -118,6 +118,7 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
     assert parse_filter(text).passes(row, ()) == all(word.lower() in searched for word in text.split())
 
 
+@pytest.mark.slow
 def test_a_filter_works_while_it_is_typed_and_escape_takes_it_back() -> None:
     screen = Shown(family(), "slash")
     for char in "gpu:1":
@@ -128,6 +129,7 @@ def test_a_filter_works_while_it_is_typed_and_escape_takes_it_back() -> None:
     assert len(pids(screen)) == 4
 
 
+@pytest.mark.slow
 def test_a_wrong_filter_keeps_the_question_open_and_says_why() -> None:
     screen = Shown(family(), "slash")
     screen.type("gpu:x")
@@ -139,6 +141,7 @@ def test_a_wrong_filter_keeps_the_question_open_and_says_why() -> None:
     assert pids(screen) == [4242]
 
 
+@pytest.mark.slow
 def test_an_empty_list_says_what_keeps_it_empty_and_escape_lists_all() -> None:
     screen = Shown(family(), "slash")
     screen.type("nobody")
@@ -244,6 +247,7 @@ def test_no_process_is_lost_or_told_twice_whatever_the_parents(
 # -- follow ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_is_followed_stays_selected_listed_and_in_sight() -> None:
     frame = fake.frame(processes=60, storm=False)
     screen = Shown(frame, "tab", "end", "f")
@@ -276,6 +280,7 @@ def test_when_the_followed_process_has_left_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("size", [(120, 40), (40, 12), (80, 24), (170, 40), (200, 50)], ids=str)
+@pytest.mark.slow
 def test_whatever_is_hidden_the_other_panes_fill_the_screen(size: tuple[int, int]) -> None:
     screen, hidden = Shown(fake.frame(processes=3), size=size), set[int]()
     for wanted in ({0}, {0, 1}, {0, 1, 4}, {1}, {1, 2}, {2}, {2, 3}, {3}, {0, 2, 3}):
@@ -307,6 +312,7 @@ def test_the_last_pane_stays() -> None:
     assert not screen.view.hidden
 
 
+@pytest.mark.slow
 def test_the_keys_never_go_to_a_hidden_pane() -> None:
     screen = Shown(fake.frame(), "tab", "tab", "enter", "3")
     seen = set()

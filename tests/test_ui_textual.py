@@ -38,6 +38,7 @@ async def test_a_click_on_a_tab_opens_it(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(("key", "page"), [("question_mark", HelpPage), ("w", WhyPage)])
+@pytest.mark.slow
 async def test_a_click_on_a_key_in_brackets_presses_it(key: str, page: type) -> None:
     async with running(fake.frame(), (120, 40)) as (app, _, pilot):
         await pilot.press(key)

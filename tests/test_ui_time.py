@@ -94,6 +94,7 @@ async def test_curly_brackets_go_from_finding_to_marker_and_say_what_it_is() -> 
         assert transport.position_ns == 500 * S
 
 
+@pytest.mark.slow
 async def test_home_and_end_are_on_the_bar_but_not_in_a_page() -> None:
     async with running(fake.frame(), replay=True) as (_, feed, pilot):
         await pilot.press("end")
@@ -122,6 +123,7 @@ async def test_a_click_on_the_bar_goes_there() -> None:
         assert feed.transport.position_ns == pytest.approx(300 * S, abs=5 * S)
 
 
+@pytest.mark.slow
 async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:
     async with running(fake.frame(), (80, 24), replay=True) as (app, feed, pilot):
         await pilot.press("J", *"soon", "enter")
@@ -133,6 +135,7 @@ async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:
         assert feed.transport.position_ns == 150 * S
 
 
+@pytest.mark.slow
 async def test_m_marks_the_moment_shown() -> None:
     async with running(fake.frame(4), (80, 24)) as (app, feed, pilot):
         feed.recorder = Recorder()
@@ -148,6 +151,7 @@ async def test_m_marks_the_moment_shown() -> None:
         assert [mark.text for mark in feed.transport.found] == ["slow"]
 
 
+@pytest.mark.slow
 async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder()
@@ -171,6 +175,7 @@ async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
 
 
 @pytest.mark.parametrize(("answer", "started"), [("y", True), ("n", False)])
+@pytest.mark.slow
 async def test_no_file_is_replaced_without_a_yes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, *, started: bool
 ) -> None:
@@ -239,6 +244,7 @@ async def test_a_key_that_is_for_a_live_screen_says_so_in_a_replay(key: str, why
         (0, False, "until gputop ends"),
     ],
 )
+@pytest.mark.slow
 async def test_m_promises_what_it_keeps(span_s: int, *, under_way: bool, promise: str) -> None:
     async with running(fake.frame(), (140, 40)) as (app, feed, pilot):
         feed.recorder = Recorder(span_s)

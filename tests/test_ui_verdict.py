@@ -248,6 +248,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.slow
 async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> None:
     async with running(fake.frame(), size) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
@@ -315,6 +316,7 @@ async def test_enter_on_a_moment_of_a_replay_goes_there_and_pauses() -> None:
         assert isinstance(app.screen, MainScreen)
 
 
+@pytest.mark.slow
 async def test_a_chain_that_is_gone_leaves_the_page_in_order() -> None:
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
