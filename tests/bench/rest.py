@@ -1,4 +1,4 @@
-"""What observing costs while nobody calls CUDA: the daemon's share of a core, beside many idle processes or none."""
+"""What observing costs while nobody calls CUDA: the daemon beside many idle processes, or beside none."""
 
 from __future__ import annotations
 
