@@ -118,11 +118,11 @@ class LiveSource:
                 self.watch(pid)
             self._attachments.attach_scheduler()
             # what they forked before; looked for after the fork tracepoint is there: none slips through
-            forked = procfs.descendants(self._plan.pids or ()) - {os.getpid()}
-            for pid in forked:
+            descendants = procfs.descendants(self._plan.pids or ()) - {os.getpid()}
+            for pid in descendants:
                 self._admit(pid)
             self._scope = Scope(self._attachments, sessions=programs.sessions)
-            self._pending.extend(self._scope.begin({*(self._plan.pids or ()), *forked}))
+            self._pending.extend(self._scope.begin(self._plan.pids or (), descendants))
             # from here on records may come: with perf events seconds pass until the last library is attached
             self._started_ns = time.monotonic_ns()
             self._attach_libraries(pages)

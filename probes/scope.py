@@ -2,8 +2,8 @@
 
 A probe costs who meets it, watched or not: some 3 us a launch. A link can be a process's own. But the kernel
 runs its program in that process alone: what it starts would be missed until gputop has read of it. So such
-links are taken where little can be missed: where each process has opened CUDA already, which a child that it
-forks cannot use then (CUDA refuses it), and until the first birth.
+links are taken where little can be missed: where the chosen processes have opened CUDA already, which a child
+that they fork cannot use then (CUDA refuses it), and until the first birth.
 """
 
 from __future__ import annotations
@@ -36,16 +36,21 @@ class Scope:
     def __init__(self, attachments: Attachments, *, sessions: bool) -> None:
         self._attachments = attachments
         self._sessions = sessions
+        self._with_cuda: set[int] = set()  # at the beginning
         self._waiting = False  # links that are no longer heard wait for the ends of calls
         self.seen_from_ns = 0.0
 
-    def begin(self, pids: Collection[int]) -> Iterator[Sample]:
-        """Before anything is attached: these alone are probed if each has CUDA open.
+    def begin(self, chosen: Collection[int], descendants: Collection[int]) -> Iterator[Sample]:
+        """Before anything is attached: these alone are probed if all that were chosen have CUDA open.
 
         Raises:
             OSError: The kernel refuses.
         """
-        if not self._sessions or not 0 < len(pids) <= MOST_OWN or not all(map(_has_cuda, pids)):
+        pids = {*chosen, *descendants}
+        if not self._sessions or not 0 < len(pids) <= MOST_OWN:
+            return
+        self._with_cuda = {*filter(_has_cuda, pids)}
+        if not self._with_cuda >= {*chosen}:
             return
         self._attachments.narrow(tuple(sorted(pids)))
         self.seen_from_ns = math.inf
@@ -63,23 +68,26 @@ class Scope:
         if not (records["kind"] >= _RARE).any():
             return
         rows = select(records, np.isin(records["kind"], _TELLING)).view(ALIASED)
-        execs = rows["kind"] == Kind.EXEC
+        births = (rows["kind"] == Kind.EXEC) | (
+            (rows["kind"] == Kind.FORK) & (rows["pid"] != rows["next_pid"])
+        )
         if math.isinf(self.seen_from_ns):
-            forks = (rows["kind"] == Kind.FORK) & (rows["pid"] != rows["next_pid"])
             alone = (rows["kind"] == Kind.EXIT) & (rows["pid"] == rows["tid"])
             alone &= rows["flags"] & ExitFlag.GROUP_DEAD == 0  # its link would not see libraries to come
-            causes = rows[forks | execs | alone]
+            causes = rows[births | alone]
             if not len(causes):
                 return
             yield from self._widen(causes)
-        for pid, then in zip(rows["pid"][execs].tolist(), rows["t_end"][execs].tolist(), strict=True):
-            if then < self.seen_from_ns:
+        for row in rows[births]:
+            then, maker = int(row["t_end"]), int(row["next_pid"])
+            may_call = row["kind"] == Kind.EXEC or maker not in self._with_cuda
+            if then < self.seen_from_ns and may_call:
                 unseen_ms = (self.seen_from_ns - then) / 1e6
                 text = (
-                    f"calls of process {pid} may be missing: it became another program, and was not probed "
-                    f"for {unseen_ms:.0f} ms; gputop record -- COMMAND sees each from its start"
+                    f"calls of process {row['pid']} may be missing: it was not probed for its first "
+                    f"{unseen_ms:.0f} ms; gputop record -- COMMAND sees each process from its start"
                 )
-                yield Sample(PROBLEM, int(self.seen_from_ns), {"text": text, "pid": pid})
+                yield Sample(PROBLEM, int(self.seen_from_ns), {"text": text, "pid": int(row["pid"])})
 
     def _widen(self, causes: npt.NDArray[np.void]) -> Iterator[Sample]:
         lost = self._attachments.widen()

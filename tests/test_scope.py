@@ -45,7 +45,7 @@ def all_have_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 def narrow(links: Links) -> Scope:
     """A scope that has begun with one process."""
     made = Scope(links, sessions=True)
-    (note,) = made.begin([PID])
+    (note,) = made.begin([PID], [])
     assert text_of(note).startswith(f"only process {PID} is probed")
     return made
 
@@ -80,7 +80,7 @@ def states(depth: int, since: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
 def test_else_links_are_the_machines_and_nothing_is_said(pids: list[int], sessions: bool) -> None:
     links = Links()
     made = Scope(links, sessions=sessions)
-    assert not list(made.begin(pids))
+    assert not list(made.begin(pids, []))
     assert not told(made, items.event(Kind.EXEC, ago(1), pid=PID, tid=PID))
     assert not links.done
     assert made.seen_from_ns == 0
@@ -88,7 +88,7 @@ def test_else_links_are_the_machines_and_nothing_is_said(pids: list[int], sessio
 
 def test_several_processes_are_named() -> None:
     links = Links()
-    (note,) = Scope(links, sessions=True).begin([PID + 1, PID])
+    (note,) = Scope(links, sessions=True).begin([PID], [PID + 1])
     assert text_of(note).startswith(f"only processes {PID}, {PID + 1} are probed")
     assert links.done == [f"narrow ({PID}, {PID + 1})"]
 
@@ -135,6 +135,15 @@ def test_who_became_another_program_before_is_a_problem_also_where_it_is_read_la
     ((kind, _),) = told(made, items.event(Kind.EXEC, ago(0.2), pid=PID + 2, tid=PID + 2))
     assert kind == "problem"
     assert not told(made, items.event(Kind.EXEC, ago(-1), pid=PID + 3, tid=PID + 3))
+
+
+def test_a_child_of_a_descendant_without_cuda_may_have_called_it() -> None:
+    made = Scope(Links(), sessions=True)
+    assert list(made.begin([PID], [1])), "a descendant may be a helper that never calls CUDA"
+    born = items.event(Kind.FORK, ago(0.4), pid=PID + 1, tid=PID + 1, next_pid=1, next_tid=1)
+    (_, (kind, text)) = told(made, born)
+    assert kind == "problem"
+    assert text.startswith(f"calls of process {PID + 1} may be missing: it was not probed for its first 4")
 
 
 def test_a_library_that_is_not_taken_again_is_a_problem() -> None:
