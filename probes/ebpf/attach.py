@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -208,15 +209,19 @@ class Attachments:
         return links
 
     def narrow(self, pids: tuple[int, ...]) -> None:
-        """Probes calls in these processes alone, not in what they start; before anything is attached.
+        """Probes calls in these processes alone, not in what they start, or in all; before anything is attached.
 
         It takes sessions. What is called once in a while (communicators, names of kernels) is probed in all.
 
         Raises:
             OSError: The kernel refuses.
         """
-        self._programs.hear(own=True)
         self._own = pids
+        self._hear(own=bool(pids))
+
+    def _hear(self, *, own: bool) -> None:
+        """Whose entries of calls count: processes' own links', or the machine's."""
+        bpfcall.update(self._programs.maps["own_links"], struct.pack("<I", 0), struct.pack("<I", own))
 
     def widen(self) -> list[str]:
         """Probes calls in all processes from now on; each call counts once, also those under way.
@@ -243,7 +248,7 @@ class Attachments:
                     lost.append(f"{library.target.shown} is not probed any more: {_explain(error)}")
                     continue
                 library.links += [link for link in wide if link is not None]
-            self._programs.hear(own=False)
+            self._hear(own=False)
         return lost
 
     def part(self) -> None:

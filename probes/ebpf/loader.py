@@ -284,10 +284,6 @@ class Programs:
     tracepoints: dict[str, int]
     maps: dict[str, int]
 
-    def hear(self, *, own: bool) -> None:
-        """Whose entries of calls count: processes' own links', or the machine's. Raises OSError."""
-        bpfcall.update(self.maps["own_links"], struct.pack("<I", 0), struct.pack("<I", own))
-
     def admit(self, pid: int) -> None:
         """Lets the threads of a process join with their next switch or call. Raises OSError."""
         with mmap.mmap(self.maps["slots"], 4 * SLOTS) as counts:

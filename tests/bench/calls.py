@@ -84,10 +84,7 @@ class Gputop:
         """Probes everybody's calls, or with ``own`` those of that process."""
         links = attach.Attachments(self._programs)
         try:
-            if own:
-                links.narrow((own,))
-            else:
-                self._programs.hear(own=False)
+            links.narrow((own,) if own else ())
             links.attach_scheduler()
             if not links.attach([self._library]):
                 raise RuntimeError(" ".join(links.refusals))
