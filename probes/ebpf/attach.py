@@ -209,7 +209,7 @@ class Attachments:
         return links
 
     def narrow(self, pids: tuple[int, ...]) -> None:
-        """Probes calls in these processes alone, not in what they start, or in all; before anything is attached.
+        """Probes calls in these processes alone, not in what they start, or in all. Before `attach`.
 
         It takes sessions. What is called once in a while (communicators, names of kernels) is probed in all.
 
