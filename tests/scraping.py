@@ -26,6 +26,17 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def families(port: int) -> list[Any]:
+    """What a page of /metrics tells, as the parser of OpenMetrics reads it."""
+    needed("prometheus_client")
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return list(text_string_to_metric_families(answer.read().decode()))
+
+
 class Prometheus:
     """One that runs."""
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from tests.conftest import needed
 from tests.ebpf.recording import HERE, PROGRAMS
 from tests.rootless_support import environment
-from tests.scraping import free_port, scraped
+from tests.scraping import families, free_port, scraped
 from tests.serving import calling, marks_go_on, serving
 from tests.waiting import wait_until
 
@@ -25,18 +24,8 @@ pytestmark = pytest.mark.ebpf
 CLUSTER = {"RANK": "2", "WORLD_SIZE": "4", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
 
 
-def _families(port: int) -> list[Any]:
-    needed("prometheus_client")
-    from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return list(text_string_to_metric_families(answer.read().decode()))
-
-
 def _samples(port: int, name: str) -> list[Any]:
-    return [one for family in _families(port) for one in family.samples if one.name == name]
+    return [one for family in families(port) for one in family.samples if one.name == name]
 
 
 def test_counts_are_the_programs_own(tmp_path: Path) -> None:
