@@ -1,8 +1,8 @@
 """Whose a process is beyond its user: pod, container, job, rank; from control groups, variables, log folders.
 
 No API server is asked. The variables of a job come first: paths of control groups differ from version to
-version (Slurm names them by other numbers than jobs' from 26.05 on); a step's name is surer there. A kubelet names its log files
-after pods and containers.
+version (Slurm names them by other numbers than jobs' from 26.05 on); a step's name is surer there. A
+kubelet names its log files after pods and containers.
 """
 
 from __future__ import annotations

@@ -7,11 +7,14 @@ Slurm refuses a machine that has both versions mounted.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +84,14 @@ def _recorded(home: Path, env: dict[str, str], pids: list[int]) -> dict[int, dic
     file = str(home / "run.gputop")
     watched = ("--simgpu", "--pid", ",".join(map(str, pids)), "--duration", "2", "--lines", "off")
     subprocess.run([*GPUTOP, "record", "-o", file, *watched], env=env, check=True, capture_output=True)
-    shown = [*GPUTOP, "replay", "--once", "--json", "--at", "end", file]
-    frame = json.loads(subprocess.run(shown, env=env, check=True, capture_output=True).stdout)
-    return {process["pid"]: process for process in frame["processes"]}
+    return {process["pid"]: process for process in _frame(Path(file), env)["processes"]}
+
+
+def _frame(file: Path, env: dict[str, str]) -> dict[str, Any]:
+    """The last one of a recording."""
+    shown = [*GPUTOP, "replay", "--once", "--json", "--at", "end", str(file)]
+    frame: dict[str, Any] = json.loads(subprocess.run(shown, env=env, check=True, capture_output=True).stdout)
+    return frame
 
 
 @pytest.mark.parametrize("track", ["linuxproc", "cgroup"])
@@ -146,3 +154,36 @@ def _without_environment(truth: dict[int, Told], number: str) -> int:
     steps = Counter(one.step for one in truth.values() if one.job == number and one.step.isdecimal())
     (alone,) = [step for step, count in steps.items() if count == 1]
     return next(pid for pid, one in truth.items() if (one.job, one.step) == (number, alone))
+
+
+def _grown(log: Path, lines: int) -> bool:
+    return len(told(log)) == lines
+
+
+def test_a_recorder_within_each_task_sees_its_rank_and_one_around_srun_says_that_it_sees_none(
+    home: Path,
+) -> None:
+    env, log = environment(home), home / "self.jsonl"
+    own = {"LD_LIBRARY_PATH": str(ensure_built()), "SIMGPU_STATE": env["SIMGPU_STATE"], "SELF_LOG": str(log)}
+    steady, gputop = str(compile_program("steady.c", home)), shlex.join(GPUTOP)
+    inside = f'exec {gputop} record -o {home}/rank$SLURM_PROCID.gputop --simgpu --lines off -- "$@"'
+    with cluster(home, own | {"HOME": str(home)}, "linuxproc") as slurm:
+        srun = str(slurm.root / "usr" / "bin" / "srun")
+        around = [*GPUTOP, *f"record -o {home}/around.gputop --simgpu --lines off -- {srun} -n2".split()]
+        within = [srun, "-n2", "sh", "-c", inside, "sh"]
+        for name, words in (("within", within), ("around", around)):
+            before, stop = len(told(log)), home / f"{name}.stop"
+            process = subprocess.Popen(
+                [*words, steady, str(stop)], env=slurm.env, stderr=subprocess.PIPE, text=True
+            )
+            wait_until(partial(_grown, log, before + 2), "both tasks", every=0.2)
+            time.sleep(2)  # so long they make calls
+            stop.touch()
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+            assert ("slurmstepd" in errors) == (name == "around")
+    for rank in (0, 1):
+        (task,) = _frame(home / f"rank{rank}.gputop", env)["processes"]
+        assert [task["belongs"][key] for key in ("job_step", "rank", "world_size")] == ["0", rank, 2]
+        assert task["calls_per_second"] > 0
+    assert all(one["calls_per_second"] == 0 for one in _frame(home / "around.gputop", env)["processes"])
