@@ -28,6 +28,8 @@ _POD = {
 }  # as a cluster labels targets
 _JOINED = [one["expr"] for panel in _PANELS for one in panel["targets"] if "group_left" in one["expr"]]
 
+_OTHERS = [one["expr"] for panel in _PANELS for one in panel["targets"] if 'pid="other"' in one["expr"]]
+
 
 @contextmanager
 def _page() -> Iterator[int]:
@@ -80,6 +82,9 @@ def test_calls_of_processes_without_series_of_their_own_are_shown(tmp_path: Path
             wait_until(partial(prometheus.ask, _filled(target["expr"])), target["expr"], every=0.2)
             told += [row["metric"].get("name", "other") for row in prometheus.ask(_filled(target["expr"]))]
         assert sorted(told) == ["other", "python"]
+        assert len(_OTHERS) == 2
+        for query in _OTHERS:
+            assert prometheus.ask(_filled(query))
 
 
 def test_a_process_that_is_told_twice_fails_no_panel(tmp_path: Path) -> None:
