@@ -74,8 +74,33 @@ def test_a_job_of_slurm_is_known_by_any_of_its_paths(path: str, job: str, step: 
 
 
 def test_variables_come_before_paths_since_newer_slurm_names_groups_by_other_numbers() -> None:
-    found = _of("0::/slurmstepd.scope/job_900719925474/step_0", SLURM_JOB_ID="77", SLURM_STEP_ID="2")
+    found = _of("0::/slurmstepd.scope/job_900719925474/step_2", SLURM_JOB_ID="77", SLURM_STEP_ID="2")
     assert found == {"job_kind": "slurm", "job_id": "77", "job_step": "2"}
+
+
+# as slurmstepd 22.05 sets them: tests/ebpf/test_ebpf_slurm.py
+_TASK = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("path", "variables", "step"),
+    [
+        ("/", _TASK, "batch"),
+        ("/slurm_n/uid_0/job_7/step_batch", _TASK, "batch"),
+        ("/slurm_n/uid_0/job_7/step_batch", _TASK | {"SLURM_STEP_ID": "0"}, "batch"),  # a task submitted it
+        ("/", _TASK | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, "interactive"),
+        ("/", {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, None),  # a command of salloc's
+    ],
+)
+def test_scripts_and_shells_of_a_job_are_no_ranks(
+    path: str, variables: dict[str, str], step: str | None
+) -> None:
+    expected = {"job_kind": "slurm", "job_id": "7"} | ({"job_step": step} if step is not None else {})
+    assert _of(f"6:freezer:{path}\n0::/\n", **variables) == expected
+    assert _of(f"6:freezer:{path}\n", **variables, RANK="1", WORLD_SIZE="2") == expected | {
+        "rank": 1,
+        "world_size": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +109,7 @@ def test_variables_come_before_paths_since_newer_slurm_names_groups_by_other_num
         ({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, 3, 8),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 1, 2),
         ({"PMI_RANK": "0", "PMI_SIZE": "4"}, 0, 4),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, 5, 6),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, 5, 6),
         ({"JOB_COMPLETION_INDEX": "2"}, 2, None),
     ],
 )

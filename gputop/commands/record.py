@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shlex
 import signal
 import threading
@@ -240,6 +241,11 @@ def _outcome(session: Session, path: str, failure: Exception | None) -> int:
         f"see it with: gputop replay {shlex.quote(path)}"
     )
     child = session.child
+    if child is not None and os.path.basename(child.command[0]) == "srun":
+        say(
+            "srun's tasks are children of slurmstepd, so they were not watched; they are by: "
+            "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.gputop -- CMD'"
+        )
     if child is not None and child.poll() is None:
         say(f"waiting for {child.command[0]} (process {child.pid}) to end")
     return 0

@@ -1,8 +1,8 @@
 """Whose a process is beyond its user: pod, container, job, rank; from control groups, variables, log folders.
 
 No API server is asked. The variables of a job come first: paths of control groups differ from version to
-version (Slurm names them by other numbers than jobs' from 26.05 on). A kubelet names its log files after
-pods and containers.
+version (Slurm names them by other numbers than jobs' from 26.05 on); a step's name is surer there. A
+kubelet names its log files after pods and containers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 # the only variables that are looked at
 VARIABLES = (
     b"SLURM_JOB_ID", b"SLURM_STEP_ID", b"SLURM_PROCID", b"SLURM_LOCALID", b"SLURM_NTASKS",
+    b"SLURM_STEP_NUM_TASKS",
     b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"TORCHELASTIC_RUN_ID",
     b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"OMPI_COMM_WORLD_SIZE", b"PMI_RANK", b"PMI_SIZE",
     b"JOB_COMPLETION_INDEX", b"RAY_JOB_ID",
@@ -28,10 +29,12 @@ KEYS = (
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"),
     "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
-    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
+    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
 }
 _JOBS = (("SLURM_JOB_ID", "slurm"), ("RAY_JOB_ID", "ray"), ("TORCHELASTIC_RUN_ID", "torchelastic"))
 _JOB = re.compile(rb"slurm[^\n]*/job_(\d{1,12})(?:/step_([\w.]{1,32}))?")
+# steps without a number of their own, as SLURM_STEP_ID has them and as squeue calls them
+_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
 _POD = re.compile(rb"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
 _CONTAINER = re.compile(rb"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 # /var/log/containers: POD_NAMESPACE_CONTAINER-ID.log; /var/log/pods: NAMESPACE_POD_UID
@@ -92,6 +95,18 @@ def _names(path: str) -> list[str]:
 PODS = Pods()
 
 
+def _step(variables: Mapping[str, str], job: re.Match[bytes] | None) -> str:
+    """Of a process of Slurm's, as squeue calls it; "" where it is in none, as a command of salloc's."""
+    if job is not None and job[2]:
+        # before the variable: a script that a task submits has that of the task's step
+        return job[2].decode()
+    told = variables.get("SLURM_STEP_ID", "")
+    if _WORD.match(told):
+        return _STEPS.get(told, told)
+    # the script of a job has a task's number, but no step's
+    return "batch" if "SLURM_PROCID" in variables else ""
+
+
 def belonging(cgroups: bytes, variables: Mapping[str, str], pods: Pods = PODS) -> dict[str, Any]:
     """Whose a process is; keys of ``KEYS``, those that are known.
 
@@ -105,11 +120,14 @@ def belonging(cgroups: bytes, variables: Mapping[str, str], pods: Pods = PODS) -
         if _WORD.match(variables.get(variable, "")):
             found |= {"job_kind": kind, "job_id": variables[variable]}
             break
-    if found.get("job_kind") == "slurm" and _WORD.match(variables.get("SLURM_STEP_ID", "")):
-        found["job_step"] = variables["SLURM_STEP_ID"]
-    if "job_kind" not in found and (job := _JOB.search(cgroups)) is not None:
+    job = _JOB.search(cgroups)
+    if "job_kind" not in found and job is not None:
         found |= {"job_kind": "slurm", "job_id": job[1].decode()}
-        found |= {"job_step": job[2].decode()} if job[2] else {}
+    if found.get("job_kind") == "slurm" and (step := _step(variables, job)):
+        found["job_step"] = step
+    if not found.get("job_step", "").isdecimal() and "SLURM_JOB_ID" in variables:
+        # a script or a shell is no rank of the job's tasks, though the variables have their number
+        variables = {name: value for name, value in variables.items() if not name.startswith("SLURM_")}
     for key, names in _RANKS.items():
         number = next((variables[name] for name in names if variables.get(name, "").isdecimal()), "")
         if number and len(number) < 10:

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.parse
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import needed, skip_or_fail
+from tests.conftest import needed
 from tests.ebpf.recording import HERE, PROGRAMS
 from tests.rootless_support import environment
+from tests.scraping import families, free_port, scraped
 from tests.serving import calling, marks_go_on, serving
-from tests.stories.installed import program_of_prometheus
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 CLUSTER = {"RANK": "2", "WORLD_SIZE": "4", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _families(port: int) -> list[Any]:
-    needed("prometheus_client")
-    from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return list(text_string_to_metric_families(answer.read().decode()))
-
-
 def _samples(port: int, name: str) -> list[Any]:
-    return [one for family in _families(port) for one in family.samples if one.name == name]
+    return [one for family in families(port) for one in family.samples if one.name == name]
 
 
 def test_counts_are_the_programs_own(tmp_path: Path) -> None:
     needed("prometheus_client")
-    port, log = _free_port(), tmp_path / "self.jsonl"
+    port, log = free_port(), tmp_path / "self.jsonl"
     with serving(tmp_path, "--keep-dir", "", "--metrics", str(port)) as daemon:
         env = environment(tmp_path) | {"SELF_LOG": str(log), "SIMGPU_LAUNCH_NS": "0"}
         env["PYTHONPATH"] = os.pathsep.join([str(PROGRAMS), str(HERE.parent / "simgpu_programs")])
@@ -77,7 +58,7 @@ def test_counts_are_the_programs_own(tmp_path: Path) -> None:
 
 def test_a_process_is_named_as_its_cluster_names_it(tmp_path: Path) -> None:
     needed("prometheus_client")
-    port = _free_port()
+    port = free_port()
     with (
         serving(tmp_path, "--keep-dir", "", "--metrics", str(port)) as daemon,
         calling(tmp_path, 100, 0.001, env=CLUSTER) as pid,
@@ -88,62 +69,26 @@ def test_a_process_is_named_as_its_cluster_names_it(tmp_path: Path) -> None:
         assert told == ["2", "4", "slurm", "4711"]
 
 
-def _ask(port: int, query: str) -> list[Any]:
-    words = urllib.parse.urlencode({"query": query})
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{words}", timeout=10) as answer:
-        found: list[Any] = json.loads(answer.read())["data"]["result"]
-        return found
-
-
 def test_a_real_prometheus_scrapes_it_and_joins_who_it_is(tmp_path: Path) -> None:
-    prometheus = program_of_prometheus("prometheus")
-    if not prometheus:
-        skip_or_fail("no prometheus: make setup")
-    needed("prometheus_client")
-    port, own = _free_port(), _free_port()
-    (tmp_path / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        f"scrape_configs: [{{job_name: gputop, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
-    )
+    port = free_port()
     with (
         serving(tmp_path, "--keep-dir", "", "--metrics", str(port)),
         calling(tmp_path, 1_000_000, 0.002) as pid,
+        scraped(tmp_path, port) as prometheus,
     ):
-        process = subprocess.Popen(
-            [
-                prometheus,
-                f"--config.file={tmp_path / 'prometheus.yml'}",
-                f"--storage.tsdb.path={tmp_path / 'data'}",
-                f"--web.listen-address=127.0.0.1:{own}",
-                "--log.level=error",
-            ]
+        rate = f'rate(gputop_cuda_calls_total{{pid="{pid}",api="cudaMemset"}}[10s])'
+        wait_until(lambda: prometheus.ask(rate), "two scrapes", 60)
+        assert [row["value"][1] for row in prometheus.ask('up{job="gputop"}')] == ["1"]
+        time.sleep(3)
+        (row,) = prometheus.ask(f"{rate} * on(pid) group_left(name, user) gputop_process_info")
+        assert row["metric"]["user"] == "root"
+        assert float(row["value"][1]) > 10
+        quantile = (
+            'histogram_quantile(0.5, rate(gputop_cuda_call_duration_seconds_bucket{class="copy"}[10s]))'
         )
-        try:
-            wait_until(lambda: _answers(own), "Prometheus", 60)
-            rate = f'rate(gputop_cuda_calls_total{{pid="{pid}",api="cudaMemset"}}[10s])'
-            wait_until(lambda: _ask(own, rate), "two scrapes", 60)
-            assert [row["value"][1] for row in _ask(own, 'up{job="gputop"}')] == ["1"]
-            time.sleep(3)
-            (row,) = _ask(own, f"{rate} * on(pid) group_left(name, user) gputop_process_info")
-            assert row["metric"]["user"] == "root"
-            assert float(row["value"][1]) > 10
-            quantile = (
-                'histogram_quantile(0.5, rate(gputop_cuda_call_duration_seconds_bucket{class="copy"}[10s]))'
-            )
-            found = [row for row in _ask(own, quantile) if row["metric"].get("pid") == str(pid)]
-            assert all(1e-7 < float(row["value"][1]) < 1 for row in found)
-            assert found
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2) as answer:
-            return int(answer.status) == 200
-    except OSError:
-        return False
+        found = [row for row in prometheus.ask(quantile) if row["metric"].get("pid") == str(pid)]
+        assert all(1e-7 < float(row["value"][1]) < 1 for row in found)
+        assert found
 
 
 def test_metrics_for_other_machines_need_a_token_or_tls(tmp_path: Path) -> None:
