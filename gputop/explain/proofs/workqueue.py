@@ -124,7 +124,7 @@ class Queue:
         return real
 
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
-        """Disjoint intervals, in order, in which no stream has an operation under way; the last has no end."""
+        """Disjoint intervals, in order, in which no stream has work under way; the last has no end."""
         if not len(self):
             return self.ready, self.ready
         whole = self.ends(duration)
