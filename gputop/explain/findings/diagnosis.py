@@ -52,8 +52,8 @@ CLASS_OF: dict[str, DiagnosisKind] = {
 # rows of the catalogue that are no fault: nobody asks for work
 MOSTLY = 0.5  # of the time in which nobody asks, for it to be called a sleep
 POLLS = (
-    "it sleeps by itself there: if work may arrive meanwhile, wait for it (queue.Queue.get, Condition.wait) in "
-    "place of looking again later"
+    "it sleeps by itself there: if work may arrive meanwhile, wait for it (queue.Queue.get, Condition.wait) "
+    "in place of looking again later"
 )
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
