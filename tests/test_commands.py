@@ -258,3 +258,22 @@ def test_what_is_short_shows_no_bar() -> None:
     assert progress.AFTER_S >= 1
     status, _, drawn = with_a_bar("stats", str(RECORDING), from_the_start=False)
     assert (status, drawn) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["record", "--outptu", "x", "--", "true"], "there is no option --outptu: did you mean --output?"),
+        (["explain", "--jsn", "x"], "there is no option --jsn: did you mean --json?"),
+        (["diff", "--quux=3"], "there is no option --quux (see gputop diff --help)"),
+    ],
+)
+def test_a_mistyped_option_is_named_before_what_is_missing(words: list[str], told: str) -> None:
+    with pytest.raises(CommandError) as error:
+        parse(words)
+    assert told in str(error.value)
+
+
+def test_options_may_be_shortened_and_belong_to_a_commands_own_commands() -> None:
+    assert parse(["diff", "--jso", "a", "b"])[1].json
+    assert parse(["fleet", "overview", "--json", "lake"])[1].json

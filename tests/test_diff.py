@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, spread
+from gputop.explain.answer.report import Range
+from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, difference, spread
 from gputop.explain.compare_output import diff_to_json, diff_to_text
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence
@@ -198,6 +200,18 @@ def recording(path: Path, stream: list[Item]) -> Path:
         writer.write(item)
     writer.close()
     return path
+
+
+@pytest.mark.parametrize(("proved_ns", "told"), [(60 * US, "up to 6.2ms"), (350 * MS, "5.8ms")])
+def test_a_loss_that_is_hardly_proved_is_told_by_what_it_is_at_most(proved_ns: int, told: str) -> None:
+    found = diff(program([6 * MS] * 60), program([20 * US] * 200))
+    (loss,) = found.before.report.findings
+    estimated = replace(loss, loss=Range(proved_ns, 370 * MS, 360 * MS))
+    side = replace(found.before, report=replace(found.before.report, findings=(estimated,)))
+    changed = difference(found.unit, found.ratio, side, found.after)
+    assert f"C02 is gone: {told} a step" in changed.sentence
+    (cause,) = changed.causes
+    assert (cause.spread_before is None) is ("up to" in told), "the steps' spread stands beside what it is of"
 
 
 def test_the_command_compares_two_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from gputop.explain.build import explain
 from gputop.explain.findings.diagnosis import CLASS_OF, TITLES
 from probes.schema import Kind as RecordKind
 from probes.schema import OffFlag
+from probes.source import FRAMES, Sample
 from tests import items
 from tests.cause_stories import STORIES
 from tests.items import START
@@ -94,6 +95,22 @@ def test_idle_because_nobody_asks_is_no_fault(syscall: int, woken: dict[str, int
     diagnosis = diagnosed(report)
     assert diagnosis.kind == "unasked"
     assert (report.findings, diagnosis.lead) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("syscall", "word", "advised"),
+    [
+        pytest.param(NANOSLEEP, "asleep", True, id="a loop that looks again later"),
+        pytest.param(ACCEPT, "waiting", False, id="a server"),
+    ],
+)
+def test_the_line_at_which_nobody_asks_is_named(syscall: int, word: str, advised: bool) -> None:
+    program = requests(syscall, flags=ASKED, stack=5)
+    told = {"pid": [MAIN], "stack": [5], "frames": [[["/app/server.py", 28, "serve"]]]}
+    program.samples.append(Sample(FRAMES, START, told))
+    report = program.report()
+    assert f", {word} at server.py:28 in serve(). GPU 0 was idle" in report.verdict
+    assert any("Queue.get" in text for text in diagnosed(report).advice) is advised
 
 
 def crowded(pid: int) -> Program:

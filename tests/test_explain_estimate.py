@@ -196,3 +196,21 @@ def test_the_estimate_does_not_hang_on_the_names_of_kernels() -> None:
             record["aux"] = record["aux"] * 7919
     one, two = only(program.analysis()), only(other.analysis())
     assert (one.idle_ns, one.error_ns) == (two.idle_ns, two.error_ns)
+
+
+@pytest.mark.parametrize("ends_s", [SPAN_S + 1, SPAN_S * 2])
+def test_a_gpu_is_idle_after_its_last_work_until_its_program_ends(ends_s: int) -> None:
+    program = fed()
+    seen_by_nvml(program, 0.3)
+    seen_by_nvml(program, 0, SPAN_S + 0.25, ends_s)
+    program.length_us = ends_s * 1_000_000
+    program.ends(ends_s * 1_000_000 - 1)
+    report = explain(program.evidence())
+    told = report.gpus[0].account
+    assert told.span_ns == pytest.approx(ends_s * SECOND, rel=0.01)
+    busy = 0.3 * SPAN_S * SECOND
+    assert told.busy_ns == pytest.approx(busy, rel=0.1), "what came after the last work was none"
+    after = (ends_s - SPAN_S) * SECOND
+    assert told.outside_ns == pytest.approx(after, rel=0.05), "and it is no loss of the loop"
+    assert report.outside_ns == pytest.approx(after, rel=0.05)
+    assert "start-up and end" in report.verdict

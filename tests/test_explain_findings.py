@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Finding, Level, Report
+from gputop.format import format_ns
+from gputop.library.answers import explain
 from tests import items
 from tests import programs as p
 from tests.programs import D2H, LAUNCH, MAIN, SYNC, US, Program, attached, started
 
 STEP, BUSY = 20_000, 10_000
+RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
 
 
 def loop(steps: int = 20, *, host: int = 5000, sync: str = SYNC) -> Program:
@@ -78,6 +84,16 @@ def test_the_evidence_says_which_of_a_findings_gaps_it_tells_of() -> None:
     assert finding.chain[0].events == finding.gaps
     assert finding.evidence[0].startswith(f"20 of {finding.gaps} gaps make up 95 % of it, usually 5.0ms")
     assert only(loop(10).report()).evidence[0].startswith("10 gaps, usually 5.0ms")
+
+
+def test_the_evidence_adds_up_to_the_loss_where_short_gaps_are_part_of_it() -> None:
+    finding = explain(RECORDINGS / "redundant-to-device.msgpack").findings[0]
+    assert finding.per_step_ns is not None
+    told = "; ".join(finding.evidence)
+    assert f", {format_ns(finding.per_step_ns)} lost in each" in told
+    followed, short = re.findall(r"of the (\S+) in the longest gaps|the other (\S+) lie in shorter", told)
+    assert followed[0] == format_ns(finding.chain[0].ns)
+    assert short[1] == format_ns(finding.loss.middle - finding.chain[0].ns)
 
 
 def test_two_gaps_do_not_repeat() -> None:

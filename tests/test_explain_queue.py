@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.explain.evidence.ranges import FOREVER
 from gputop.explain.proofs.workqueue import (
     COPY_NS,
     PINNED_RATE,
@@ -123,7 +124,9 @@ def test_idle_is_where_no_stream_has_an_operation_under_way(streams: int) -> Non
     def check(case: tuple[Queue, list[int]]) -> None:
         made, duration = case
         begin, end = made.idle(np.array(duration, float))
-        assert list(zip(begin.tolist(), end.tolist(), strict=True)) == idle_slowly(slowly(made, duration))
+        *between, last = zip(begin.tolist(), end.tolist(), strict=True)
+        assert between == idle_slowly(slowly(made, duration))
+        assert last == (max(until for _begin, until in slowly(made, duration)), FOREVER), "nothing came after"
 
     check()
 
@@ -145,8 +148,9 @@ def test_times_that_are_no_whole_units_are_right_to_a_unit_an_operation(
 def test_work_without_a_pause_leaves_no_slivers_of_idle_time(streams: int) -> None:
     ready = list(range(0, 50_000, 50))
     made = queue(ready, group=[0] * len(ready), streams=streams)
-    begin, _end = made.idle(np.linspace(1_001, 2_003, len(ready)))
-    assert not len(begin)
+    begin, end = made.idle(np.linspace(1_001, 2_003, len(ready)))
+    assert end.tolist() == [FOREVER]
+    assert begin[0] > ready[-1]
 
 
 def test_an_empty_queue_has_neither_ends_nor_idle_time() -> None:

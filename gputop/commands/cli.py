@@ -89,6 +89,18 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
+    def mistyped(self, words: Sequence[str]) -> str | None:
+        """The first option that there is none of, with one that is like it."""
+        if self._subparsers is not None:
+            return None  # they have options of their own
+        known = [one for one in self._option_string_actions if one.startswith("--")]
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and not any(one.startswith(name) for one in known):
+                near = difflib.get_close_matches(name, known, 1)
+                return f"there is no option {name}" + (f": did you mean {near[0]}?" if near else "")
+        return None
+
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
 
@@ -107,6 +119,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     name = _name_of(words)
     command = _command(name)
     parser = _parser_of(name, command)
+    if wrong := parser.mistyped(words):
+        parser.error(wrong)  # before what it left out is asked for
     options = (parser.parse_intermixed_args if command.intermixed else parser.parse_args)(words)
     if not command.starts and tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)
@@ -153,7 +167,7 @@ def _command(name: str) -> Command:
     return command
 
 
-def _parser_of(name: str, command: Command) -> argparse.ArgumentParser:
+def _parser_of(name: str, command: Command) -> _Parser:
     top = name == _LIVE
     parser = _Parser(
         prog="gputop" if top else f"gputop {name}",

@@ -91,7 +91,7 @@ def examine(
     labels = [gpu.devices.labels[device.device] for device in gpu.spans]
     accounts = [account(analysis, device, shared=device.device in shared) for device in gpu.spans]
     idle = whole(accounts)
-    outside = _outside(gpu, stretch)
+    outside = _outside(gpu, stretch) + sum(one.ended_ns for one in analysis.estimates)
     diagnosis = diagnose(scene, outcome, findings, accounts)
     events = [event for event in outcome.events if pids is None or event.pid in pids]
     report = Report(

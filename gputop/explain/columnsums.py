@@ -108,6 +108,7 @@ def _of_gpus(scene: Scene, light: bool) -> Iterator[tuple[Key, Ints, Ints]]:
     for one in scene.analysis.estimates:
         label = gpu.devices.labels[one.device]
         yield OfGpu(label, Row.ESTIMATED), one.small.begin, one.small.end
+        yield OfGpu(label, Row.ESTIMATED), *one.ended
 
 
 def _of_causes(scene: Scene, cause: Ints) -> Iterator[tuple[Key, Ints, Ints]]:

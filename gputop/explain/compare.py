@@ -38,6 +38,7 @@ LEAST_CHANGE = (
 )
 SURE = 1.5  # times as far as the means can be off, a difference is no chance
 FEW = 8  # steps, of which a small difference is chance
+_MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
 _OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
 
 
@@ -249,8 +250,10 @@ def _cause(
     key: tuple[str, LossKind], was: Sequence[Finding], now: Sequence[Finding], before: Side, after: Side
 ) -> CauseChange:
     cause, kind = key
-    # for both sides the same bound: a lower one if one of them has it
-    proved = any(finding.loss.lower for finding in (*was, *now))
+    # for both sides the same bound: the lower one, unless it leaves out most of what the two lose
+    both = [finding.loss for finding in (*was, *now)]
+    sure = sum(loss.lower for loss in both)
+    proved = sure > 0 and sure >= _MOSTLY * sum(loss.middle for loss in both)
     losses: list[float | None] = []
     for side, findings in ((before, was), (after, now)):
         total = sum(one.loss.lower if proved else one.loss.upper for one in findings)

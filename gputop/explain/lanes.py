@@ -186,7 +186,7 @@ def gpu_parts(scene: Scene, outcome: Outcome, number: int, *, proved: bool) -> G
         cause = causes_of_short(scene, outcome.cause, small)
         parts.append((cause, np.zeros(len(cause), np.bool_), small.begin, small.end))
         gone = union(np.append(gone[0], small.begin), np.append(gone[1], small.end))
-        presumed = subtract(gpu.unknown[number], gone)
+        presumed = subtract(subtract(gpu.unknown[number], gone), estimate.ended)
     busy = subtract(gpu.pending(number), union(*gone))
     cause, sure, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
     return GpuParts(cause, sure, begin, end, presumed, busy)

@@ -125,7 +125,12 @@ class Log(Plain):
         """The newest lines."""
         log, glyphs = self.view.log, self.view.glyphs
         if not log:
-            return [fit_line([(" No output yet.", "dim")], width)]
+            told = (
+                "No output yet."
+                if self.view.mode == "live"
+                else "A recording keeps no output of the command."
+            )
+            return [fit_line([(f" {told}", "dim")], width)]
         shown = (
             clip(escape_text(text.expandtabs(4), ascii_only=glyphs.ascii), width - 1, glyphs.ellipsis)
             for text in log[-height:]

@@ -26,26 +26,27 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
     open_ns = device.unknown_ns - assumed_ns
     # the GPU waits while a process starts and code is loaded, as far as one can tell
-    begun = device.outside_ns
     estimate = next((one for one in analysis.estimates if one.device == device.device), None)
+    begun = device.outside_ns
+    ended = estimate.ended_ns if estimate is not None else 0
     guessed = estimate.idle_ns if estimate is not None else 0
     proved_ns, busy_ns = (
         device.empty_ns,
-        device.pending_ns + (open_ns - guessed if estimate is not None else 0),
+        device.pending_ns + (open_ns - guessed - ended if estimate is not None else 0),
     )
     if shared and estimate is not None and estimate.busy_share is not None:
         # others may have worked while the watched ones gave the GPU nothing
-        idle_ns = assumed_ns + guessed + begun + proved_ns
+        idle_ns = assumed_ns + guessed + begun + ended + proved_ns
         others = max(idle_ns - int(device.span_ns * (1 - estimate.busy_share)), 0)
         busy_ns += others
         assumed_ns, proved_ns = assumed_ns + proved_ns - others, 0
     made = Account(
         span_ns=device.span_ns,
         proved_ns=proved_ns,
-        estimated_ns=assumed_ns + guessed + (begun if estimate is not None else 0),
+        estimated_ns=assumed_ns + guessed + (begun + ended if estimate is not None else 0),
         busy_ns=busy_ns,
         unknown_ns=0 if estimate is not None else open_ns + begun,
-        outside_ns=device.outside_ns,
+        outside_ns=begun + ended,
         error_ns=estimate.error_ns if estimate is not None else None,
         source=estimate.source if estimate is not None else None,
         agrees=estimate.agrees if estimate is not None else True,

@@ -145,7 +145,7 @@ class Account:
         estimated_ns: Idle as far as one can tell: estimated, proved but for one assumption, and start-up.
         busy_ns: Certainly or presumably at work.
         unknown_ns: Nobody says.
-        outside_ns: Start-up and first uses within the span; they are among the others.
+        outside_ns: Start-up, end and first uses within the span; they are among the others.
         error_ns: How far the estimate may be off; None without one.
         source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
         agrees: False where these disagree.

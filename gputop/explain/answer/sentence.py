@@ -41,13 +41,13 @@ def verdict(
 
 
 def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
-    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up)``.
+    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``.
 
     Args:
         which: Whose time it is.
         idle: The idle time.
         span_ns: All of it.
-        outside_ns: Start-up and first use, which the estimate counts as idle.
+        outside_ns: Start-up, end and first use, which the estimate counts as idle.
     """
     if not span_ns:
         return f"Of {which} nothing is known yet: no work came to an end in this time"
@@ -60,7 +60,7 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
     if told == sure:
         return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
     start = 100 * outside_ns / span_ns
-    begun = f", {format_percent(start)} % start-up" if start >= _WORTH_TELLING else ""
+    begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_TELLING else ""
     return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
 
 

@@ -50,6 +50,7 @@ class Estimate:
         busy_share: What NVML saw: the share of the span in which a kernel ran, None where it said nothing.
         small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
         gaps: The others.
+        ended: When it had done all that it was ever given, and its processes still ran: no loss of anything.
         queue, duration_ns: What the GPU was given, and how long each of it took as far as one can tell.
         learned: What the program's waits taught of that queue; None where they taught nothing.
     """
@@ -62,9 +63,15 @@ class Estimate:
     busy_share: float | None
     small: Small
     gaps: Gaps
+    ended: tuple[Ints, Ints]
     queue: Queue
     duration_ns: Floats
     learned: Learned | None = None
+
+    @property
+    def ended_ns(self) -> int:
+        """How long the wind-down took, beside the idle time."""
+        return length(*self.ended)
 
 
 def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
@@ -103,6 +110,9 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     near = error_ns if agrees or by_nvml is None else int(by_nvml[1])
     duration = model.known() if source == "learned" else model.fitted(idle_ns, near)
     begin, end = model.pieces(duration)
+    over = begin >= int(queue.ready.max())
+    over &= (end - begin)[over].sum() >= WORTH_NS
+    ended, begin, end = (begin[over], end[over]), begin[~over], end[~over]
     small, gaps = _gaps(queue, device, begin, end, effort.gaps)
     total = int((gaps.end - gaps.begin).sum() + (small.end - small.begin).sum())
     busy = seen.busy if seen is not None else None
@@ -115,6 +125,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         busy,
         small,
         gaps,
+        ended,
         queue,
         as_waited(gpu, device, queue, duration),
         learned,

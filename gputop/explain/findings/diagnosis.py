@@ -8,7 +8,7 @@ utilisation of the memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Find
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.launched import elementwise_among, small_among
 from gputop.explain.causes.ranks import of_lateness
+from gputop.explain.chains.places import waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.waits import Wait
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.proofs.witness import UTILIZATION_KEY, readings
 from gputop.format import format_percent
@@ -48,6 +50,11 @@ CLASS_OF: dict[str, DiagnosisKind] = {
     number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()
 }
 # rows of the catalogue that are no fault: nobody asks for work
+MOSTLY = 0.5  # of the time in which nobody asks, for it to be called a sleep
+POLLS = (
+    "it sleeps by itself there: if work may arrive meanwhile, wait for it (queue.Queue.get, Condition.wait) "
+    "in place of looking again later"
+)
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
 WORTH_TELLING = (
@@ -75,11 +82,25 @@ def diagnose(
     kinds = _kinds(scene, outcome, findings)
     of_losses = by_losses(findings, kinds, unasked, span, len(accounts), agreed=agreed)
     if of_losses is not None:
-        return of_losses
+        return _where_unasked(scene, outcome, of_losses)
     if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
         return None
     apart = (once + outside) / sum(one.span_ns for one in accounts)
     return _of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+
+
+def _where_unasked(scene: Scene, outcome: Outcome, found: Diagnosis) -> Diagnosis:
+    """The class with the line at which nobody asks for work, and what to do about a sleep that polls."""
+    if found.kind is not DiagnosisKind.UNASKED:
+        return found
+    rows = np.flatnonzero(np.isin(outcome.cause, UNASKED_ROWS))
+    line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
+    if line is None:
+        return found
+    asleep = scene.waits(Wait.SLEEP)[rows] & scene.own[rows]
+    slept = scene.ns[rows][asleep].sum() > MOSTLY * scene.ns[rows].sum()
+    said = f"{found.evidence[0]}, {'asleep' if slept else 'waiting'} at {line.text()}"
+    return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,) if slept else found.advice)
 
 
 def by_losses(

@@ -207,7 +207,12 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, _blamed(cause, claim)),
         chain(cause, claim),
-        (*_evidence(claim, per_gap), *_at_lines(cause, claim), *_waited_for(claim), *cause.told(claim)),
+        (
+            *_evidence(claim, per_gap, short_ns),
+            *_at_lines(cause, claim),
+            *_waited_for(claim),
+            *cause.told(claim),
+        ),
         _ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),
@@ -285,14 +290,16 @@ def _blamed(cause: Cause, claim: Claim) -> Ints:
     return scene.gaps.drained_by[gaps]
 
 
-def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
+def _evidence(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     ordered = np.sort(per_gap)[::-1]
     # the many short ones that add up to nothing are not what it is about
     most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
     usually = f"usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
     few = len(most) < len(ordered)
+    whole, apart = claim.ns + short_ns, short_ns > _PART * (claim.ns + short_ns)
+    part = f"the {format_ns(claim.ns)} in the longest gaps" if apart else "it"
     facts = [
-        f"{len(most)} of {len(ordered)} gaps make up {100 * MOST:.0f} % of it, {usually}"
+        f"{len(most)} of {len(ordered)} gaps make up {100 * MOST:.0f} % of {part}, {usually}"
         if few
         else f"{len(most)} gaps, {usually}"
     ]
@@ -300,8 +307,10 @@ def _evidence(claim: Claim, per_gap: Ints) -> tuple[str, ...]:
     if steps is not None and steps.count:
         facts.append(
             f"{len(most) / steps.count:.1f} {'of these' if few else 'times'} a step; {steps.count} steps of "
-            f"{format_ns(steps.usual_ns)}, {format_ns(claim.ns / steps.count)} lost in each"
+            f"{format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
         )
+    if apart:
+        facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
     return tuple(facts)
 
 

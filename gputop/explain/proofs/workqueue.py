@@ -124,19 +124,21 @@ class Queue:
         return real
 
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
-        """Disjoint intervals, in order, in which no stream has an operation under way."""
+        """Disjoint intervals, in order, in which no stream has work under way; the last has no end."""
+        if not len(self):
+            return self.ready, self.ready
         whole = self.ends(duration)
         end = np.minimum(whole, self.limit)
         if self.streams > 1:
             # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
             took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
             begin, end = union(np.minimum(whole - took, end), end)
-            return end[:-1], begin[1:]
+            return end, np.append(begin[1:], FOREVER)
         # one stream does one thing after the other: the last one given is the last to end
         late = np.flatnonzero(self.ready[1:] > end[:-1])  # of a busy GPU few
         low, high = end[late], np.minimum(self.ready[late + 1], end[late + 1])
         keep = high > low
-        return low[keep], high[keep]
+        return np.append(low[keep], end.max()), np.append(high[keep], FOREVER)
 
 
 def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
