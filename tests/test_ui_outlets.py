@@ -330,3 +330,9 @@ async def test_without_colours_the_cursor_of_the_palette_is_underlined(
         lines = [commands.render_line(y) for y in range(4)]
         underlined = [any(segment.style and segment.style.underline for segment in line) for line in lines]
         assert underlined == [False, False, True, True]
+
+
+async def test_a_recording_does_not_promise_output_that_it_cannot_have() -> None:
+    async with screen_running(fake.frame(), replay=True) as (app, _, pilot):
+        await pilot.press("l")
+        assert "A recording keeps no output" in text_of(app)

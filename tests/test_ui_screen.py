@@ -279,13 +279,6 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
         assert "\x1b" not in text_of(app)
 
 
-async def test_a_recording_does_not_promise_output_that_it_cannot_have() -> None:
-    async with running(fake.frame(), replay=True) as (app, _, pilot):
-        await pilot.press("l")
-        assert "A recording keeps no output" in text_of(app)
-        assert "No output yet" not in text_of(app)
-
-
 @pytest.mark.slow
 async def test_enter_leads_to_the_calls_and_to_the_histogram_of_one() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
