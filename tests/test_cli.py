@@ -110,6 +110,11 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
     assert done.stdout.startswith("usage: gputop")
 
 
+@pytest.mark.parametrize("words", [(), ("record",)])
+def test_help_is_a_word_as_well(words: tuple[str, ...]) -> None:
+    assert inside.run("help", *words).stdout == inside.run(*words, "--help").stdout
+
+
 def test_version() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"gputop {program_version()}\n")

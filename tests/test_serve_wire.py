@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -189,6 +190,28 @@ def test_who_says_nothing_is_let_go(served: tuple[hub.Hub, str], monkeypatch: py
 def test_a_second_daemon_does_not_take_the_socket_of_one_that_answers(served: tuple[hub.Hub, str]) -> None:
     with pytest.raises(OSError, match="in use"):
         hub.listen(served[1])
+
+
+def test_the_usual_folder_lets_everybody_through_and_a_folder_of_somebody_s_choice_stays(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, chosen = tmp_path / "usual", tmp_path / "chosen"
+    monkeypatch.setattr(wire, "SOCKET", str(usual / "s"))
+    for folder in (usual, chosen):
+        folder.mkdir(mode=0o700)  # as gputop makes it where perf's probes take turns
+        hub.listen(str(folder / "s")).close()
+    assert [folder.stat().st_mode & 0o777 for folder in (usual, chosen)] == [0o755, 0o700]
+
+
+def test_who_may_not_reach_the_socket_is_not_told_that_there_is_no_daemon(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_socket: socket.socket, _path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    with pytest.raises(CommandError, match=r"may not reach .* not known whether"):
+        asked(str(tmp_path / "s"), "status")
 
 
 def test_a_question_that_is_not_known_is_a_sentence(served: tuple[hub.Hub, str]) -> None:

@@ -217,4 +217,9 @@ def test_without_duckdb_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
 def test_a_wrong_query_is_one_sentence() -> None:
     needed("duckdb")
     assert_one_sentence(run("sql", "select nothing from calls", str(STORM)), 1, "nothing", "not found")
+    assert_one_sentence(
+        run("sql", "select * from pg_calls", str(STORM)),
+        1,
+        "pg_calls does not exist! The tables are: activities,",
+    )
     assert_one_sentence(run("sql", "drop table calls", str(STORM)), 1, "only one SELECT")

@@ -133,7 +133,16 @@ class LockedDatabase:
             ) from error
         except self._duckdb.Error as error:
             told = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
+            if "Table with name" in told:  # the database's own guess may be one of its own tables
+                told = f"{told.partition('!')[0]}; the tables are: {', '.join(self._names())}"
             raise GputopError(" ".join(told.split())) from error
+
+    def _names(self) -> list[str]:
+        found = self._connection.cursor().execute(
+            "SELECT table_name AS name FROM duckdb_tables() "
+            "UNION SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY name"
+        )
+        return [str(name) for (name,) in found.fetchall()]
 
 
 class Database(LockedDatabase):

@@ -112,6 +112,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         CommandError: Words that make no sense; ``status`` is 2.
     """
     words = list(arguments)
+    if words[:1] == ["help"] and not os.path.exists("help"):
+        words = [*words[1:], "--help"]
     tail: list[str] | None = None
     if "--" in words:
         cut = words.index("--")

@@ -47,6 +47,12 @@ class Connection:
                     f"{path} is user {uid}'s, not root's: name the daemon's socket by --socket"
                 )
             self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": ask, **more}))
+        except PermissionError as error:
+            self._socket.close()
+            raise CommandError(
+                f"this user may not reach {path} ({error.strerror}), so it is not known whether a gputop "
+                "daemon answers there: who starts it has to place it in a folder that all may enter (--socket)"
+            ) from error
         except OSError as error:
             self._socket.close()
             raise CommandError(

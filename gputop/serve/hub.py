@@ -363,6 +363,8 @@ def listen(path: str) -> socket.socket:
     """
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
+    if path == wire.SOCKET and os.stat(folder).st_mode & 0o755 != 0o755:
+        os.chmod(folder, 0o755)  # by the umask, or made for what root keeps there: clients are no root
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if os.path.lexists(path):
