@@ -51,7 +51,7 @@ class Connection:
             self._socket.close()
             raise CommandError(
                 f"this user may not reach {path} ({error.strerror}), so it is not known whether a gputop "
-                "daemon answers there: who starts it has to place it in a folder that all may enter (--socket)"
+                "daemon answers there: its socket has to lie in a folder that all may enter (--socket)"
             ) from error
         except OSError as error:
             self._socket.close()
