@@ -185,6 +185,14 @@ def test_the_text_fits_its_sentence_and_tables() -> None:
     assert "no clear change" in text  # the number of launches
 
 
+def test_a_mean_that_few_long_steps_make_says_so_of_its_middle_half() -> None:
+    runs_ahead = program([*[20 * US] * 9, 60 * MS] * 20)
+    (row,) = [line for line in diff_to_text(diff(runs_ahead, runs_ahead)).splitlines() if "duration" in line]
+    assert row.count("mostly ") == 2
+    even = diff_to_text(diff(program([6 * MS] * 60), program([6 * MS] * 60)))
+    assert "mostly " not in even
+
+
 def test_json_and_its_documentation_agree() -> None:
     document = diff_to_json(diff(program([6 * MS] * 60), program([20 * US] * 200)))
     text = assert_documented(document)

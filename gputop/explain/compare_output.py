@@ -133,7 +133,10 @@ def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
     def told(value: float) -> str:
         return f"{value:.1f}".removesuffix(".0") if exact else format_ns(value) if value else "0"
 
-    return told(spread.usual), f"{told(spread.quartiles[0])} to {told(spread.quartiles[1])}"
+    low, high = spread.quartiles
+    # a mean that few long steps make: the host runs ahead, and waits once in a while
+    mostly = "" if low / 2 <= spread.usual <= max(2 * high, 1) else "mostly "
+    return told(spread.usual), f"{mostly}{told(low)} to {told(high)}"
 
 
 def _cause_text(row: CauseChange) -> tuple[str, ...]:
