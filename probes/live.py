@@ -316,7 +316,7 @@ class LiveSource:
             # a program was preempted while it wrote: there is no next tick that could take its record
             time.sleep(0.001)
             yield from self._drain_until(mark_ns, later)
-        self._scope.at_mark(states)
+        yield from self._scope.at_mark(states)
         yield from self._roster.facts(states, mark_ns)
         yield from self._files.tell(states, mark_ns)
         yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)

@@ -37,6 +37,7 @@ class Scope:
         self._attachments = attachments
         self._sessions = sessions
         self._with_cuda: set[int] = set()  # at the beginning
+        self._doubtful: dict[int, int] = {}  # forked by one with CUDA open -> when; most never call
         self._waiting = False  # links that are no longer heard wait for the ends of calls
         self.seen_from_ns = 0.0
 
@@ -79,15 +80,21 @@ class Scope:
                 return
             yield from self._widen(causes)
         for row in rows[births]:
-            then, maker = int(row["t_end"]), int(row["next_pid"])
-            may_call = row["kind"] == Kind.EXEC or maker not in self._with_cuda
-            if then < self.seen_from_ns and may_call:
-                unseen_ms = (self.seen_from_ns - then) / 1e6
-                text = (
-                    f"calls of process {row['pid']} may be missing: it was not probed for its first "
-                    f"{unseen_ms:.0f} ms; gputop record -- COMMAND sees each process from its start"
-                )
-                yield Sample(PROBLEM, int(self.seen_from_ns), {"text": text, "pid": int(row["pid"])})
+            pid, then, maker = int(row["pid"]), int(row["t_end"]), int(row["next_pid"])
+            if then >= self.seen_from_ns:
+                continue
+            if row["kind"] == Kind.FORK and maker in self._with_cuda:
+                self._doubtful[pid] = then
+                continue
+            self._doubtful.pop(pid, None)
+            yield self._missing(pid, then)
+
+    def _missing(self, pid: int, then: int) -> Sample:
+        text = (
+            f"calls of process {pid} may be missing: it was not probed for its first "
+            f"{(self.seen_from_ns - then) / 1e6:.0f} ms; gputop record -- COMMAND sees each from its start"
+        )
+        return Sample(PROBLEM, int(self.seen_from_ns), {"text": text, "pid": pid})
 
     def _widen(self, causes: npt.NDArray[np.void]) -> Iterator[Sample]:
         lost = self._attachments.widen()
@@ -102,8 +109,14 @@ class Scope:
         for refused in lost:
             yield Sample(PROBLEM, now, {"text": refused})
 
-    def at_mark(self, states: npt.NDArray[np.void]) -> None:
-        """Lets go of the links of processes when no call is open that they have seen begin."""
+    def at_mark(self, states: npt.NDArray[np.void]) -> Iterator[Sample]:
+        """Lets go of the links of processes when no call is open that they have seen begin.
+
+        And tells of a child that calls CUDA although its parent had it open: it may not have used it yet.
+        """
+        if self._doubtful:
+            for pid in {*states["pid"][states["called"] != 0].tolist()} & {*self._doubtful}:
+                yield self._missing(pid, self._doubtful.pop(pid))
         if not self._waiting:
             return
         older = (states["depth"] > 0) & (states["calls"]["start"][:, 0] < self.seen_from_ns)

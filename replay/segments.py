@@ -87,6 +87,7 @@ class SegmentWriter:
         self._sizes: dict[int, int] = {}  # of the segments that have ended and are there, in bytes
         self._ending: threading.Thread | None = None
         self._failure: SessionError | None = None
+        self._fresh = False  # nothing has come since a segment began
         make_folder(path, owner)
         self._writer = self._open(self._header, 0)
         self._since_ns = clock()
@@ -104,6 +105,7 @@ class SegmentWriter:
     def write(self, item: Item) -> None:
         """Take one item; see ``SessionWriter.write``."""
         self._check()
+        self._fresh = False
         if isinstance(item, Sample):
             self._book.take(item)
         self._writer.write(item)
@@ -116,7 +118,10 @@ class SegmentWriter:
         """Complete the last segment; see ``SessionWriter.close``."""
         if self._ending is not None:
             self._ending.join()
-        self._writer.close()
+        if self._fresh:  # it ended with a mark that ended a segment: one without a frame could not be shown
+            self._writer.discard()
+        else:
+            self._writer.close()
         self._check()
 
     def discard(self) -> None:
@@ -146,6 +151,7 @@ class SegmentWriter:
         self._ending.start()
         for sample in facts:
             self._writer.write(sample)
+        self._fresh = True
         keep = self._limits.keep
         if keep is not None and self._number > keep:
             self._remove(self._number - keep)

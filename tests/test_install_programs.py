@@ -30,6 +30,7 @@ OPTIONAL = {
     "py-spy",
     "sudo",
     "gputop",
+    "perf",
 }  # what is there is used; nothing is skipped for want of it
 OWN = frozenset(TABLE)  # words that tests give to gputop itself
 SHELL = frozenset(

@@ -146,6 +146,18 @@ def test_a_child_of_a_descendant_without_cuda_may_have_called_it() -> None:
     assert text.startswith(f"calls of process {PID + 1} may be missing: it was not probed for its first 4")
 
 
+def test_a_child_of_one_with_cuda_is_a_problem_when_it_calls_all_the_same() -> None:
+    made = narrow(Links())
+    told(made, items.event(Kind.FORK, ago(0.4), pid=PID + 1, tid=PID + 1, next_pid=PID, next_tid=PID))
+    threads = np.concatenate([states(0, 0), states(0, 0)])
+    threads["pid"], threads["called"] = [PID, PID + 1], [1, 0]
+    assert not list(made.at_mark(threads))
+    threads["called"] = 1
+    (problem,) = made.at_mark(threads)
+    assert text_of(problem).startswith(f"calls of process {PID + 1} may be missing")
+    assert not list(made.at_mark(threads)), "once"
+
+
 def test_a_library_that_is_not_taken_again_is_a_problem() -> None:
     made = narrow(Links("libcuda.so.1 is not probed any more"))
     found = told(made, items.event(Kind.EXEC, ago(0), pid=PID, tid=PID))
@@ -154,11 +166,11 @@ def test_a_library_that_is_not_taken_again_is_a_problem() -> None:
 
 def test_old_links_go_when_no_call_is_open_that_they_saw_begin() -> None:
     made = narrow(links := Links())
-    made.at_mark(states(1, ago(1)))
+    assert not list(made.at_mark(states(1, ago(1))))
     told(made, items.event(Kind.EXEC, ago(0), pid=PID, tid=PID))
-    made.at_mark(states(1, ago(1)))
+    assert not list(made.at_mark(states(1, ago(1))))
     assert "part" not in links.done
-    made.at_mark(states(1, ago(-1)))
+    assert not list(made.at_mark(states(1, ago(-1))))
     assert links.done[-1] == "part"
-    made.at_mark(states(0, 0))
+    assert not list(made.at_mark(states(0, 0)))
     assert links.done.count("part") == 1

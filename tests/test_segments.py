@@ -58,6 +58,18 @@ def test_segments_are_read_as_the_recording_that_was_not_cut(name: str, tmp_path
     reader.close()
 
 
+@pytest.mark.parametrize("marks", [1, 2])
+def test_each_segment_can_be_shown_wherever_the_recording_ends(marks: int, tmp_path: Path) -> None:
+    items = cut("storm", tmp_path / "cut", marks=marks)
+    (ends,) = {sum(isinstance(one, Sample) and one.kind == MARK for one in items)}
+    names = segment_names(str(tmp_path / "cut"))
+    assert len(names) == -(-ends // marks)
+    for name in names:
+        reader = SessionReader(tmp_path / "cut" / name)
+        assert len(reader.marks)
+        reader.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_totals_and_answer_of_segments_are_those_of_one_file(name: str, tmp_path: Path) -> None:
@@ -120,7 +132,7 @@ def test_each_segment_stands_alone(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_missing_or_damaged_is_told(tmp_path: Path) -> None:
-    cut("dataloader", tmp_path / "cut")
+    cut("dataloader", tmp_path / "cut", marks=2)
     files = sorted((tmp_path / "cut").iterdir())
     files[2].unlink()
     files[4].write_bytes(b"nothing of a session")

@@ -32,10 +32,14 @@ def samples(file: Path) -> Iterator[Sample]:
     reader.close()
 
 
+def notes(file: Path) -> list[str]:
+    """What has been noted by now."""
+    return [text_of(one) for one in samples(file) if one.kind == "note"]
+
+
 def traced(file: Path) -> list[str]:
     """The libraries to whose functions gputop has attached by now."""
-    notes = [text_of(one) for one in samples(file) if one.kind == "note"]
-    return [text.split(" functions of ")[1] for text in notes if text.endswith(" are traced")]
+    return [text.split(" functions of ")[1] for text in notes(file) if text.endswith(" are traced")]
 
 
 def has(file: Path, kind: str, *texts: str) -> bool:

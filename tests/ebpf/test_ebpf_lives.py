@@ -14,7 +14,7 @@ import pytest
 
 from gputop.simgpu import environment
 from probes.schema import CallFlag
-from tests.ebpf.growing import marks
+from tests.ebpf.growing import marks, notes
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
 from tests.waiting import wait_until
 
@@ -71,13 +71,16 @@ def test_the_life_of_a_thread_that_executed_a_program_goes_on(tmp_path: Path) ->
     assert 200e6 <= run.thread(pid, pid)["on_cpu_ns"] < 400e6, "what the new program used, and a little"
 
 
+@pytest.mark.parametrize("open_before", [False, True])
 def test_attached_to_a_process_its_later_threads_and_children_are_counted_and_others_are_not(
-    tmp_path: Path,
+    tmp_path: Path, open_before: bool
 ) -> None:
+    """One that has CUDA open is probed alone until it forks: its child waits for that (docs/probes.md)."""
     workshop, other = Workshop(tmp_path), Workshop(tmp_path)
     other.self_log = tmp_path / "other.jsonl"
-    go = tmp_path / "go"
+    go, seen = tmp_path / "go", tmp_path / "seen"
     command = [sys.executable, str(PROGRAMS / "attached.py"), str(go), str(CALLS)]
+    command += [str(seen)] if open_before else []
     watched, unwatched = (
         subprocess.Popen(command, env=environment(workshop.env | {"SELF_LOG": str(log)}))
         for log in (workshop.self_log, other.self_log)
@@ -87,9 +90,13 @@ def test_attached_to_a_process_its_later_threads_and_children_are_counted_and_ot
         recorder = workshop.start(["--pid", str(watched.pid)])
         wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach")
         go.touch()
+        if open_before:
+            wait_until(lambda: any("every program's" in text for text in notes(workshop.file)), "all probes")
+        seen.touch()
         run = workshop.finish(recorder)
     finally:
         go.touch()
+        seen.touch()
         assert [process.wait(timeout=20) for process in (watched, unwatched)] == [0, 0]
     _before, *after = run.said
     assert len(after) == len(other.said()) - 1 == 3
