@@ -39,7 +39,10 @@ def test_who_asks_for_more_threads_has_them() -> None:
     assert threads(OPENBLAS_NUM_THREADS="2") == "2 2"
 
 
-def test_a_command_has_the_environment_that_gputop_was_given(tmp_path: Path) -> None:
+def test_a_command_has_the_environment_that_gputop_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # dask's workers leave it in ours
     seen = tmp_path / "seen"
     script = f"env > {seen}"
     done = run("record", "--lines", "off", "-o", str(tmp_path / "run.msgpack"), "--", "sh", "-c", script)

@@ -21,6 +21,7 @@ from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 PERIOD_US, QUOTA_US = 100_000, 30_000
+ATTEMPTS = 4  # of a switch that no BPF program could see, the slice counts as on the CPU: 3 % of a run
 MS = 1_000_000
 
 
@@ -76,12 +77,18 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
     tmp_path: Path, crowded: bool, idle_us: int
 ) -> None:
     program = str(compile_program("throttled.c", tmp_path))
-    with group() as place, hog(crowded):
-        # marks at other times than the group's periods
-        flags = ("--simgpu", "--rate", "7")
-        run = Workshop(tmp_path).record(program, str(place), "2", "2000", str(idle_us), flags=flags)
-        truth = throttled_ns(place)
-    (line,) = run.said
+    for attempt in range(ATTEMPTS):
+        with group() as place, hog(crowded):
+            (folder := tmp_path / str(attempt)).mkdir()
+            # marks at other times than the group's periods
+            flags = ("--simgpu", "--rate", "7")
+            run = Workshop(folder).record(program, str(place), "2", "2000", str(idle_us), flags=flags)
+            truth = throttled_ns(place)
+        (line,) = run.said
+        if run.thread(line["pid"], line["tid"])["involuntary_switches"] == line["involuntary"]:
+            break
+    else:
+        pytest.fail(f"in {ATTEMPTS} recordings some of its switches were hidden from BPF programs")
     slices = run.records(Kind.OFFCPU).view(ALIASED)
     mine = slices[slices["tid"] == line["tid"]]
     rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
