@@ -115,13 +115,14 @@ def test_all_calls_take_their_arguments_where_the_real_ones_do(bench: Bench) -> 
         "t(n.Bcast(None, z(1000), FLOAT, 0, comm, s))\n"
         "t(n.AllGather(None, None, z(1000), FLOAT, comm, s))\n"
         "t(n.ReduceScatter(None, None, z(1000), FLOAT, 0, comm, s))\n"
+        # while the other rank is there for sure: it still has something to send, or to receive
+        "i = ctypes.c_int(); facts = []\n"
+        "for f in (n.CommCount, n.CommUserRank, n.CommCuDevice, n.CommGetAsyncError):\n"
+        "    assert f(comm, ctypes.byref(i)) == 0; facts.append(i.value)\n"
         "t((n.Send if rank else n.Recv)(None, z(1000), FLOAT, 1 - rank, comm, s))\n"
         "t(n.lib.pncclAllReduce(None, None, z(1000), FLOAT, 0, comm, s))\n"
         "t(n.all_reduce(None, s)); t(n.AllReduce(None, None, z(1), 99, 0, comm, s))\n"
         "t(n.MemAlloc(None, z(1)))\n"
-        "i = ctypes.c_int(); facts = []\n"
-        "for f in (n.CommCount, n.CommUserRank, n.CommCuDevice, n.CommGetAsyncError):\n"
-        "    assert f(comm, ctypes.byref(i)) == 0; facts.append(i.value)\n"
         "n.GetVersion(ctypes.byref(i)); n.GetErrorString.restype = ctypes.c_char_p\n"
         "print(json.dumps([r, facts, i.value, n.GetErrorString(5).decode()]))"
     )

@@ -60,10 +60,10 @@ def told(file: Path, kind: str) -> list[str]:
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    # of its own: others' gputops probe those that tests share
     return Workshop(tmp_path, "multi", own_libraries=True)
 
 
+@pytest.mark.timed  # beside it no other test's gputop runs, which might probe the bystander, too
 def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(workshop: Workshop) -> None:
     folder, file = workshop.directory, workshop.file
     program = compile_program("begets.c", folder)

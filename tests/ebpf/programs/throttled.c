@@ -2,13 +2,14 @@
  * of its own once it is there; says when it began and ended, and what the kernel counted of it. */
 #include "support.h"
 
-static long counted(const char *name) {
-  char text[4096];
-  int fd = open("/proc/thread-self/status", O_RDONLY);
+static long counted(const char *file, const char *name) {
+  char text[4096], *found;
+  int fd = open(file, O_RDONLY);
   long n = read(fd, text, sizeof text - 1);
   text[n > 0 ? n : 0] = '\0';
   close(fd);
-  return atol(strstr(text, name) + strlen(name));
+  found = strstr(text, name);
+  return found ? atol(found + strlen(name)) : 0;
 }
 
 int main(int count, char **arguments) {
@@ -31,7 +32,10 @@ int main(int count, char **arguments) {
     while (now_ns(CLOCK_MONOTONIC) < until) {}
     if (idle.tv_nsec) nanosleep(&idle, NULL);
   }
-  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"end\": %lu}\n", getpid(), thread_id(),
-      begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before, counted("nonvoluntary_ctxt_switches:"), now_ns(CLOCK_MONOTONIC));
+  snprintf(path, sizeof path, "%s/cpu.stat", arguments[1]); /* of version 1 or 2; none of it behind the end is ours */
+  long throttled = counted(path, "throttled_time ") + 1000 * counted(path, "throttled_usec ");
+  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"throttled\": %ld, \"end\": %lu}\n",
+      getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before,
+      counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"), throttled, now_ns(CLOCK_MONOTONIC));
   return 0;
 }
