@@ -43,6 +43,7 @@ class CallFlag(IntFlag):
     NESTED = 1  # made inside another traced call of the same thread
     ABANDONED = 2  # never returned (longjmp, exception, exit): duration up to the discovery
     COUNTERS = 4  # run_delay, nvcsw, nivcsw are filled
+    WITHIN = 8  # a launch inside of another, whose beginning, end and code it has: its own were not taken
 
 
 class Communicator(IntEnum):
@@ -226,7 +227,8 @@ CALL_STATE: tuple[Field, ...] = (
     Field("rank", "u8", "|u1", "layer: driver 0, runtime 1, NCCL 2"),
     Field("out", "u8", "|u1", "what is read at the return: CallOut"),
     Field("flags", "u16", "<u2", "copy direction"),
-    Field("counted", "u16", "<u2", "whether the counters are read"),
+    Field("counted", "u8", "|u1", "whether the counters are read"),
+    Field("launch", "u8", "|u1", "1: it launches a kernel; 2: and so does a call inside, not yet told"),
 )
 
 THREAD_STATE: tuple[Field, ...] = (

@@ -32,6 +32,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "calls": {
         "nested": "made by another traced call, in whose time its own lies",
+        "within": "a launch nested in another, whose times and code it has: its own were not taken",
         "abandoned": "never returned",
         "direction": "cudaMemcpyKind",
         "nivcsw": "run-queue time and switches during it, where counted",

@@ -114,6 +114,7 @@ class CallJson(TypedDict):
     api: str
     layer: Layer
     nested: bool
+    at_most: bool
     count: int
     errors: int
     bytes: int

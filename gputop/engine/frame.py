@@ -12,9 +12,11 @@ from gputop.engine.faults import Faults
 from gputop.engine.kernels import KernelRow
 from gputop.engine.lines import Line
 from gputop.engine.wallclock import WallClock
+from probes import api
 
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
 UNPLACED = Line("", 0, "stack not known")
+LAUNCHES_BELOW = frozenset(row.name for row in api.TABLE if row.shape and row.layer == api.DRIVER)
 HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
 
 
@@ -36,6 +38,11 @@ class CallRow:
     histogram: tuple[int, ...]
     in_progress: int = 0  # calls that have not returned at the mark
     in_progress_ns: int = 0  # age of the oldest of them
+
+    @property
+    def at_most(self) -> bool:
+        """Whether its times may be those of the calls around it (``CallFlag.WITHIN``), so its own at most."""
+        return self.nested and self.api in LAUNCHES_BELOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _process(row: ProcessRow) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
     # the last ones are for pages of the screen
     made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels", "faults")
-    made["calls"] = [_fields(call) for call in row.calls]
+    made["calls"] = [_fields(call) | {"at_most": call.at_most} for call in row.calls]
     made["threads"] = [_thread(thread) for thread in row.threads]
     made["lines"] = [
         dict(row.line.to_json())

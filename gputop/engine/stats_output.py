@@ -50,6 +50,7 @@ def _process_json(process: ProcessTotals, stats: Stats) -> ProcessTotalsJson:
                 "api": call.api,
                 "layer": call.layer,
                 "nested": call.nested,
+                "at_most": call.at_most,
                 "count": call.count,
                 "errors": call.errors,
                 "bytes": call.bytes,
@@ -219,7 +220,7 @@ def _lines_text(process: ProcessTotals) -> list[str]:
 
 def _call_text(call: CallRow) -> str:
     # a driver call inside its runtime call is indented: its time is part of the line it belongs to
-    name = ("  " if call.nested else "") + escape_text(call.api)
+    name = ("  " if call.nested else "") + escape_text(call.api) + (" (at most)" if call.at_most else "")
     return (
         f"  {name:<34}{escape_text(call.layer):<9}"
         f"{call.count:>10}{call.errors:>8}{format_bytes(call.bytes):>8}"

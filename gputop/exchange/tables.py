@@ -42,10 +42,10 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "calls": {
         "start_ns": INT, "duration_ns": INT, "pid": INT, "tid": INT, "cpu": INT, "api": TEXT, "layer": TEXT,
-        "depth": INT, "nested": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT, "bytes": INT,
-        "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT, "kernel": TEXT,
-        "grid_x": INT, "grid_y": INT, "grid_z": INT, "block_x": INT, "block_y": INT, "block_z": INT,
-        "shared_bytes": INT,
+        "depth": INT, "nested": BOOL, "within": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT,
+        "bytes": INT, "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT,
+        "kernel": TEXT, "grid_x": INT, "grid_y": INT, "grid_z": INT, "block_x": INT, "block_y": INT,
+        "block_z": INT, "shared_bytes": INT,
     },
     "slices": {
         "start_ns": INT, "duration_ns": INT, "runnable_ns": INT, "pid": INT, "tid": INT, "cpu": INT,
@@ -248,6 +248,7 @@ class _Items:
             "api": [name for name, _ in names],
             "layer": [layer for _, layer in names],
             "nested": (flags & CallFlag.NESTED) != 0,
+            "within": (flags & CallFlag.WITHIN) != 0,
             "abandoned": (flags & CallFlag.ABANDONED) != 0,
             "direction": (flags >> COPY_SHIFT).astype(np.int64),
             "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)).astype(np.int64),

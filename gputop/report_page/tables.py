@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.engine.frame import CallRow
 from gputop.engine.stats import ProcessTotals, Stats
 from gputop.format import format_bytes, format_count, format_ns
 from gputop.report_page.markup import figure, table, text
@@ -64,13 +65,19 @@ def _count(count: int) -> str:
     return figure("", count, format_count(count))
 
 
+def _inside(call: CallRow) -> str:
+    """That a call was made by another one; "at most" are its times where that one's stand for them."""
+    note = "nested, at most" if call.at_most else "nested"
+    return f' <small class="note">{note}</small>' if call.nested else ""
+
+
 def _calls(process: ProcessTotals) -> list[Row]:
     return [
         (
             call.sum_ns,
             [
                 _who(process),
-                text(call.api) + (' <small class="note">nested</small>' if call.nested else ""),
+                text(call.api) + _inside(call),
                 text(call.layer),
                 _count(call.count),
                 _count(call.errors),

@@ -20,6 +20,7 @@ from tests.bench import (
     explain,
     hour,
     jump,
+    layers,
     lines,
     pipeline,
     rest,
@@ -32,6 +33,7 @@ from tests.bench.rows import Row, exceeded, heading, line
 
 GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "calls": calls.rows,
+    "layers": layers.rows,
     "lines": lines.rows,
     "bystanders": bystanders.rows,
     "tools": tools.rows,

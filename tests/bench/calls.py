@@ -43,19 +43,20 @@ Costs = dict[str, float]  # function -> ns per call
 class Empty:
     """A pair of programs that do nothing."""
 
-    def __init__(self, library: libraries.Target) -> None:
+    def __init__(self, *of: libraries.Target) -> None:
         _, programs, _, _ = loader.load_text(_EMPTY, loader.CALLS, {}, (), multi=True)
         self._programs = [programs[name] for name in loader.CALLS]
-        probes = probes_of(library)
-        self._path = str(library.path)
-        self._offsets = [probe.offset for probe in probes]
-        self._cookies = [probe.cookie for probe in probes]
+        probed = [(str(library.path), probes_of(library)) for library in of]
+        self._places = [
+            (path, [one.offset for one in probes], [one.cookie for one in probes]) for path, probes in probed
+        ]
 
     @contextmanager
     def attached(self, *, entry_only: bool = False) -> Iterator[None]:
         kinds = (False,) if entry_only else (False, True)
         links = [
-            bpfcall.attach_uprobes(program, self._path, self._offsets, self._cookies, on_return=on_return)
+            bpfcall.attach_uprobes(program, path, offsets, cookies, on_return=on_return)
+            for path, offsets, cookies in self._places
             for program, on_return in zip(self._programs, kinds, strict=False)
         ]
         try:
@@ -69,7 +70,7 @@ class Gputop:
     """gputop's programs with a reader that looks after the ring as the live source does."""
 
     def __init__(self, library: libraries.Target, pid: int, lines: str = "costly") -> None:
-        self._library = library
+        self._libraries = [library]
         self._pid = pid
         self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid(), lines))
         self._cpus = bpfcall.BatchReader(self._programs.maps["cpus"], 4, schema.CPU_STATE_DTYPE)
@@ -79,6 +80,10 @@ class Gputop:
         self.without_line = 0
         self._programs.admit(pid)
 
+    def also(self, library: libraries.Target) -> None:
+        """Probes another library as well."""
+        self._libraries.append(library)
+
     @contextmanager
     def attached(self, own: int = 0) -> Iterator[None]:
         """Probes everybody's calls, or with ``own`` those of that process."""
@@ -86,7 +91,7 @@ class Gputop:
         try:
             links.narrow((own,) if own else ())
             links.attach_scheduler()
-            if not links.attach([self._library]):
+            if not links.attach(self._libraries):
                 raise RuntimeError(" ".join(links.refusals))
             yield
         finally:
@@ -99,7 +104,7 @@ class Gputop:
         lines = Lines(links, self._programs, lambda pid: True, lambda sample: None, pythons)
         try:
             links.attach_scheduler()
-            links.attach([self._library])
+            links.attach(self._libraries)
             self._lines = self._lines or programs.load(self._programs)
             lines.load(self._lines)
             lines.turn(lambda: [self._pid])

@@ -13,7 +13,7 @@ from types import TracebackType
 from tests.opened_files import elf_of
 
 _HERE = Path(__file__).resolve().parent
-_LIBRARY = "libcudart.so.12"
+_LIBRARY, _DRIVER_LIBRARY = "libcudart.so.12", "libcuda.so.1"
 _FLAGS = ("-O1", "-fno-omit-frame-pointer", "-fcf-protection=none", "-fno-shrink-wrap")
 _PUSH_RBP = 0x55
 _POLL_S = 0.02
@@ -38,20 +38,38 @@ def build(folder: Path) -> tuple[Path, Path]:
     Raises:
         RuntimeError: A function does not begin with ``push %rbp``: its probes would cost ten times as much.
     """
-    library, driver = folder / _LIBRARY, folder / "driver"
+    library = _library(folder, _LIBRARY, "cudart.c")
+    return library, _driver(folder, library)
+
+
+def build_both_layers(folder: Path) -> tuple[Path, Path, Path]:
+    """The same where a launch of the runtime calls the driver's; the second path is the driver's library."""
+    folder.mkdir()
+    below = _library(folder, _DRIVER_LIBRARY, "cuda.c")
+    library = _library(folder, _LIBRARY, "cudart.c", "-DBOTH_LAYERS", below, "-Wl,-rpath,$ORIGIN")
+    return library, below, _driver(folder, library)
+
+
+def _library(folder: Path, name: str, source: str, *more: str | Path) -> Path:
+    library = folder / name
     subprocess.run(
-        ["cc", *_FLAGS, "-shared", "-fPIC", f"-Wl,-soname,{_LIBRARY}", "-o", library, _HERE / "cudart.c"],
+        ["cc", *_FLAGS, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", library, _HERE / source, *more],
         check=True,
     )
+    text = library.read_bytes()
+    for function, offset in elf_of(library).functions.items():
+        if function.startswith("cu") and text[offset] != _PUSH_RBP:
+            raise RuntimeError(f"{function} does not begin with push %rbp")
+    return library
+
+
+def _driver(folder: Path, library: Path) -> Path:
+    driver = folder / "driver"
     subprocess.run(
         ["cc", *_FLAGS, "-o", driver, _HERE / "driver.c", library, "-Wl,-rpath,$ORIGIN"],
         check=True,
     )
-    text = library.read_bytes()
-    for name, offset in elf_of(library).functions.items():
-        if name in LIGHT | COUNTED and text[offset] != _PUSH_RBP:
-            raise RuntimeError(f"{name} does not begin with push %rbp")
-    return library, driver
+    return driver
 
 
 class Driver:

@@ -14,7 +14,9 @@ from tests.ebpf.recording import Recorded, Workshop, compile_program
 pytestmark = pytest.mark.ebpf
 
 ROUNDS = 200
-CASES = ("nesting", "longjmp", "deeper", "exit", "tail")
+CASES = ("nesting", "longjmp", "deeper", "exit", "tail", "launch")
+FAILED = 719
+STREAM = 0x1000
 Runs = dict[str, Recorded]
 
 
@@ -111,3 +113,41 @@ def test_a_jump_from_one_probed_function_to_another_counts_both(runs: Runs) -> N
     assert abandoned(run) == {}
     _, records = of_program(run)
     assert set(records["ret"]) == {600}, "both return what the second one says"
+
+
+def launches(run: Recorded) -> tuple[schema.Records, schema.Records, schema.Records]:
+    """The runtime's launches, the driver's that they made, and the driver's that the program made."""
+    names, records = of_program(run)
+    nested = records["flags"] & CallFlag.NESTED != 0
+    below = records["op"] == names.index("cuLaunchKernel")
+    assert not (nested & ~below).any()
+    return records[~below], records[below & nested], records[below & ~nested]
+
+
+def test_each_launch_counts_in_both_layers_however_it_ends(runs: Runs) -> None:
+    run = runs["launch"]
+    (line,) = run.said
+    outer, inner, alone = launches(run)
+    assert (len(outer), len(alone)) == (line["launches"], line["direct"]) == (7 * ROUNDS, ROUNDS)
+    assert len(inner) == 6 * ROUNDS, "two have none and one has two"
+    assert (inner["stream"] == STREAM).all()
+    assert int((inner["ret"] == FAILED).sum()) == int((outer["ret"] == FAILED).sum()) == ROUNDS
+
+
+def test_a_launch_inside_another_has_that_ones_times_where_its_return_is_not_probed(
+    runs: Runs, request: pytest.FixtureRequest
+) -> None:
+    outer, inner, alone = launches(runs["launch"])
+    within = inner["flags"] & CallFlag.WITHIN != 0
+    assert not (alone["flags"] & CallFlag.WITHIN).any()
+    if request.node.callspec.params["runs"] != "multi":
+        assert not within.any()
+        return
+    assert within.all()
+    spans = set(zip(outer["t_end"].tolist(), outer["duration"].tolist(), strict=True))
+    beginnings = (outer["t_end"] - outer["duration"]).tolist()
+    own = zip(inner["t_end"].tolist(), inner["duration"].tolist(), inner["aux"].tolist(), strict=True)
+    sooner = [row for row in own if row[:2] not in spans]
+    assert {end - took for end, took, _ in sooner} <= set(beginnings)
+    assert len(sooner) == 2 * ROUNDS, "the first of two, and what was left: over with the next call"
+    assert {handle for *_, handle in sooner} == {1}

@@ -158,7 +158,8 @@ def call_page(row: CallRow | None, window_ns: int, width: int, glyphs: Glyphs) -
     if row is None:
         return [((" no call is selected", "dim"),)]
     window_s = max(window_ns, 1) / NS_PER_S
-    layer = f"{'nested, ' if row.nested else ''}{escape_text(row.layer, ascii_only=glyphs.ascii)}"
+    inside = "nested, times at most, " if row.at_most else "nested, " if row.nested else ""
+    layer = inside + escape_text(row.layer, ascii_only=glyphs.ascii)
     name = escape_text(row.api, ascii_only=glyphs.ascii)
     out: list[Line] = [
         ((f" {name}", "value"), (f"  {layer}  calls that ended in the last {window_s:.3g} s", "dim")),

@@ -5,6 +5,11 @@
  */
 static u64 (*get_func_ip)(void *ctx) = (void *)173;
 #define NO_RETURN 1
+#define LAUNCHES 1
+#define LAUNCHED_INSIDE 2 /* and that is still to be told */
+#define API_ROW(cookie) ((cookie) & 1023)
+#define RANK(cookie) ((cookie) >> 52 & 3)
+#define IS_LAUNCH(cookie) (((cookie) >> 58 & 3) != 0)
 
 /* `made` is what the call left where its first argument points, 0 unless it succeeded. */
 static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
@@ -73,7 +78,42 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 	}
 }
 
-static __always_inline int entered(struct pt_regs *ctx)
+/* The driver's launch inside of the runtime's has no return probe, which would be a third of what both pay: it is told
+ * with the outer call's times when that one returns, or when the next call shows that it is over. Only the innermost open
+ * call can have made one. */
+static __always_inline void tell_inner(struct thread *t, u64 now, s32 ret)
+{
+	u32 top = t->depth - 1;
+	if (top >= MAX_DEPTH - 1 || call_at(t, top)->launch != LAUNCHED_INSIDE)
+		return;
+	call_at(t, top)->launch = LAUNCHES;
+	emit_call(t, call_at(t, top + 1), now, top + 1, ret, CALL_WITHIN, 0, 0);
+}
+
+/* Notes such a launch; false where the call is to be seen to its end. */
+static __always_inline bool is_inner_launch(struct thread *t, struct registers *regs, u64 cookie)
+{
+	u32 depth = t->depth;
+	if (!depth || depth >= MAX_DEPTH)
+		return false;
+	struct call *outer = call_at(t, depth - 1), *f = call_at(t, depth);
+	if (!outer->launch)
+		return false;
+	if (outer->launch == LAUNCHED_INSIDE)
+		tell_inner(t, bpf_ktime_get_ns(), 0);
+	if (!IS_LAUNCH(cookie) || RANK(cookie) >= outer->rank || outer->sp <= regs->sp)
+		return false;
+	f->start = outer->start;
+	f->op = API_ROW(cookie);
+	f->stream = outer->stream;
+	f->aux = aux_argument(regs, cookie);
+	f->bytes = f->run_delay = f->stack = 0;
+	f->flags = f->counted = f->out = 0;
+	outer->launch = LAUNCHED_INSIDE;
+	return true;
+}
+
+static __always_inline int entered(struct pt_regs *ctx, bool session)
 {
 	u64 cookie = get_attach_cookie(ctx);
 	if (is_stopped() || is_told_elsewhere(cookie))
@@ -87,13 +127,15 @@ static __always_inline int entered(struct pt_regs *ctx)
 			return NO_RETURN;
 	}
 	struct registers regs = {{REG_0, REG_1, REG_2, REG_3, REG_4, REG_5, REG_6, REG_7}, REG_SP};
+	if (session && is_inner_launch(t, &regs, cookie))
+		return NO_RETURN;
 	u64 sp = regs.sp;
 	u32 depth = t->depth;
 	if (depth && depth <= MAX_DEPTH && call_at(t, depth - 1)->sp <= sp) {
 		drop_abandoned(t, sp, RETURN_ADDRESS, bpf_ktime_get_ns());
 		depth = t->depth;
 	}
-	u32 rank = cookie >> 52 & 3;
+	u32 rank = RANK(cookie);
 	if (depth && depth <= MAX_DEPTH) {
 		struct call *outer = call_at(t, depth - 1);
 		if (rank >= outer->rank && !WILL_RETURN(outer->sp)) {
@@ -108,7 +150,7 @@ static __always_inline int entered(struct pt_regs *ctx)
 		return 0;
 	}
 	struct call *f = call_at(t, depth);
-	f->op = cookie & 1023;
+	f->op = API_ROW(cookie);
 	f->rank = rank;
 	f->sp = sp;
 	f->counted = cookie >> 10 & 1;
@@ -122,6 +164,7 @@ static __always_inline int entered(struct pt_regs *ctx)
 		f->stream = 2; /* cudaStreamPerThread */
 	f->aux = aux_argument(&regs, cookie);
 	f->out = cookie >> 54 & 3;
+	f->launch = IS_LAUNCH(cookie) ? LAUNCHES : 0;
 	if (f->counted) {
 		void *task = get_current_task_btf();
 		f->run_delay = FIELD(u64, task, TASK_RUN_DELAY);
@@ -142,7 +185,7 @@ static __always_inline int entered(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline void returned(struct pt_regs *ctx)
+static __always_inline void returned(struct pt_regs *ctx, bool session)
 {
 	if (is_stopped())
 		return;
@@ -153,6 +196,8 @@ static __always_inline void returned(struct pt_regs *ctx)
 		return;
 	u64 sp = REG_SP - RETURN_POPS;
 	u32 top = t->depth - 1;
+	if (session && top < MAX_DEPTH)
+		tell_inner(t, now, call_at(t, top)->sp == sp ? REG_RETURN : 0);
 	if (top < MAX_DEPTH && call_at(t, top)->sp < sp) {
 		drop_abandoned(t, sp - 1, 0, now);
 		top = t->depth - 1;
@@ -173,20 +218,20 @@ static __always_inline void returned(struct pt_regs *ctx)
 
 int on_entry(struct pt_regs *ctx)
 {
-	entered(ctx);
+	entered(ctx, false);
 	return 0;
 }
 
 int on_return(struct pt_regs *ctx)
 {
-	returned(ctx);
+	returned(ctx, false);
 	return 0;
 }
 
 int on_call(struct pt_regs *ctx)
 {
 	if (REG_IP == get_func_ip(ctx)) /* the place of the probe: not where a call goes back to */
-		return entered(ctx);
-	returned(ctx);
+		return entered(ctx, true);
+	returned(ctx, true);
 	return 0;
 }

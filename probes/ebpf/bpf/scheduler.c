@@ -350,9 +350,10 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 	bpf_probe_read_kernel(&signal, 8, (char *)task + TASK_SIGNAL / 8);
 	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
 	bool watched = t || procs.lookup(&pid);
-	if (t)
+	if (t) {
+		tell_inner(t, now, 0);
 		drop_abandoned(t, ~0ULL, 0, now);
-	else if (watched)
+	} else if (watched)
 		tell_name(KIND_JOIN, now, pid, tid, task, 0, 0); /* it slept ever since it is watched */
 	if (watched) {
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
