@@ -251,4 +251,5 @@ class MainScreen(TimeScreen):
     def action_log(self) -> None:
         """Show or hide the output of the command."""
         self._view.log_shown = not self._view.log_shown
+        self.set_class(self._view.log_shown, "-log")
         self.app.show()

@@ -114,8 +114,9 @@ class Log(Plain):
     """The output of the started command."""
 
     def wanted(self, width: int) -> int:
-        """A part of the screen, where it is asked for."""
-        return max(3, self.app.size.height // 5) if self.view.log_shown else 0
+        """A part of the screen, where it is asked for; few lines where other panes would lose their rows."""
+        height = self.app.size.height
+        return 0 if not self.view.log_shown else height // 5 if height >= 30 else 2
 
     def heading(self) -> Heading:
         """What it is."""

@@ -24,7 +24,7 @@ Runs = dict[str, Recorded]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a runtime and a driver library that call back, and the program linked to them."""
     directory = tmp_path_factory.mktemp("fake")
-    shared = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-optimize-sibling-calls")
+    shared = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-optimize-sibling-calls", "-DLAUNCHES")
     driver, runtime = "libcuda.so.1", "libcudart.so.12"
     compile_program("fake_cuda.c", directory, *shared, f"-Wl,-soname,{driver}", output=driver)
     flags = (*shared, "-DRUNTIME", f"-Wl,-soname,{runtime}", str(directory / driver))

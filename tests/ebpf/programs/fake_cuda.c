@@ -2,17 +2,17 @@
  * other, and jump to each other. It has no GPU and no state, so the program alone decides what happens inside. */
 #include <stddef.h>
 
-typedef struct {
-  unsigned x, y, z;
-} dim3;
-
 #define EXPORT __attribute__((visibility("default"), noinline))
 
 EXPORT void (*fake_hook)(void); /* called within cuMemAlloc and cuLaunchKernel */
-EXPORT int fake_result;         /* of cuLaunchKernel, and so of cudaLaunchKernel */
 
 #ifdef RUNTIME
 int cuMemAlloc_v2(void **p, size_t n);
+
+#ifdef LAUNCHES
+typedef struct {
+  unsigned x, y, z;
+} dim3;
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 /* as many launches of the driver as `function` says */
@@ -23,6 +23,8 @@ EXPORT int cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **
   __asm__ volatile("" : "+r"(code));
   return code;
 }
+#endif
+
 EXPORT int cudaMalloc(void **p, size_t n) {
   int code = cuMemAlloc_v2(p, n);
   __asm__ volatile("" : "+r"(code)); /* a call, no jump */
@@ -40,6 +42,9 @@ EXPORT int cudaStreamQuery(void *stream);
 /* the real library has such jumps from one exported function to another */
 __asm__(".text\n.globl cudaStreamQuery\n.type cudaStreamQuery, @function\ncudaStreamQuery:\n  nop\n  jmp cudaEventQuery@PLT\n");
 #else
+#ifdef LAUNCHES
+EXPORT int fake_result; /* of cuLaunchKernel, and so of cudaLaunchKernel */
+
 EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void *stream, void **arguments, void **extra) {
   (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream;
@@ -47,6 +52,8 @@ EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
   if (fake_hook != NULL) fake_hook();
   return fake_result;
 }
+#endif
+
 EXPORT int cuMemAlloc_v2(void **p, size_t n) {
   int code = 0;
   (void)p, (void)n;
