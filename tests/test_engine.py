@@ -13,7 +13,7 @@ from gputop.engine.facts import EXITED_SHOWN
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.player import frame_at
 from probes.schema import ALIASED, Kind
-from probes.source import PROBLEM, Item, Sample
+from probes.source import NOTE, PROBLEM, Item, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import items
@@ -202,6 +202,20 @@ def test_losses_are_those_of_the_mark() -> None:
     frame = play([items.apis(), items.mark(1, START + TICK, calls=3, slices=2)])[0]
     assert frame.lost.events == 5
     assert dict(frame.lost.by_kind)["calls"] == 3
+
+
+def test_notes_about_libraries_give_way_to_others_in_the_order_of_their_times() -> None:
+    ended = Sample(NOTE, START, {"text": "the kernel ends process 10: out of memory", "pid": 10})
+    libraries = [
+        Sample(NOTE, START + at, {"text": f"library {at}", "layer": "driver"}) for at in range(1, 13)
+    ]
+    later = Sample(NOTE, START + 20, {"text": "something else", "pid": 10})
+    frame = play([items.apis(), ended, *libraries, later, items.mark(1, START + TICK)])[0]
+    assert frame.notes == (
+        "the kernel ends process 10: out of memory",
+        *(f"library {at}" for at in range(7, 13)),
+        "something else",
+    )
 
 
 def test_ended_helpers_that_never_called_cuda_are_not_listed() -> None:
