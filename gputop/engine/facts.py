@@ -106,7 +106,7 @@ class Facts:
         return (*filter(None, texts), *((f"NVML: {error}",) if error else ()))
 
     def notes(self) -> tuple[str, ...]:
-        """The newest notes; those that tell of a library give way, of which each container may have its own."""
+        """The newest notes; those of libraries give way, of which each container may have its own."""
         notes = [*self._known.notes]
         newest = sorted(range(len(notes)), key=lambda row: ("layer" in notes[row].data, -row))
         return tuple(text_of(notes[row]) for row in sorted(newest[:_NOTES_SHOWN]))
