@@ -218,12 +218,14 @@ def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str)
         assert held.links
         follower = _Follower(daemon.socket)
         wait_until(follower.marks, "its first mark")
+        asked: subprocess.Popen[bytes] | None = None
         if way == "off":
-            assert daemon.client("serve", "--off").returncode == 0
+            asked = subprocess.Popen([*GPUTOP, "serve", "--off", "--socket", daemon.socket])
         else:
             daemon.process.send_signal(signal.Signals[way])
-        # who does not read on may have no room for the end
+        # who does not read on may have no room for the end, also while the question is on its way
         wait_until(lambda: (follower.marks(), daemon.process.poll() is not None)[1], "its end", 30)
+        assert asked is None or asked.wait(20) == 0
         assert daemon.process.returncode == 0
         assert not held & existing()
         assert not Path(daemon.socket).exists()
