@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
+import select
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,12 +20,15 @@ from gputop.engine.tally import Tally, tally
 from gputop.library import totals
 from gputop.library.answers import stats
 from gputop.library.session import Session
+from gputop.parts.__main__ import look_at
 from gputop.parts.work import PartError, Segment, reduced, segments_of
+from probes.schema import RECORD
 from probes.source import Item, Sample
 from replay import format as fmt
 from replay.items import FACTS
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.bench import explain as recording
 
 FOLDER = Path(__file__).parent.parent / "recordings"
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.msgpack"))
@@ -139,6 +146,38 @@ class Dying:
     def finish(self, whole: int) -> int:
         """Never happens."""
         return whole
+
+
+class Asks:
+    """Work that looks whether the next segment's process could go on."""
+
+    def __init__(self, told: int) -> None:
+        self.told = told
+
+    def map(self, segment: Segment) -> bool:
+        """Whether anything was told."""
+        return bool(select.select([self.told], [], [], 0)[0])
+
+
+def test_a_part_that_needs_nothing_of_those_before_it_does_not_wait_for_them() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as told, os.fdopen(write, "wb") as answer:
+        assert look_at(Asks(told.fileno()), Segment("f", -1, 1), b"", answer)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_part_is_added_up_without_holding_all_of_it(tmp_path: Path) -> None:
+    events = recording.write(tmp_path / "long.msgpack", 24_000)
+    with closing(SessionReader(tmp_path / "long.msgpack")) as reader:
+        marks = len(reader.marks)
+    tracemalloc.start()
+    try:
+        part = totals.Totals({}, Tally()).map(Segment(str(tmp_path / "long.msgpack"), -1, marks))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert part.sums.events == events
+    assert peak < events * RECORD.itemsize / 3
 
 
 def test_a_process_that_dies_is_told_in_a_sentence() -> None:

@@ -11,14 +11,15 @@ from gputop.errors import GputopError
 from gputop.parts.work import AnyWork, ChainedWork, Segment
 
 
-def _looked_at(work: AnyWork[Any], segment: Segment, carried: bytes, answer: IO[bytes]) -> object:
-    """The result of a segment; what the next one must know is told before."""
+def look_at(work: AnyWork[Any], segment: Segment, carried: bytes, answer: IO[bytes]) -> object:
+    """The result of a segment; what the next one must know is written to ``answer`` before."""
     if isinstance(work, ChainedWork):
         after, rest = work.follow(segment, pickle.loads(carried) if carried else work.begin())
         pickle.dump((True, pickle.dumps(after, pickle.HIGHEST_PROTOCOL)), answer)
         answer.flush()
         return rest()
     pickle.dump((True, b""), answer)
+    answer.flush()  # else the next segment's process waits for this one's result
     return work.map(segment)
 
 
@@ -32,7 +33,7 @@ def main() -> int:
         except EOFError:
             return 0
         try:
-            result = True, _looked_at(work, segment, carried, answer)
+            result = True, look_at(work, segment, carried, answer)
         except GputopError as error:
             result = False, str(error)
         pickle.dump(result, answer, pickle.HIGHEST_PROTOCOL)
