@@ -17,12 +17,10 @@ from gputop.errors import USAGE, CommandError
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.explain.answer.picture import Lanes
 from gputop.explain.answer.report import Report
-from gputop.explain.lanes import lanes_of
 from gputop.files.inspection import inspect
 from gputop.library import answers
-from gputop.library.evidence import examined
 from gputop.library.holes import about_holes
-from gputop.library.reading import understood
+from gputop.library.looking import pictured
 from gputop.library.session import Session, open_session
 
 _SUFFIXES = (".msgpack", ".gputop")
@@ -103,10 +101,8 @@ class Recording:
 
 
 def _lanes(session: Any) -> tuple[Lanes, int, dict[int, str]]:
-    evidence, report, scene, outcome = examined(session)
-    with understood(session.path):
-        names = {int(tid): evidence.facts.thread_name(int(tid)) for tid in evidence.threads.tid.tolist()}
-        return lanes_of(scene, outcome, report, report.start_ns), report.start_ns, names
+    report, found = pictured(session)
+    return found.lanes, report.start_ns, found.names
 
 
 class Catalogue:

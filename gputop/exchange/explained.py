@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from gputop.explain.answer.report import Report
 from gputop.explain.causes.registry import in_order
-from gputop.library.evidence import examined
-from gputop.library.reading import Progress, understood
+from gputop.explain.chains.scene import Scene
+from gputop.explain.findings.findings import Outcome
+from gputop.library.looking import View, looked_at
+from gputop.library.reading import Progress
 from gputop.library.session import Session
 
 UNEXPLAINED = "not explained"
@@ -18,7 +20,7 @@ UNEXPLAINED = "not explained"
 
 @dataclass(frozen=True, slots=True)
 class IdlePieces:
-    """Pieces of time in which a GPU had nothing to do, by GPU and begin; those of one GPU are disjoint.
+    """Pieces of time in which a GPU had nothing to do, those of one GPU by begin and disjoint.
 
     Attributes:
         gpu: Label of the GPU of each.
@@ -48,6 +50,9 @@ class Explained:
     lost: tuple[tuple[int, int], ...]
 
 
+_Found = tuple[IdlePieces, tuple[tuple[int, int], ...]]
+
+
 def explained(session: Session, progress: Progress | None = None) -> Explained:
     """Explains a recording for export.
 
@@ -55,32 +60,47 @@ def explained(session: Session, progress: Progress | None = None) -> Explained:
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.
     """
-    evidence, report, scene, outcome = examined(session, progress)
-    with understood(session.path):
-        gaps, segments = scene.gaps, scene.segments
-        labels = scene.analysis.gpu.devices.labels
-        names = [(cause.number, cause.title) for cause in in_order()] + [("", UNEXPLAINED)]
-        keep = np.flatnonzero(segments.end > segments.begin)
-        device = gaps.device[segments.gap[keep]]
-        order = keep[np.lexsort((segments.begin[keep], device))]
-        gap = segments.gap[order]
-        told = [names[row] for row in outcome.cause[order].tolist()]
-        threads, thread = evidence.threads, segments.thread[order]
-        known = thread >= 0
-        idle = IdlePieces(
-            gpu=[labels[row] for row in gaps.device[gap].tolist()],
-            begin=segments.begin[order],
-            end=segments.end[order],
-            cause=[number for number, _ in told],
-            title=[title for _, title in told],
-            level=[
-                "estimated" if guessed else "proved" if proved and report.coverage else "strong"
-                for proved, guessed in zip(
-                    gaps.proved[gap].tolist(), gaps.estimated[gap].tolist(), strict=True
-                )
-            ],
-            pid=np.where(known, threads.pid[thread], 0),
-            tid=np.where(known, threads.tid[thread], 0),
-        )
-        lost = tuple(zip(*(column.tolist() for column in evidence.lost), strict=True))
-        return Explained(report, idle, lost)
+    report, (idle, lost) = looked_at(session, View(_pieces, _joined), progress)
+    return Explained(report, idle, lost)
+
+
+def _pieces(report: Report, scene: Scene, outcome: Outcome) -> _Found:
+    gaps, segments = scene.gaps, scene.segments
+    labels = scene.analysis.gpu.devices.labels
+    names = [(cause.number, cause.title) for cause in in_order()] + [("", UNEXPLAINED)]
+    keep = np.flatnonzero(segments.end > segments.begin)
+    device = gaps.device[segments.gap[keep]]
+    order = keep[np.lexsort((segments.begin[keep], device))]
+    gap = segments.gap[order]
+    told = [names[row] for row in outcome.cause[order].tolist()]
+    threads, thread = scene.evidence.threads, segments.thread[order]
+    known = thread >= 0
+    idle = IdlePieces(
+        gpu=[labels[row] for row in gaps.device[gap].tolist()],
+        begin=segments.begin[order],
+        end=segments.end[order],
+        cause=[number for number, _ in told],
+        title=[title for _, title in told],
+        level=[
+            "estimated" if guessed else "proved" if proved and report.coverage else "strong"
+            for proved, guessed in zip(gaps.proved[gap].tolist(), gaps.estimated[gap].tolist(), strict=True)
+        ],
+        pid=np.where(known, threads.pid[thread], 0),
+        tid=np.where(known, threads.tid[thread], 0),
+    )
+    return idle, tuple(zip(*(column.tolist() for column in scene.evidence.lost), strict=True))
+
+
+def _joined(older: _Found, newer: _Found) -> _Found:
+    (before, lost), (after, more) = older, newer
+    both = IdlePieces(
+        before.gpu + after.gpu,
+        np.concatenate([before.begin, after.begin]),
+        np.concatenate([before.end, after.end]),
+        before.cause + after.cause,
+        before.title + after.title,
+        before.level + after.level,
+        np.concatenate([before.pid, after.pid]),
+        np.concatenate([before.tid, after.tid]),
+    )
+    return both, tuple(dict.fromkeys((*lost, *more)))

@@ -7,7 +7,7 @@ every window, so that windows can be joined to a longer lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,13 +63,30 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
     grid = Grid(first, max(high // COLUMN_NS - first, 0))
-    return Lanes(
+    lanes = Lanes(
         first,
         grid.columns,
         _gpus(scene, outcome, grid, proved=report.coverage),
         _threads(scene.evidence, grid, high),
-        _marks(scene.evidence, report, start_ns, grid),
+        _lost(scene.evidence, grid),
     )
+    return marked(lanes, report, start_ns)
+
+
+def marked(lanes: Lanes, report: Report, start_ns: int) -> Lanes:
+    """The lanes with the worst moments of a report's findings, and its events, in place of others.
+
+    Args:
+        lanes: Any.
+        report: Whose moments count from ``start_ns``, CLOCK_MONOTONIC.
+    """
+    moments = [moment for finding in report.findings for moment in finding.moments_ns]
+    moments += [event.time_ns for event in report.events]
+    at = (np.array(moments, np.int64) + start_ns) // COLUMN_NS - lanes.first
+    marks = lanes.marks.copy()
+    marks[FINDING] = 0
+    marks[FINDING, at[(at >= 0) & (at < lanes.columns)]] = 1
+    return replace(lanes, marks=marks)
 
 
 def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
@@ -210,15 +227,11 @@ def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     return np.full(len(intervals[0]), row, np.int64), *intervals
 
 
-def _marks(evidence: Evidence, report: Report, start_ns: int, grid: Grid) -> Shares:
+def _lost(evidence: Evidence, grid: Grid) -> Shares:
     begin, end = evidence.lost
     lost = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
-    moments = [moment for finding in report.findings for moment in finding.moments_ns]
-    moments += [event.time_ns for event in report.events]
-    at = (np.array(moments, np.int64) + start_ns - grid.low) // COLUMN_NS
     marks = np.zeros((2, grid.columns), np.uint8)
     marks[LOST] = lost[0] > 0
-    marks[FINDING, at[(at >= 0) & (at < grid.columns)]] = 1
     return marks
 
 

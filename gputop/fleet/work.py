@@ -217,7 +217,7 @@ def _explained(
             if not unkept:
                 raise
             return None, {"communicators": [row | {"why": _ONLY_SUMS} for row in rows]}
-    _evidence, report, scene, outcome = examined(session)
+    report, scene, outcome = examined(session)
     machine = session.header.get("machine")
     boot = machine.get("boot") if isinstance(machine, Mapping) else None
     collectives = Collectives(scene, outcome, members.all(), members.blind_ns)

@@ -60,7 +60,7 @@ def checked(session: Session) -> Session:
     return session
 
 
-def examined(session: Session, progress: Progress | None = None) -> tuple[Evidence, Report, Scene, Outcome]:
+def examined(session: Session, progress: Progress | None = None) -> tuple[Report, Scene, Outcome]:
     """Reads and explains all of a recording: its report, and what that was made from.
 
     Raises:
@@ -71,4 +71,4 @@ def examined(session: Session, progress: Progress | None = None) -> tuple[Eviden
         progress.goes_on("explaining")
     with understood(session.path):
         report, scene, outcome = examine(evidence)
-    return evidence, replace(report, notes=(*about_holes(session), *report.notes)), scene, outcome
+    return replace(report, notes=(*about_holes(session), *report.notes)), scene, outcome

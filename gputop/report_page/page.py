@@ -5,12 +5,10 @@ from __future__ import annotations
 from gputop.engine.stats import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.explain.answer.output import report_to_json
-from gputop.explain.answer.picture import Lanes
 from gputop.explain.answer.report import Report
-from gputop.explain.lanes import lanes_of
 from gputop.format import format_clock, format_count, format_ns
-from gputop.library.evidence import examined
-from gputop.library.reading import Progress, understood
+from gputop.library.looking import Pictured, pictured
+from gputop.library.reading import Progress
 from gputop.library.session import Session
 from gputop.report_page.document import document
 from gputop.report_page.findings import findings, rest, verdict
@@ -33,28 +31,24 @@ def report_page(session: Session, name: str, progress: Progress | None = None) -
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.
     """
-    evidence, report, scene, outcome = examined(session, progress)
-    with understood(session.path):
-        lanes = lanes_of(scene, outcome, report, report.start_ns)
-        names = {int(tid): evidence.facts.thread_name(int(tid)) for tid in evidence.threads.tid.tolist()}
+    report, picture = pictured(session, progress)
     if progress is not None:
         progress.goes_on("adding up")
-    return _page(session, name, report, lanes, names, session.totals(), stack_times(session))
+    return _page(session, name, report, picture, session.totals(), stack_times(session))
 
 
 def _page(
     session: Session,
     name: str,
     report: Report,
-    lanes: Lanes,
-    names: dict[int, str],
+    picture: Pictured,
     totals: Stats,
     stacks: StackTimes,
 ) -> str:
     graphs = flame(stacks.calls, stacks.names, "Time inside calls, by line")
     graphs += flame(stacks.waits, stacks.names, "Time off the CPU between calls, by line")
     sections = (
-        ("Timeline", timeline(lanes, report, names)),
+        ("Timeline", timeline(picture.lanes, report, picture.names)),
         ("Findings", findings(report) + rest(report)),
         ("How long calls took", latencies(totals)),
         ("Lines", graphs or '<p class="note">no lines were recorded</p>'),

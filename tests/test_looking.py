@@ -1,0 +1,103 @@
+"""A long recording's page, timeline and export are made of parts: they say what the whole would say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputop.exchange.explained import Explained, explained
+from gputop.explain.answer.picture import BUSY, COLUMN_NS, FINDING
+from gputop.explain.answer.report import Report
+from gputop.library import looking, stretches
+from gputop.library.answers import explain
+from gputop.library.looking import Pictured, pictured
+from gputop.library.session import open_session
+from gputop.report_page.page import report_page
+
+FOLDER = Path(__file__).parent.parent / "recordings"
+STORM = FOLDER / "storm.msgpack"
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The recording does not fit; how often it was looked at in parts."""
+    counted: list[int] = []
+    joined = stretches.joined
+
+    def in_parts(*words: object) -> object:
+        counted.append(len(stretches.segments_that_fit(words[1], words[2])))  # type: ignore[arg-type]
+        return joined(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(looking, "MEMORY", stretches.BASE)
+    monkeypatch.setattr(looking, "joined", in_parts)
+    return counted
+
+
+def picture() -> tuple[Report, Pictured]:
+    with open_session(STORM) as session:
+        return pictured(session)
+
+
+def pieces() -> Explained:
+    with open_session(STORM) as session:
+        return explained(session)
+
+
+WHOLE = picture()
+PIECES = pieces()
+
+
+def test_lanes_of_parts_are_those_of_the_whole_but_for_the_columns_at_their_borders(
+    little_memory: list[int],
+) -> None:
+    report, found = picture()
+    (parts,) = little_memory
+    assert parts > 2
+    lanes, whole = found.lanes, WHOLE[1].lanes
+    assert (lanes.first, lanes.columns - whole.columns) in ((whole.first, 0), (whole.first, 1))
+    both = slice(whole.columns)
+    for lane in lanes.gpus:
+        other = next(one for one in whole.gpus if one.label == lane.label)
+        assert (lane.shares[BUSY, both] != other.shares[BUSY]).sum() <= 2 * parts
+    assert len(lanes.threads) <= looking.LONG_THREADS
+    for one in lanes.threads:
+        same = next(row for row in whole.threads if row.tid == one.tid)
+        differs = (one.states[:, both] != same.states).any(axis=0)
+        known = one.states[:, both].any(axis=0)  # who neither calls nor switches in a part has no lane there
+        assert (differs & known).sum() <= parts
+        assert found.names[one.tid] == WHOLE[1].names[one.tid]
+    moments = [moment for finding in report.findings for moment in finding.moments_ns]
+    moments += [event.time_ns for event in report.events]
+    columns = {(moment + report.start_ns) // COLUMN_NS - lanes.first for moment in moments}
+    assert set(np.flatnonzero(lanes.marks[FINDING]).tolist()) == columns & set(range(lanes.columns))
+
+
+def test_idle_pieces_of_parts_are_the_same_time_by_the_same_causes(little_memory: list[int]) -> None:
+    found = pieces().idle
+    assert little_memory[0] > 2
+    whole = PIECES.idle
+
+    def by_level(idle: object, level: str) -> int:
+        own = [one == level for one in idle.level]  # type: ignore[attr-defined]
+        return int((idle.end - idle.begin)[own].sum())  # type: ignore[attr-defined]
+
+    assert by_level(found, "proved") == by_level(whole, "proved") > 0
+    for label in set(found.gpu):
+        rows = [row for row, one in enumerate(found.gpu) if one == label]
+        begin, end = found.begin[rows], found.end[rows]
+        assert (begin[1:] >= end[:-1]).all(), "by begin, and none overlaps another"
+    assert set(found.cause) == set(whole.cause)
+
+
+def test_the_page_says_of_a_long_recording_what_explain_says(
+    little_memory: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stretches, "MEMORY", stretches.BASE)
+    with open_session(STORM) as session:
+        page = report_page(session, "storm")
+    assert little_memory[0] > 2
+    report = explain(STORM)
+    assert report.verdict in page
+    assert report.findings[0].title in page
