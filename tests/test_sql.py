@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import gputop
+from gputop.ask import database
 from gputop.ask.database import Database
 from gputop.ask.meanings import MEANINGS, ROWS
 from gputop.commands import cli
@@ -171,6 +172,18 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
     )
     assert "more than 2GB of memory" in done.stdout, done.stderr
     assert done.stdout.endswith("((1,),)\n")
+
+
+def test_a_recording_too_long_for_its_memory_is_told_before_all_of_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needed("duckdb")
+    monkeypatch.setattr(database, "_BOUNDS", ("SET memory_limit='8MB'", "SET temp_directory=''"))
+    with (
+        pytest.raises(GputopError, match=r"its tables take more than .* gputop export --to parquet"),
+        gputop.open_session(STORM) as session,
+    ):
+        Database(session)
 
 
 @pytest.mark.slow

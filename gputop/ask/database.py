@@ -20,18 +20,16 @@ from gputop.library.session import Session
 _TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR", BOOL: "BOOLEAN"}
 _NUMPY: dict[str, Any] = {INT: np.int64, REAL: np.float64, BOOL: np.bool_}
 _AT_ONCE = 1 << 16  # rows; to insert each tick's by themselves takes longer than to read them
-_MEMORY = "2GB"
+_MEMORY = "2GB"  # some ten million calls
+_BOUNDS = (f"SET memory_limit='{_MEMORY}'", "SET threads=1", "SET temp_directory=''")
 # what a query must not reach: files, the network, extensions, our own variables; and no way back
 _LOCKS = (
-    "SET temp_directory=''",
     "SET allow_persistent_secrets=false",
     "SET enable_external_access=false",
     "SET python_enable_replacements=false",
     "SET autoinstall_known_extensions=false",
     "SET autoload_known_extensions=false",
     "SET allow_community_extensions=false",
-    f"SET memory_limit='{_MEMORY}'",
-    "SET threads=1",
     "SET lock_configuration=true",
 )
 
@@ -68,7 +66,9 @@ class LockedDatabase:
         # only SELECT is run (``query``), so nothing can be added, changed or dropped
         self._connection = duckdb.connect(":memory:")
         try:
-            with self._told():
+            with self._told(filling=True):
+                for bound in _BOUNDS:
+                    self._connection.execute(bound)
                 fill(self._connection)
                 for lock in _LOCKS:
                     self._connection.execute(lock)
@@ -117,7 +117,9 @@ class LockedDatabase:
         return Answer(names, tuple(found[:rows]), len(found) > rows)
 
     @contextmanager
-    def _told(self, late: threading.Event | None = None, seconds: float = 0) -> Iterator[None]:
+    def _told(
+        self, late: threading.Event | None = None, seconds: float = 0, *, filling: bool = False
+    ) -> Iterator[None]:
         """Errors of the database as sentences."""
         try:
             yield
@@ -128,6 +130,11 @@ class LockedDatabase:
                 f"the query took longer than {seconds:g} s: ask for fewer rows or joins"
             ) from error
         except (self._duckdb.OutOfMemoryException, MemoryError) as error:
+            if filling:
+                raise GputopError(
+                    f"its tables take more than {_MEMORY} of memory: gputop cut the recording first, or "
+                    "gputop export --to parquet and ask DuckDB, which reads those without holding them"
+                ) from error
             raise GputopError(
                 f"that takes more than {_MEMORY} of memory: ask for less, or gputop cut the recording first"
             ) from error
