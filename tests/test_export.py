@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gc
+import itertools
 import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,12 @@ import numpy as np
 import pytest
 
 import gputop
+from gputop.exchange.export import export
 from gputop.exchange.packets import Ordered, Template
 from gputop.exchange.stacks import stack_times
 from gputop.exchange.tables import COLUMNS
 from probes.schema import ALIASED, Kind, OffFlag, Records, join
-from probes.source import Sample
+from probes.source import Item, Sample
 from tests import hostile_names
 from tests.conftest import needed
 from tests.trace_processor import loaded
@@ -318,3 +322,50 @@ def test_what_is_missing_is_said_and_nothing_is_left_behind(
     assert typed("export", str(STORM), "--to", "csv", "-o", str(tmp_path / "there")) == 1
     assert "exists already" in capfd.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+class Interrupted:
+    """A progress that is interrupted when the tables are being written."""
+
+    stopped = False
+
+    def through(self, items: Iterable[Item], marks: int) -> Iterator[Item]:
+        """Some of the items."""
+        yield from itertools.islice(items, marks // 2)
+        raise KeyboardInterrupt
+
+    def parts(self, done: int, of: int) -> None:
+        """Goes on."""
+
+    def goes_on(self, doing: str) -> None:
+        """Goes on."""
+
+
+class InterruptedLate(Interrupted):
+    """The same after everything was explained."""
+
+    writing = False
+
+    def through(self, items: Iterable[Item], marks: int) -> Iterator[Item]:
+        """All items, but for those that are written."""
+        yield from super().through(items, marks) if self.writing else items
+
+    def goes_on(self, doing: str) -> None:
+        """Whether it writes."""
+        self.writing = doing == "writing"
+
+
+@pytest.mark.parametrize("progress", [Interrupted(), InterruptedLate()])
+@pytest.mark.parametrize("to", ["parquet", "csv"])
+def test_an_interrupt_leaves_nothing_behind_and_says_nothing_else(
+    progress: Interrupted, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if to == "parquet":
+        needed("pyarrow")
+    said: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda complaint: said.append(str(complaint.exc_value)))
+    with pytest.raises(KeyboardInterrupt), gputop.open_session(STORM) as session:
+        export(session, str(tmp_path / "out"), to, progress)
+    gc.collect()
+    assert said == []
+    assert list(tmp_path.iterdir()) == []

@@ -33,6 +33,9 @@ class CsvFile:
     def close(self) -> None:
         """Nothing is held."""
 
+    def let_go(self) -> None:
+        """Nothing is held."""
+
     def _write(self, rows: Iterable[Iterable[Any]]) -> None:
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -43,10 +43,10 @@ def export(session: Session, path: str, to: str, progress: Progress | None = Non
 def _tables(session: Session, path: str, to: str, progress: Progress | None) -> None:
     kind = ParquetFile if to == "parquet" else CsvFile
     with new_folder(path), ExitStack() as stack:
-        files = {
-            table: kind(table, stack.enter_context(new_file(os.path.join(path, f"{table}.{to}"))))
-            for table in COLUMNS
-        }
+        files: dict[str, CsvFile | ParquetFile] = {}
+        for table in COLUMNS:
+            files[table] = kind(table, stack.enter_context(new_file(os.path.join(path, f"{table}.{to}"))))
+            stack.callback(files[table].let_go)
         for rows in tables(session, progress):
             files[rows.table].add(rows)
         for one in files.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -66,6 +67,13 @@ class ParquetFile:
         """Write what is held and the footer."""
         self._flush()
         self._writer.close()
+
+    def let_go(self) -> None:
+        """Give up what is not closed yet, while its file can still be written: nobody is to see it."""
+        if self._writer.is_open:
+            with suppress(OSError, ValueError, self._pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False  # else it tries again when it is collected, and complains
 
     def _flush(self) -> None:
         if self._rows:
