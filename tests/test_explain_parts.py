@@ -150,6 +150,11 @@ def test_a_file_that_does_not_fit_is_explained_in_processes(
     middle = explain(path, memory_bytes=1 << 30, start_s=3, end_s=6)
     assert middle.duration_ns == 3_000_000_000
     assert middle.idle.lower == explain(path, start_s=3, end_s=6).idle.lower
+    with Session(path) as session:
+        every = stretches.segments_that_fit(session, 1 << 30)
+        needed = stretches.segments_that_fit(session, 1 << 30, session.start_ns + 6_000_000_000)
+    assert needed == every[: len(needed)]
+    assert 1 < len(needed) < len(every), "what comes after the stretch is not read"
     with pytest.raises(OutsideSessionError):
         explain(path, memory_bytes=1 << 30, start_s=3, end_s=2)
 

@@ -32,6 +32,7 @@ MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
 NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
 BASE = 96 << 20  # bytes that a process takes before it has read anything
 LEAST_PART = 1 << 18
+FOREVER = 1 << 62  # ns
 NOT_ALL = "not all of its calls were kept, and what was not is in no figure"
 Found = TypeVar("Found")
 Known = TypeVar("Known")
@@ -106,10 +107,11 @@ def filled(
     return after, rest
 
 
-def segments_that_fit(session: Session, memory: int) -> list[Segment]:
+def segments_that_fit(session: Session, memory: int, until_ns: int | None = None) -> list[Segment]:
     """A recording in segments that fit into so many bytes, as many at a time as there are processors.
 
-    What was kept and what was not are in segments of their own.
+    What was kept and what was not are in segments of their own. None but the first begins after ``until_ns``,
+    CLOCK_MONOTONIC.
     """
     reader = reader_of(session)
     room = (memory - BASE) // processors() - BASE
@@ -122,18 +124,32 @@ def segments_that_fit(session: Session, memory: int) -> list[Segment]:
         if row < len(reader.marks) and reader.marks[row] == edge
     }
     borders = sorted({-1, *(one.until_mark for one in sized), *(inner - {len(reader.marks) - 1})})
+    if until_ns is not None:
+        beyond = next(row for row, mark in enumerate(borders) if _at(reader, mark) >= until_ns)
+        borders = borders[: beyond + 1]
     return [Segment(reader.path, after, until) for after, until in pairwise(borders)]
 
 
+def _at(reader: SessionReader, mark: int) -> int:
+    """The moment of a border: a mark's; of the start before, and of the end behind all others."""
+    if mark < 0:
+        return -1
+    return int(reader.marks[mark]) if mark < len(reader.marks) else FOREVER
+
+
 def joined(
-    work: ChainedWork[Any, Known, object], session: Session, memory: int, progress: Progress | None
+    work: ChainedWork[Any, Known, object],
+    session: Session,
+    memory: int,
+    progress: Progress | None,
+    until_ns: int | None = None,
 ) -> Known:
     """The joined result of all segments of a recording: here where all of it fits, else in processes.
 
     Raises:
         EndedEarlyError: It was interrupted; ``parts`` are of ``segments_that_fit``.
     """
-    segments = segments_that_fit(session, memory)
+    segments = segments_that_fit(session, memory, until_ns)
     if fits(session, memory):
         return _joined_here(work, segments, progress)
     if progress is None:
@@ -180,13 +196,14 @@ def in_parts(
         memory: So many bytes at most, of all processes together.
         progress: Is told how far the work is.
     """
+    until_ns = work.wanted and work.wanted[1]
     try:
-        return work.finish(joined(work, session, memory, progress))
+        return work.finish(joined(work, session, memory, progress, until_ns))
     except EndedEarlyError as early:
         if early.known is None:
             raise
         report = work.finish(early.known)
-        reader, segments = reader_of(session), segments_that_fit(session, memory)
+        reader, segments = reader_of(session), segments_that_fit(session, memory, until_ns)
         until = int(reader.marks[segments[early.parts - 1].until_mark]) - session.start_ns
         return replace(report, notes=(interrupted(until, session.duration_ns), *report.notes))
 
