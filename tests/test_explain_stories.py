@@ -102,8 +102,25 @@ def test_a_child_that_only_burns_the_cpu_is_no_worker() -> None:
     assert first.loss.lower == pytest.approx(STEPS * 4000 * US, rel=0.05)
 
 
+@pytest.mark.parametrize("every", [3, 10, 24])
+def test_how_often_is_by_how_far_apart_the_reads_are(every: int) -> None:
+    """The last step ends with a read that no gap follows: of 120 steps there are 11 gaps, not 12."""
+    program = started()
+    for number, begin in enumerate(range(0, 120 * STEP_US, STEP_US)):
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=4 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        if number % every == every - 1:
+            program.call(COPY_ASYNC, begin + 530, begin + 540, kind=D2H, bytes=4096)
+            program.call(SYNC, begin + 550, begin + 4000)
+    report = program.report()
+    assert report.steps is not None
+    assert report.steps.count == 120
+    (finding,) = [one for one in report.findings if one.cause == "C02"]
+    assert f"read every {every} steps" in finding.title
+
+
 def pinned_behind_two_workers() -> Program:
-    """Two workers compute by turns; a thread of the trainer pins what they made, and waits for their CPU first."""
+    """Two workers compute by turns; a thread of the trainer waits for their CPU to pin what they made."""
     program = started()
     program.thread(PIN)
     for pid in (WORKER, OTHER):
