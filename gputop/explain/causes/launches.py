@@ -181,13 +181,11 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
 
 
 def _kernels(claim: Claim) -> tuple[str, ...]:
-    if _usual_ns(claim) >= LONG_NS:  # whatever is launched next would have waited as long
-        return ()
     refilled = claim.scene.gaps.refilled_by[claim.gaps]
-    return (
-        *launched_most(claim.scene, refilled, "the GPU waited for the launches of"),
-        *small_among(claim.scene, refilled, claim.scene.evidence.fill),
-    )
+    most = launched_most(claim.scene, refilled, "the GPU waited for the launches of")
+    if _usual_ns(claim) >= LONG_NS:  # larger kernels would have waited as long
+        return most
+    return (*most, *small_among(claim.scene, refilled, claim.scene.evidence.fill))
 
 
 LAUNCHES = register(
