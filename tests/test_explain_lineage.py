@@ -106,13 +106,14 @@ def share(finding: Finding) -> float:
 def test_python_between_launches_is_overhead_and_the_advice_is_to_launch_less() -> None:
     step = [one for number in range(30) for one in (Deed("launch", 10, number), Deed("host", 80))]
     finding = told(step)["C06"]
-    assert str(finding.level) == "strong"
+    assert (str(finding.level), finding.title) == ("strong", "CPU overhead between launches")
     assert share(finding) == pytest.approx(0.88, abs=0.05)
     assert "CUDA graphs" in finding.advice[0]
 
 
 def test_long_work_between_launches_is_no_matter_of_launches() -> None:
     finding = told([*launches([100] * 4), Deed("host", 7_000)])["C06"]
+    assert finding.title == "the submitting thread does other work between launches"
     assert "graphs" not in finding.advice[0]
     assert "7." in finding.advice[0] or "6." in finding.advice[0]
 

@@ -12,7 +12,7 @@ from gputop.explain.causes.launched import is_elementwise
 from probes.source import FRAMES, GPUS, SHAPES, Sample
 from probes.stacks.kernel_numbers import kernel_number
 from tests.items import START
-from tests.programs import KERNEL, LAUNCH, MAIN, SYNC, Program, started
+from tests.programs import EVENT_QUERY, KERNEL, LAUNCH, MAIN, RECORD, SYNC, Program, started
 from tests.simulated import SECOND, Deed, Machine, launches
 
 ADD, GEMM = 0x7000, 0x8000
@@ -128,3 +128,16 @@ def test_a_memory_bound_program_is_told_its_elementwise_kernels() -> None:
 )
 def test_kernels_of_single_elements_are_told_by_their_names(name: str, each: bool) -> None:
     assert is_elementwise(name) is each
+
+
+@pytest.mark.parametrize(("work_us", "small"), [(600, True), (6000, False)])
+def test_small_kernels_are_not_held_against_long_work_between_launches(work_us: int, small: bool) -> None:
+    program = started()
+    program.samples += names()
+    for now in range(0, 60 * work_us, work_us):
+        program.call(LAUNCH, now, now + 10, aux=GEMM, stack=LINE, run_delay=1)
+        program.call(RECORD, now + 16, now + 18, aux=5)
+        program.call(EVENT_QUERY, now + 60, now + 62, aux=5)
+    finding = finding_of(program)
+    assert ("other work" in finding.title) is not small
+    assert any("too few threads" in text for text in finding.evidence) is small

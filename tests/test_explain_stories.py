@@ -10,7 +10,7 @@ from tests import items
 from tests.items import START
 from tests.programs import COPY_ASYNC, D2H, EVENT_SYNC, H2D, LAUNCH, MAIN, RECORD, SYNC, US, Program, started
 
-WORKER, OTHER = 20, 21
+WORKER, OTHER, PIN = 20, 21, 22
 STEPS, STEP_US = 30, 10_000
 
 
@@ -100,3 +100,50 @@ def test_a_child_that_only_burns_the_cpu_is_no_worker() -> None:
     first, second = idle_findings(starved(helps=False))
     assert (first.cause, second.cause) == ("C09", "C08")
     assert first.loss.lower == pytest.approx(STEPS * 4000 * US, rel=0.05)
+
+
+@pytest.mark.parametrize("every", [3, 10, 24])
+def test_how_often_is_by_how_far_apart_the_reads_are(every: int) -> None:
+    """The last step ends with a read that no gap follows: of 120 steps there are 11 gaps, not 12."""
+    program = started()
+    for number, begin in enumerate(range(0, 120 * STEP_US, STEP_US)):
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=4 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        if number % every == every - 1:
+            program.call(COPY_ASYNC, begin + 530, begin + 540, kind=D2H, bytes=4096)
+            program.call(SYNC, begin + 550, begin + 4000)
+    report = program.report()
+    assert report.steps is not None
+    assert report.steps.count == 120
+    (finding,) = [one for one in report.findings if one.cause == "C02"]
+    assert f"read every {every} steps" in finding.title
+
+
+def pinned_behind_two_workers() -> Program:
+    """Two workers compute by turns; a thread of the trainer waits for their CPU to pin what they made."""
+    program = started()
+    program.thread(PIN)
+    for pid in (WORKER, OTHER):
+        program.starts(pid, maker=MAIN)
+    for number, begin in enumerate(range(0, STEPS * STEP_US, STEP_US)):
+        worker = (WORKER, OTHER)[number % 2]
+        program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=4 << 20)
+        program.call(LAUNCH, begin + 510, begin + 520)
+        program.call(SYNC, begin + 520, begin + 4000)
+        woken = {"waker_pid": worker, "waker_tid": worker, "queue_cpu": 1}
+        program.off(begin + 100, begin + 9800, begin + 8500, pid=MAIN, tid=PIN, **woken)
+        program.off(begin + 4010, begin + 9900, op=0, waker_pid=MAIN, waker_tid=PIN)
+        running = items.event(
+            Kind.OCCUPANT, START + (begin + 9800) * US, pid=worker, tid=worker, cpu=1, duration=4800 * US
+        )
+        program.records.append(running)
+        for pid in (WORKER, OTHER):
+            program.preempted(begin + 5000, begin + 7000, pid=pid, queue_cpu=1)
+            program.off(begin + 8600, begin + 8700, pid=pid, waker_pid=MAIN, waker_tid=MAIN)
+    return program
+
+
+def test_a_thread_that_pins_is_no_worker() -> None:
+    (finding,) = [one for one in idle_findings(pinned_behind_two_workers()) if one.cause == "C08"]
+    (told,) = [text for text in finding.advice if "share" in text]
+    assert told.startswith("2 workers share")

@@ -57,6 +57,23 @@ class Claim:
         steps = self.steps
         return count / steps.count if steps is not None and steps.count else None
 
+    def often(self, calls: Ints) -> float | None:
+        """How many of these calls there are a step, from the first to the last of them; None without steps.
+
+        Eleven gaps in 120 steps are one in ten if that is how far they are apart: before the first and behind
+        the last there is a part of a period. What is in a part of the steps only is counted by all of them.
+        """
+        steps, count = self.steps, len(calls)
+        if steps is None or not steps.count or count < 2:
+            return self.times_of(count)
+        at = np.searchsorted(
+            steps.begin, np.sort(self.scene.evidence.calls["begin"][calls])[[0, -1]], "right"
+        )
+        first, last = int(at[0]), int(at[1])
+        period = (last - first) / (count - 1)
+        through = max(first, steps.count - last) <= 2 * period
+        return 1 / period if through and period > 1 else self.times_of(count)
+
     def per_step(self, count: int | None = None) -> str:
         """``3.1 times a step``: so many, or its gaps, in words."""
         count = len(self.gaps) if count is None else count

@@ -38,6 +38,7 @@ def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False)
     copied = copies[chosen & (copies >= 0)]
     known = rows[chosen & (rows >= 0)]
     files, text = _source(evidence, known, cost[chosen & (rows >= 0)])
+    called = np.unique(rows[rows >= 0])
     return Pattern(
         size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
         to_host=to_host,
@@ -45,7 +46,8 @@ def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False)
         files=files,
         text=text,
         same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
-        count=len(np.unique(rows[rows >= 0])) or len(claim.gaps),
+        count=len(called) or len(claim.gaps),
+        often=claim.often(called) if len(called) else claim.times,
     )
 
 

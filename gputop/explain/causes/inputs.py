@@ -14,7 +14,7 @@ from gputop.explain.chains.pytorch import Form, advice_of, by_loader, by_pytorch
 from gputop.explain.chains.scene import BIG_COPY, SCALAR_BYTES, Scene
 from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.evidence import Column
-from gputop.explain.evidence.ranges import Mask, distinct
+from gputop.explain.evidence.ranges import Ints, Mask, distinct
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process
@@ -91,7 +91,12 @@ def _size(claim: Claim) -> int:
 
 def _count(claim: Claim) -> int:
     """How many copies: between two of them there may be a proved gap and an estimated one."""
-    return len(distinct(claim.scene.gaps.refilled_by[claim.gaps]))
+    return len(_sent(claim))
+
+
+def _sent(claim: Claim) -> Ints:
+    """The copies."""
+    return distinct(claim.scene.gaps.refilled_by[claim.gaps])
 
 
 def _form(claim: Claim) -> Form:
@@ -178,7 +183,7 @@ TINY_COPIES = register(
         more=_copies,
         culprit="refilled_by",
         calls_go=frozenset({"sends"}),
-        titled=lambda claim: title_of(_form(claim), claim.times_of(_count(claim))),
+        titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim))),
         family="C",
         rank=170,
     )

@@ -27,6 +27,8 @@ MANY = 100  # launches between two waits (causes.md C06)
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
 BUSY = 0.9  # of that time the thread is on a CPU
 LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
+OVERHEAD = "CPU overhead between launches"
+OTHER_WORK = "the submitting thread does other work between launches"
 FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (causes.md 2.2)
 ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
@@ -157,8 +159,18 @@ def _between_launches(scene: Scene) -> Mask:
     return short
 
 
+def _usual_ns(claim: Claim) -> float:
+    """How long the thread is usually at it between two launches."""
+    return float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+
+
+def _title(claim: Claim) -> str:
+    """Launching is not what takes that long: who reads "overhead" would fuse kernels, in vain."""
+    return OTHER_WORK if _usual_ns(claim) >= LONG_NS else OVERHEAD
+
+
 def _advise_launches(claim: Claim) -> tuple[str, ...]:
-    usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+    usual = _usual_ns(claim)
     if usual >= LONG_NS:
         return (
             f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
@@ -170,22 +182,23 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
 
 def _kernels(claim: Claim) -> tuple[str, ...]:
     refilled = claim.scene.gaps.refilled_by[claim.gaps]
-    return (
-        *launched_most(claim.scene, refilled, "the GPU waited for the launches of"),
-        *small_among(claim.scene, refilled, claim.scene.evidence.fill),
-    )
+    most = launched_most(claim.scene, refilled, "the GPU waited for the launches of")
+    if _usual_ns(claim) >= LONG_NS:  # larger kernels would have waited as long
+        return most
+    return (*most, *small_among(claim.scene, refilled, claim.scene.evidence.fill))
 
 
 LAUNCHES = register(
     Cause(
         "C06",
-        "CPU overhead between launches",
+        OVERHEAD,
         _launches,
         _advise_launches,
         lambda _claim: Level.STRONG,
         assess=launch_bound,
         culprit="refilled_by",
         told=_kernels,
+        titled=_title,
         family="H",
         rank=240,
     )

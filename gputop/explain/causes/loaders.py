@@ -84,7 +84,12 @@ def _cpu_taken(claim: Claim) -> int:
 
 
 def _workers(claim: Claim) -> int:
-    return len(np.unique(claim.scene.pid[claim.segments]))
+    """How many workers had a part in it; a thread of the trainer (pin_memory) is none where processes are."""
+    scene = claim.scene
+    rows = scene.segments.thread[claim.segments]
+    pids = np.unique(scene.evidence.threads.pid[rows])
+    others = np.setdiff1d(pids, [claim.pid])
+    return len(others) or len(np.unique(rows))
 
 
 def _advise_computing(claim: Claim) -> tuple[str, ...]:
@@ -96,8 +101,9 @@ def _advise_computing(claim: Claim) -> tuple[str, ...]:
     queued = claim.segments & (claim.scene.segments.state == State.QUEUED)
     waited = int(claim.scene.ns[queued].sum())
     if waited > LARGE * claim.ns:
+        several = f"{workers} workers" if workers > 1 else "workers"  # of the others none had a part in it
         advice.append(
-            f"{workers} workers share {cpus} CPUs and wait for each other for "
+            f"{several} share {cpus} CPUs and wait for each other for "
             f"{waited / claim.ns:.0%} of this time: more of them will not help"
         )
     elif cpus > workers + 1:

@@ -108,7 +108,7 @@ def _told(claim: Claim, form: Form, pattern: Pattern) -> tuple[str, ...]:
 
 
 def _title(claim: Claim, form: Form, pattern: Pattern) -> str:
-    return title_of(form, claim.times_of(pattern.count))
+    return title_of(form, pattern.often)
 
 
 def _read(claim: Claim) -> tuple[Form, Pattern]:

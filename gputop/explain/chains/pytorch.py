@@ -54,6 +54,7 @@ class Pattern:
         text: The line of source; "" where it is not known.
         same_line: Whether the next work for the GPU comes from the same line.
         count: How many calls there are.
+        often: How many of them a step; None without steps.
     """
 
     size: int = -1
@@ -63,6 +64,7 @@ class Pattern:
     text: str = ""
     same_line: bool = False
     count: int = 0
+    often: float | None = None
 
 
 def form_of_read(pattern: Pattern) -> Form:
