@@ -53,6 +53,7 @@ def test_each_class_has_its_words() -> None:
         pytest.param([Deed("host", 9_000), Deed("send", size=1 << 20), *launches([500] * 4)], "input"),
         pytest.param([Deed("host", 4_000), *launches([1_000] * 4), Deed("read")], "sync"),
         pytest.param([one for us in [4] * 40 for one in (Deed("launch", us), Deed("host", 80))], "launch"),
+        pytest.param([Deed("host", 5_000), *launches([500] * 4)], "host"),
         pytest.param([Deed("send", size=64 << 20), *launches([500] * 4)], "copy"),
         pytest.param([Deed("send", size=2_048), Deed("host", 10)] * 40 + launches([500] * 2), "copy"),
     ],

@@ -20,7 +20,6 @@ from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
 from gputop.ui.processes import Processes
 from tests import fake_frames as fake
-from tests import fake_reports as why
 from tests.screen_support import feed_frame, running, text_of, tokens_of
 
 
@@ -278,24 +277,6 @@ async def test_the_output_of_the_command_is_behind_a_key() -> None:
         await pilot.press("l")
         assert "epoch 1 loss 0.93" in text_of(app)
         assert "\x1b" not in text_of(app)
-
-
-@pytest.mark.parametrize("height", [22, 24, 30, 36])
-async def test_timeline_and_output_together_leave_processes_and_calls_a_row(height: int) -> None:
-    async with running(fake.frame(), (80, height)) as (app, feed, pilot):
-        feed.why = why.explained(why.finding())
-        feed.output = [f"line {number}" for number in range(20)]
-        app.poll()
-        await pilot.press("t", "l")
-        await pilot.pause()
-        text = text_of(app)
-        assert "Timeline" in text
-        assert "line 19" in text
-        process, call = app.view.processes.selected_row, app.view.calls.selected_row
-        assert process is not None
-        assert call is not None
-        assert str(process.pid) in text
-        assert call.api.removeprefix("cuda") in text
 
 
 @pytest.mark.slow

@@ -61,6 +61,24 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
         assert ("─ Timeline" in text_of(app)) is there
 
 
+@pytest.mark.parametrize("height", [22, 24, 30, 36])
+async def test_timeline_and_output_together_leave_processes_and_calls_a_row(height: int) -> None:
+    async with running(fake.frame(), (80, height)) as (app, feed, pilot):
+        feed.why = why.explained(why.finding())
+        feed.output = [f"line {number}" for number in range(20)]
+        app.poll()
+        await pilot.press("t", "l")
+        await pilot.pause()
+        text = text_of(app)
+        assert "Timeline" in text
+        assert "line 19" in text
+        process, call = app.view.processes.selected_row, app.view.calls.selected_row
+        assert process is not None
+        assert call is not None
+        assert str(process.pid) in text
+        assert call.api.removeprefix("cuda") in text
+
+
 async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:
     async with running(fake.frame(), (40, 10)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())

@@ -20,6 +20,7 @@ CLASSES = (
     "input",
     "sync",
     "launch",
+    "host",
     "copy",
     "compute",
     "memory",

@@ -36,7 +36,7 @@ from gputop.explain.answer.report import (
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
-from gputop.explain.findings.diagnosis import CLASS_OF, LEAST, TITLES
+from gputop.explain.findings.diagnosis import LEAST, TITLES, class_of
 from gputop.explain.findings.findings import LEAST_NS, LEAST_SHARE
 from gputop.format import format_ns, format_percent
 
@@ -382,12 +382,10 @@ def _diagnosis(partial: Partial, findings: list[Finding], scale: int) -> Diagnos
         return None
     kind = max(partial.kinds, key=lambda one: partial.kinds[one])
     known = partial.longest.diagnosis
-    lead = next(
-        (place for place, one in enumerate(findings) if kind and CLASS_OF.get(one.cause) is kind), None
-    )
+    lead = next((place for place, one in enumerate(findings) if kind and class_of(one) is kind), None)
     if kind is None or lead is None:
         return known if known is not None and known.kind == kind and known.lead is None else None
-    taken = sum(one.loss.middle for one in findings if CLASS_OF.get(one.cause) is kind)
+    taken = sum(one.loss.middle for one in findings if class_of(one) is kind)
     if taken < LEAST * scale:
         return None
     said = f"{format_percent(100 * min(taken / max(scale, 1), 1))} % of the time goes to this"

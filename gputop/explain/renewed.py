@@ -32,7 +32,7 @@ from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.scene import Scene
 from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.findings.diagnosis import CLASS_OF, MOST_IDLE, UNASKED_ROWS, by_losses
+from gputop.explain.findings.diagnosis import MOST_IDLE, UNASKED_ROWS, by_losses, class_of
 from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
 from gputop.explain.proofs.witness import witness
 
@@ -291,7 +291,7 @@ def _diagnosis(
     kinds: list[DiagnosisKind | None] = []
     for one in findings:
         same = leader is not None and (one.cause, one.pid, one.tid) == (leader.cause, leader.pid, leader.tid)
-        kinds.append(told.kind if same and told and told.kind else CLASS_OF.get(one.cause))
+        kinds.append(told.kind if same and told and told.kind else class_of(one))
     losses = _losses(before, now, accounts)
     unasked = sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS)
     span = sum(one.span_ns - one.outside_ns for one in accounts)

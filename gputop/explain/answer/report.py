@@ -189,6 +189,7 @@ class DiagnosisKind(str, Enum):
     INPUT = "input"
     SYNC = "sync"
     LAUNCH = "launch"
+    HOST = "host"
     COPY = "copy"
     COMPUTE = "compute"
     MEMORY = "memory"

@@ -15,6 +15,7 @@ import numpy as np
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.launched import elementwise_among, small_among
+from gputop.explain.causes.launches import OTHER_WORK
 from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.places import waiting_line
 from gputop.explain.chains.scene import Scene
@@ -28,6 +29,7 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.INPUT: "input-bound",
     DiagnosisKind.SYNC: "sync-bound",
     DiagnosisKind.LAUNCH: "launch-bound (CPU overhead)",
+    DiagnosisKind.HOST: "host-bound (CPU work between launches)",
     DiagnosisKind.COPY: "copy-bound",
     DiagnosisKind.COMPUTE: "compute-bound",
     DiagnosisKind.MEMORY: "memory-bound",
@@ -64,6 +66,11 @@ MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
 BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
+
+
+def class_of(finding: Finding) -> DiagnosisKind | None:
+    """The class of its cause; of C06 by how long the thread is at it: launching takes microseconds."""
+    return DiagnosisKind.HOST if finding.title == OTHER_WORK else CLASS_OF.get(finding.cause)
 
 
 def diagnose(
@@ -139,8 +146,7 @@ def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[
     """The class of each finding."""
     crowded = _crowded(scene, outcome)
     return [
-        DiagnosisKind.INPUT if (one.cause, one.pid, one.tid) in crowded else CLASS_OF.get(one.cause)
-        for one in findings
+        DiagnosisKind.INPUT if (one.cause, one.pid, one.tid) in crowded else class_of(one) for one in findings
     ]
 
 
