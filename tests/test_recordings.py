@@ -173,3 +173,13 @@ def test_a_finding_names_the_line_that_is_in_the_demos_source(
     assert found.line is not None
     assert found.line.file.endswith(source)
     assert call in (Path(str(demo.__file__)).parent / source).read_text().splitlines()[found.line.line - 1]
+
+
+def test_who_has_workers_is_advised_to_run_fewer_and_who_has_none_is_not() -> None:
+    told = {}
+    for name in ("dataloader-workers", "storm"):
+        report = explain(evidence(name))
+        told[name] = " ".join(text for one in report.findings if one.cause == "C13" for text in one.advice)
+    assert "num_workers" in told["dataloader-workers"]
+    assert "taskset" in told["storm"]
+    assert "num_workers" not in told["storm"]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ebpf
 
 # threads that come and go, children that do, and one that becomes another program from a thread of its own
 FAMILY = """
-import os, sys, threading
+import os, sys, threading, time
 sys.stdin.readline()
 for _ in range(40):
     thread = threading.Thread(target=lambda: None)
@@ -34,8 +34,9 @@ for _ in range(40):
     if not os.fork():
         os._exit(0)
     os.wait()
-if not os.fork():
-    threading.Thread(target=os.execv, args=("/bin/sleep", ["sleep", "0.2"])).start()
+becomes = os.fork()
+if not becomes:
+    threading.Thread(target=os.execv, args=("/bin/sleep", ["sleep", "2"])).start()
     threading.Event().wait()
 held = [os.fork() for _ in range(3)]
 if 0 in held:
@@ -44,6 +45,8 @@ if 0 in held:
 held = [threading.Thread(target=sys.stdin.readline, daemon=True) for _ in range(3)]
 for thread in held:
     thread.start()
+while open(f"/proc/{becomes}/comm").read() != "sleep\\n":
+    time.sleep(0.01)
 print("all", flush=True)
 sys.stdin.readline()
 for _ in range(4):

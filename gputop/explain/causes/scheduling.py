@@ -33,10 +33,10 @@ def _advise_throttled(claim: Claim) -> tuple[str, ...]:
 
 
 def _advise_preempted(claim: Claim) -> tuple[str, ...]:
-    return (
-        f"{occupants(claim)}keep others off its CPU with taskset or nice, or run fewer workers than "
-        "CPUs (num_workers), with torch.set_num_threads(1) in each",
-    )
+    advice = f"{occupants(claim)}keep others off its CPU with taskset or nice"
+    if len(claim.scene.helpers()):
+        advice += ", or run fewer workers than CPUs (num_workers), with torch.set_num_threads(1) in each"
+    return (advice,)
 
 
 def _advise_lock(_claim: Claim) -> tuple[str, ...]:
