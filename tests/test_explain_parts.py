@@ -197,4 +197,4 @@ def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path
 
 def test_parts_are_as_long_as_they_may_be_and_hold_each_mark_once() -> None:
     parts = segments_by_size("f", [10, 20, 30, 100, 110, 120], 25)
-    assert [(part.after_mark, part.until_mark) for part in parts] == [(-1, 2), (2, 3), (3, 6)]
+    assert [(part.after_mark, part.until_mark) for part in parts] == [(-1, 1), (1, 2), (2, 3), (3, 6)]

@@ -99,11 +99,11 @@ def segments_of(path: str, marks: int, count: int) -> list[Segment]:
 
 
 def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]:
-    """A file in segments of about so many bytes; ``ends`` are the places of its marks in the file."""
+    """A file in segments of at most so many bytes, or of one mark; ``ends`` are the places of its marks."""
     borders = [-1]
     since = 0
-    for mark, end in enumerate(ends[:-1]):
-        if end - since >= size:
+    for mark, (end, following) in enumerate(pairwise(ends)):
+        if following - since > size:
             borders.append(mark)
             since = end
     borders.append(len(ends))

@@ -22,6 +22,7 @@ from tests.bench import (
     jump,
     layers,
     lines,
+    long,
     pipeline,
     rest,
     screen,
@@ -47,6 +48,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "hour": hour.rows,
     "explanation": why.rows,
     "explain": explain.rows,
+    "long": long.rows,
     "jump": jump.rows,
 }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gputop.engine.filesums import FileSums
 from probes.api import OP_OF
 from probes.schema import ALIASED, COPY_SHIFT, RECORD, Kind, OffFlag, Records
 from probes.source import Sample
@@ -89,9 +90,15 @@ def _batch(template: Records, first: int, cycles: int, numbers: list[int]) -> Re
     return records
 
 
-def write(path: Path, cycles: int = CYCLES) -> int:
-    """Writes a recording of so many cycles; returns how many events it holds."""
-    writer = SessionWriter(path, HEADER)
+def write(path: Path, cycles: int = CYCLES, *, sums: bool = False) -> int:
+    """Writes a recording of so many cycles; returns how many events it holds.
+
+    Args:
+        path: The new file.
+        cycles: Of 99 events.
+        sums: With sums at its end, as a recorder writes it.
+    """
+    writer = SessionWriter(path, HEADER, sums=FileSums() if sums else None)
     template, numbers, events = _template(), [0] * 16, 0
     writer.write(items.apis())
     for process in range(PROCESSES):
