@@ -12,6 +12,7 @@ from gputop.engine.engine import Engine
 from gputop.engine.facts import EXITED_SHOWN
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.player import frame_at
+from gputop.ui.model.gpu_history import GpuHistory
 from probes.schema import ALIASED, Kind
 from probes.source import NOTE, PROBLEM, Item, Sample
 from replay.reader import SessionReader
@@ -240,3 +241,13 @@ def test_blocked_runnable_and_cpu_of_a_process_refer_to_the_same_time() -> None:
     assert row.blocked_percent == pytest.approx(16)
     assert row.runnable_percent == pytest.approx(4)
     assert row.on_cpu_percent == pytest.approx(20)
+
+
+@pytest.mark.parametrize("rate_hz", [1e12, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_no_recorder_has_is_not_believed(rate_hz: float) -> None:
+    engine = Engine({**HEADER, "rate_hz": rate_hz}, 2 * SECOND)
+    for item in (items.apis(), items.gpus(START, 50), items.mark(1, START + TICK)):
+        engine.feed(item)
+    frame = engine.frame()
+    assert frame.rate_hz == 0
+    GpuHistory().take(frame)  # divides by it

@@ -38,6 +38,7 @@ HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
 _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ticks of 250 ms at 4 Hz
 
 
+_MOST_HZ = 1000.0  # no recorder has marks so often
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 
 
@@ -232,7 +233,7 @@ class Engine:
             start_ns=self._start_ns,
             window_ns=window_ns,
             utc_offset_s=int(clock.get("utc_offset_s", 0)),
-            rate_hz=float(self._header.get("rate_hz", 0)),
+            rate_hz=_rate_hz(self._header),
             clock=begun.joined(self.facts.clock) if begun is not None else self.facts.clock,
             lost=Lost(
                 sum(lost.get(kind, 0) for kind in LOSS_KINDS),
@@ -277,3 +278,9 @@ class Engine:
         """The driver of one that answered only after the session had begun."""
         data = told(self._gpus, GPUS) if self._gpus is not None else None
         return str((data or {}).get("driver", ""))
+
+
+def _rate_hz(header: Mapping[str, Any]) -> float:
+    """How often a recording has a mark, 0 where its header does not say so in earnest."""
+    rate = float(header.get("rate_hz", 0))
+    return rate if 0 < rate <= _MOST_HZ else 0.0
