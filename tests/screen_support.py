@@ -82,7 +82,7 @@ _OPEN: list[Shown] = []
 def close_all() -> None:
     """Ends the programs that tests have left running."""
     while _OPEN:
-        _OPEN.pop().close()
+        _OPEN[-1].close()
 
 
 class Shown:
@@ -143,7 +143,9 @@ class Shown:
         self.close()
 
     def close(self) -> None:
-        """End the program."""
+        """End the program, and let go of it: a fuzz run starts thousands."""
+        if self in _OPEN:
+            _OPEN.remove(self)
         if not self._loop.is_closed():
             self._orders.put_nowait(None)
             try:
