@@ -137,13 +137,15 @@ def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(_SECONDS + _STARTS_S)
+@pytest.mark.timeout(1.2 * _SECONDS + _STARTS_S)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reader_takes_whatever_comes_for_minutes(name: str) -> None:
+    """Guided where that can be had, then a tenth of the time without: only then its memory is its own."""
     base = Path.home() if os.geteuid() == 0 else None
-    kept = Path(mkdtemp(prefix="gputop-fuzz-", dir=base))
-    outcome = run(name, kept, seconds=_SECONDS)
-    print(f"{name}: {outcome.figures}")
-    assert not outcome.text, outcome.text  # and it stays where it is, to be looked at
-    rmtree(kept)
-    assert outcome.inputs > 10
+    for seconds, words in ((_SECONDS, ()), (_SECONDS / 10, ("--plain",))):
+        kept = Path(mkdtemp(prefix="gputop-fuzz-", dir=base))
+        outcome = run(name, kept, *words, seconds=seconds)
+        print(f"{name}: {outcome.figures}")
+        assert not outcome.text, outcome.text  # and it stays where it is, to be looked at
+        rmtree(kept)
+        assert outcome.inputs > 10

@@ -206,6 +206,18 @@ class GraphsJson(TypedDict):
     fitting: list[FittingJson]
 
 
+class RankJson(TypedDict):
+    """When one rank came to the collectives that all ranks were seen to call."""
+
+    pid: int
+    tid: int
+    gpu: str | None
+    collectives: int
+    last: int
+    late_ns: int
+    ahead_ns: int
+
+
 class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
@@ -213,6 +225,7 @@ class _Rare(TypedDict, total=False):
     memory: MemoryJson
     kernels: list[LaunchedKernelJson]
     graphs: GraphsJson
+    ranks: list[RankJson]
 
 
 class ExplainDocument(_DocumentClass, _Rare):

@@ -25,6 +25,7 @@ from gputop.explain.findings.graphs import graphs_of
 from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
+from gputop.explain.findings.ranks import ranks_of
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
@@ -125,6 +126,7 @@ def examine(
         memory=memory_of(scene, start, pids),
         kernels=kernels_of(scene, pids, effort, alone),
         graphs=graphs_of(scene, pids),
+        ranks=ranks_of(scene, pids),
     )
     return report, scene, outcome
 

@@ -20,6 +20,7 @@ from gputop.explain.answer.account import whole
 from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.notes import about_figures
+from gputop.explain.answer.ranks import RankReport
 from gputop.explain.answer.report import (
     Account,
     Diagnosis,
@@ -121,6 +122,7 @@ class Partial:
     storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
     kernels: KernelReport
     graphs: GraphReport
+    ranks: RankReport
     cpu_waits: Mapping[int, int]
     coverage: bool
     notes: tuple[str, ...]
@@ -180,6 +182,7 @@ def part_of(report: Report, begin_ns: int) -> Partial:
         },
         report.kernels or KernelReport(report.duration_ns, {}, ()),
         report.graphs or GraphReport(),
+        report.ranks or RankReport(),
         dict(report.cpu_waits),
         report.coverage,
         tuple(note for note in report.notes if note not in own),
@@ -219,6 +222,7 @@ def merge(earlier: Partial, later: Partial) -> Partial:
         storms,
         earlier.kernels.joined(later.kernels),
         earlier.graphs.joined(later.graphs),
+        earlier.ranks.joined(later.ranks),
         counted(earlier.cpu_waits, later.cpu_waits),
         earlier.coverage and later.coverage,
         tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
@@ -290,6 +294,7 @@ def finish(
         memory=partial.last.memory and partial.last.memory.of(pids),
         kernels=partial.kernels.of(pids),
         graphs=partial.graphs.of(pids),
+        ranks=partial.ranks.of(pids),
     )
 
 

@@ -15,7 +15,7 @@ from gputop.ui.model.look import Line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Plain, Tabbed, quiet_key
 from gputop.ui.panes import Chart
-from gputop.ui.reported import Failed, Kernels, Memory
+from gputop.ui.reported import Failed, Kernels, Memory, Ranks
 from gputop.ui.tables import Calls, Lines, Threads
 
 
@@ -51,6 +51,7 @@ class Details(Vertical):
             Kernels(view, id="kernels"),
             Memory(view, id="memory"),
             Failed(view, id="failed"),
+            Ranks(view, id="ranks"),
         )
         self._arranged: list[Tabbed] | None = None
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))

@@ -1,4 +1,4 @@
-"""Panes of what else is known of the selected process: failed calls, memory by line, launches by kernel."""
+"""Panes of what else is known of the selected process: failed calls, memory by line, kernels, its ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.geometry import Size
 
-from gputop.ui.model.look import Line
+from gputop.ui.model.look import Line, Span
 from gputop.ui.pane import Tabbed
 
 # what makes the lines is loaded when there are some: the first frame has none
@@ -95,3 +95,25 @@ class Kernels(Reported):
 
         frame = self.view.frame
         return kernel_lines(frame, row, width, self.view.glyphs, report) if frame else ()
+
+
+class Ranks(Reported):
+    """The ranks of the job that the process is of, as far as they are on this machine."""
+
+    name_shown = "Ranks"
+
+    def known(self, row: ProcessRow, report: Report | None) -> bool:
+        """Whether the process makes collectives with others here."""
+        ranks = report.ranks if report is not None else None
+        return ranks is not None and any(one.pid == row.pid for one in ranks.ranks)
+
+    def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
+        """Who is last most often first."""
+        from gputop.ui.model.ranks import rank_lines
+
+        frame = self.view.frame
+        return rank_lines(report, frame, row.pid, width, self.view.glyphs) if frame else ()
+
+    def about(self) -> list[Span]:
+        """They are no details of one process."""
+        return [(" of the job, by their collectives", "dim")]

@@ -91,7 +91,8 @@ class Runner:
 
         self.target = target(name)
         self.runs, self.kinds = 0, set[str]()
-        self.left = 0  # bytes that the inputs left behind; what the fuzzer keeps between them does not count
+        self.left = 0  # bytes that the inputs left behind
+        self.instrumented = False  # code that is guided leaves memory of its own with each input
         self.out, self._folder = out, out / "work"
         self._folder.mkdir(exist_ok=True)
         self._current = Current(out / "current")
@@ -118,7 +119,7 @@ class Runner:
                 _let_go()
                 self.left += EACH * (_held_bytes() - held)
             self._current.took(took, most, self.left)
-        if self.left > MEMORY_BYTES:
+        if self.left > MEMORY_BYTES and not self.instrumented:
             self._keep(data, GrownError(f"{self.runs} inputs left {self.left >> 20} MB behind"))
 
     def _keep(self, data: bytes, error: BaseException) -> None:
@@ -206,6 +207,7 @@ def _mutated(runner: Runner, data: bytes, rng: random.Random) -> bytes:
 
 def guided(runner: Runner, seconds: float, seed: int, atheris: Any) -> None:
     """Mutations that atheris chooses among by the code that they reach. Does not return."""
+    runner.instrumented = True
     corpus = runner.out / "corpus"
     corpus.mkdir(exist_ok=True)
     for number, data in enumerate(runner.target.seeds()):

@@ -28,6 +28,7 @@ from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.ebpf.ring import Ring
 from probes.proc import roster
+from probes.scope import Scope
 from probes.stacks import resolver
 from probes.stacks.lines import Lines
 from replay import factbook
@@ -55,6 +56,7 @@ class Source(live.LiveSource):
         self._threads = SimpleNamespace(read=machine.threads)  # type: ignore[assignment]
         self._cpus = SimpleNamespace(read=machine.cpus)  # type: ignore[assignment]
         self._attachments = nothing  # type: ignore[assignment]
+        self._scope = Scope(self._attachments, sessions=False)
         self._sampler = SimpleNamespace(  # type: ignore[assignment]
             latest=machine.gpus, wait_first=lambda _: None, close=lambda: None, driver="1.2.3"
         )

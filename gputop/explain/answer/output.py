@@ -19,6 +19,7 @@ from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_
 from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
+from gputop.explain.answer.ranks import rank_texts, ranks_json
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns
 
@@ -94,6 +95,8 @@ def report_to_json(report: Report) -> ExplainDocument:
         made["kernels"] = kernels_json(report.kernels)
     if report.graphs is not None:
         made["graphs"] = graphs_json(report.graphs)
+    if report.ranks is not None:
+        made["ranks"] = ranks_json(report.ranks)
     return made
 
 
@@ -192,6 +195,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
     listed = kernel_texts(report.kernels) if report.kernels is not None else []
     if report.graphs is not None:
         listed += ["", *graph_texts(report.graphs)]
+    if report.ranks is not None:
+        listed += ["", *rank_texts(report.ranks)]
     if listed:
         for text in ("", *listed):
             lines += _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])

@@ -11,6 +11,7 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.memory import MemoryReport
+from gputop.explain.answer.ranks import RankReport
 from gputop.format import format_ns
 
 
@@ -250,6 +251,7 @@ class Report:
         memory: Who holds memory at the end; None where the recording does not tell.
         kernels: What was launched, by kernel; None where no kernel has a name.
         graphs: CUDA graphs, and launches that would fit one; None where there are none.
+        ranks: Who of several ranks on this machine comes when; None where there are none.
     """
 
     start_ns: int
@@ -276,6 +278,7 @@ class Report:
     memory: MemoryReport | None = None
     kernels: KernelReport | None = None
     graphs: GraphReport | None = None
+    ranks: RankReport | None = None
 
     @property
     def lost_share(self) -> float:

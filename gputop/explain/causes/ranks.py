@@ -8,48 +8,44 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.explain.answer.report import Finding, Level, Link, Range
-from gputop.explain.causes.assessment import LEAST_NS, assessed, within
+from gputop.explain.causes.assessment import LEAST_NS, assessed
 from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.registry import register
+from gputop.explain.chains.ranks import FEWEST, Meetings, meetings
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.whatif import MARGIN
-from gputop.explain.evidence.apiclass import Group, Role
+from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, union
 from gputop.format import format_ns
 
 LEAST_SHARE = 0.02
 USUAL = 0.75  # a rank that is last this often is the straggler
 NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
-ALIKE = 0.9  # two processes whose collectives agree this far are ranks of one job
 
 
 def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     """One finding per job of several ranks on this machine."""
-    evidence = scene.evidence
-    calls = evidence.calls
-    chosen = (evidence.group(calls) == Group.COLLECTIVE) & (calls["ret"] == 0)
-    chosen &= evidence.role(calls) != Role.BRACKET
-    rows = within(scene, np.flatnonzero(chosen))
-    ranks = _ranks(scene, rows)
-    if len(ranks) < 2:
+    calls = scene.evidence.calls
+    met = meetings(scene)
+    if met is None or met.rows.shape[1] < FEWEST:
         return []
-    count = min(len(rank) for rank in ranks)
-    arrived = np.stack([calls["begin"][rank[:count]] for rank in ranks])
+    ranks = list(met.rows)
+    arrived = calls["begin"][met.rows]
     skew = arrived.max(axis=0) - arrived.min(axis=0)
     last = np.bincount(arrived.argmax(axis=0), minlength=len(ranks))
     late = int(np.argmax(last))
     # several collectives of a step are late by the same time: it counts once
     window = int(arrived.min()), int(arrived.max())
-    uses = [_use(scene, rank[:count], *window) for rank in ranks]
+    uses = [_use(scene, rank, *window) for rank in ranks]
     last_of_all = arrived.max(axis=0)
     waits = [
         waited(length(own, last_of_all), use, uses[late]) for own, use in zip(arrived, uses, strict=True)
     ]
     total, sure = max(waits)
-    if count < 3 or total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * count:
+    if total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * len(skew):
         return []
-    return [_finding(scene, ranks, late, skew, total, int(last[late]), sure=sure)]
+    return [_finding(scene, met, late, skew, total, int(last[late]), sure=sure)]
 
 
 def of_lateness(findings: Sequence[Finding]) -> list[float]:
@@ -125,52 +121,32 @@ def _device(scene: Scene, rows: Ints) -> int:
     return int(streams.device[streams.enqueue_stream[found[0]]])
 
 
-def _ranks(scene: Scene, rows: Ints) -> list[Ints]:
-    """The collectives of each rank in their order: of each thread, as ranks may be threads too."""
-    calls = scene.evidence.calls
-    threads = [rows[calls["row"][rows] == thread] for thread in np.unique(calls["row"][rows]).tolist()]
-    threads.sort(key=len, reverse=True)
-    ranks: list[Ints] = []
-    for own in threads:
-        if not ranks:
-            ranks.append(own)
-            continue
-        size = min(len(own), len(ranks[0]))
-        if size < ALIKE * len(ranks[0]):
-            continue
-        same = calls["op"][own[:size]] == calls["op"][ranks[0][:size]]
-        same &= calls["bytes"][own[:size]] == calls["bytes"][ranks[0][:size]]
-        if same.mean() >= ALIKE:
-            ranks.append(own)
-    return ranks
+def _level(scene: Scene, met: Meetings, skew: Ints) -> Level:
+    """Proved where all calls of all ranks were seen; a hint where it is not known which are one collective.
 
-
-def _level(scene: Scene, ranks: list[Ints], skew: Ints) -> Level:
-    """Proved when the collectives were counted from the first one on: else the ranks may be off by one.
-
-    A hint where hosts are apart by more than a step: then one is ahead of its GPU, nobody says by how much.
+    A hint too where hosts are apart by more than a step: one is ahead of its GPU, nobody says by how much.
     """
     evidence = scene.evidence
-    steps = scene.steps_of(int(evidence.calls["pid"][ranks[0][0]]))
-    if steps is not None and np.median(skew) > steps.usual_ns:
+    steps = scene.steps_of(int(evidence.calls["pid"][met.rows[0, 0]]))
+    if not met.matched or (steps is not None and np.median(skew) > steps.usual_ns):
         return Level.HINT
-    pids = {int(evidence.calls["pid"][rank[0]]) for rank in ranks}
+    pids = set(evidence.calls["pid"][met.rows[:, 0]].tolist())
     whole = pids <= evidence.complete and not evidence.lost_events
     return Level.PROVED if whole else Level.STRONG
 
 
 def _finding(
-    scene: Scene, ranks: list[Ints], late: int, skew: Ints, total: int, times: int, *, sure: bool
+    scene: Scene, met: Meetings, late: int, skew: Ints, total: int, times: int, *, sure: bool
 ) -> Finding:
-    calls = scene.evidence.calls
-    first = ranks[late][0]
+    calls, ranks = scene.evidence.calls, met.rows
+    first = ranks[late, 0]
     pid, tid, api = int(calls["pid"][first]), int(calls["tid"][first]), usual_api(scene, ranks[late])
     order = np.argsort(skew)[::-1]
     where, line = placed(scene, ranks[late]), usual_line(scene, ranks[late])
     return assessed(
         scene,
         STRAGGLER,
-        level=_level(scene, ranks, skew) if sure else Level.STRONG,
+        level=_level(scene, met, skew) if sure else Level.STRONG,
         kind="waste",
         loss=Range(total, total),
         pid=pid,
