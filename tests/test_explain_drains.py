@@ -1,18 +1,17 @@
-"""Which wait drained the queue, whose the short gaps are, which rank is late: facts beside the causes."""
+"""Which wait drained the queue, whose the short gaps are: facts beside the causes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from gputop.explain.answer.report import Finding
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.drains import MANY_READS, Drain, drained, host_is_faster, read_between
 from gputop.explain.chains.scene import Scene
 from gputop.explain.findings.attribution import owners
 from gputop.explain.findings.findings import find
 from gputop.explain.findings.shortgaps import causes_of_short, ends_with_copy, short_gaps
-from tests.programs import LAUNCH, MAIN, SYNC, US, Program, attached, started
+from tests.programs import LAUNCH, MAIN, SYNC, started
 from tests.simulated import SECOND, Deed, Machine
 
 Steps = list[Deed]
@@ -144,73 +143,3 @@ def test_a_scene_without_an_estimate_has_no_short_gaps() -> None:
         program.call(LAUNCH, begin, begin + 10)
     found = Scene(program.analysis())
     assert short_gaps(found, owners(found)) == {}
-
-
-# -- ranks --------------------------------------------------------------------------------------------
-
-RANKS, OTHER, STEP_US, COUNT = "ncclAllReduce", 1000, 12_000, 60
-
-
-def ranks(late: int, *, each: int = 1, size: int = 1 << 20) -> Program:
-    """Two ranks on two GPUs; the second comes late to each collective."""
-    program = started()
-    program.starts(OTHER)
-    for pid, wait in ((MAIN, 0), (OTHER, late)):
-        program.call("cudaSetDevice", 0, 5, pid=pid, aux=int(pid == OTHER))
-        for number in range(COUNT):
-            begin = 10 + number * STEP_US
-            program.call(LAUNCH, begin, begin + 10, pid=pid)
-            for place in range(each):
-                at = begin + 100 + wait + place * 30
-                program.call(RANKS, at, at + 20, pid=pid, bytes=size if pid == MAIN else 1 << 20)
-            program.call(SYNC, begin + 900 + wait, begin + STEP_US - 20, pid=pid)
-    return program
-
-
-def straggler(program: Program) -> Finding | None:
-    """What is told of ranks."""
-    return next((one for one in program.report().findings if one.cause == "C23"), None)
-
-
-def found(program: Program) -> Finding:
-    """The same where there is something to tell."""
-    finding = straggler(program)
-    assert finding is not None
-    return finding
-
-
-def test_the_rank_that_comes_last_is_named_with_what_the_others_wait() -> None:
-    finding = found(ranks(6_000))
-    assert (finding.pid, str(finding.level)) == (OTHER, "proved")
-    assert finding.loss.lower == COUNT * 6_000 * US
-
-
-def test_a_host_that_is_steps_ahead_of_its_gpu_is_a_hint_where_nobody_saw_the_gpu() -> None:
-    program = started()
-    program.starts(OTHER)
-    for pid, pace in ((MAIN, STEP_US // 4), (OTHER, STEP_US)):
-        program.call("cudaSetDevice", 0, 5, pid=pid, aux=int(pid == OTHER))
-        for number in range(COUNT):
-            begin = 10 + number * pace
-            program.call(LAUNCH, begin, begin + 10, pid=pid)
-            program.call(RANKS, begin + 100, begin + 120, pid=pid, bytes=1 << 20)
-    assert str(found(program).level) == "hint"
-
-
-def test_ranks_that_come_together_wait_for_nobody() -> None:
-    assert straggler(ranks(0)) is None
-    assert straggler(ranks(20)) is None
-
-
-def test_several_collectives_of_a_step_are_late_once() -> None:
-    finding = found(ranks(6_000, each=10))
-    # ten that are 30 us apart, each 6 ms late: the early rank waits for 6.27 ms, not for 60
-    assert finding.loss.lower == COUNT * (6_000 + 9 * 30) * US
-
-
-def test_ranks_that_ran_before_the_recording_are_not_proved() -> None:
-    assert str(found(attached(ranks(6_000))).level) == "strong"
-
-
-def test_processes_whose_collectives_differ_are_not_of_one_job() -> None:
-    assert straggler(ranks(6_000, size=4 << 20)) is None

@@ -19,13 +19,13 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.findings.collectives import ranks_of
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
 from gputop.explain.findings.graphs import graphs_of
 from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
-from gputop.explain.findings.ranks import ranks_of
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers

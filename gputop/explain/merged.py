@@ -20,7 +20,7 @@ from gputop.explain.answer.account import whole
 from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.notes import about_figures
-from gputop.explain.answer.ranks import RankReport
+from gputop.explain.answer.ranktimes import RankReport
 from gputop.explain.answer.report import (
     Account,
     Diagnosis,

@@ -19,7 +19,7 @@ from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_
 from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
-from gputop.explain.answer.ranks import rank_texts, ranks_json
+from gputop.explain.answer.ranktimes import rank_texts, ranks_json
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
 from gputop.format import escape_text, format_count, format_ns
 
@@ -192,13 +192,13 @@ def report_to_text(report: Report, width: int = 100) -> str:
             lines += _wrapped(event.text(), width, "  ")
     lines += _failures(report, width)
     lines += _memory(report, width)
-    listed = kernel_texts(report.kernels) if report.kernels is not None else []
+    listed = ["", *rank_texts(report.ranks)] if report.ranks is not None else []
+    if report.kernels is not None:
+        listed += ["", *kernel_texts(report.kernels)]
     if report.graphs is not None:
         listed += ["", *graph_texts(report.graphs)]
-    if report.ranks is not None:
-        listed += ["", *rank_texts(report.ranks)]
     if listed:
-        for text in ("", *listed):
+        for text in listed:
             lines += _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.memory import MemoryReport
-from gputop.explain.answer.ranks import RankReport
+from gputop.explain.answer.ranktimes import RankReport
 from gputop.format import format_ns
 
 

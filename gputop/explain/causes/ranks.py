@@ -12,7 +12,7 @@ from gputop.explain.causes.assessment import LEAST_NS, assessed
 from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.registry import register
-from gputop.explain.chains.ranks import FEWEST, Meetings, meetings
+from gputop.explain.chains.meetings import FEWEST, Meetings, meetings
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.whatif import MARGIN
 from gputop.explain.evidence.apiclass import Group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.engine.frame import Frame
-from gputop.explain.answer.ranks import RankTimes
+from gputop.explain.answer.ranktimes import RankTimes
 from gputop.explain.answer.report import Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.look import Glyphs, Line, fit_line
@@ -28,7 +28,7 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
         last = 100 * one.last / each
         spans = [
             (f"{'>' if one.pid == pid else ' '} {'-' if told is None else told:>5} {one.pid:>8} ", "value"),
-            (f"{one.gpu or '-':<8} ", "dim"),
+            (f"{one.brief_gpu[:8] or '-':<8} ", "dim"),
             (f"{format_percent(last):>6} ", "warn" if last >= 50 and len(ranks) > 2 else "value"),
             (f"{format_ns(one.late_ns / each):>8} {format_ns(one.ahead_ns / each):>8} ", "value"),
             (f"{format_count(one.collectives):>6}  ", "dim"),

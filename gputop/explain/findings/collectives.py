@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.answer.ranks import RankReport, RankTimes, in_order
-from gputop.explain.chains.ranks import FEWEST, meetings
+from gputop.explain.answer.ranktimes import RankReport, RankTimes, in_order
+from gputop.explain.chains.meetings import FEWEST, meetings
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
 

@@ -32,6 +32,11 @@ class RankTimes:
     late_ns: int
     ahead_ns: int
 
+    @property
+    def brief_gpu(self) -> str:
+        """``GPU 1``, or ``device 1`` where a process alone knows it."""
+        return self.gpu.partition(" of ")[0]
+
     def joined(self, later: RankTimes) -> RankTimes:
         """These, and what came next."""
         return replace(
@@ -94,7 +99,7 @@ def rank_texts(report: RankReport) -> list[str]:
 
 def _text(one: RankTimes) -> str:
     each = max(one.collectives, 1)
-    gpu = f" on {one.gpu}" if one.gpu else ""
+    gpu = f" on {one.brief_gpu}" if one.gpu else ""
     return (
         f"process {one.pid}, thread {one.tid}{gpu}: last in {format_percent(100 * one.last / each)} % of "
         f"{format_count(one.collectives)} collectives, {format_ns(one.late_ns / each)} after the first rank, "

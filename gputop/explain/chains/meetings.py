@@ -14,7 +14,7 @@ from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.completions import first_shown
 
 FEWEST: Final = 3  # collectives; of fewer nothing is said
-_ALIKE: Final = 0.9  # two threads whose collectives agree this far are ranks of one job
+ALIKE: Final = 0.9  # two threads whose collectives agree this far are ranks of one job
 _REACH: Final = 16  # collectives by which ranks may be apart where a stretch begins
 _UNKNOWN: Final = -1
 
@@ -83,12 +83,12 @@ def _shift(scene: Scene, first: Ints, own: Ints, done: Ints, *, reach: int) -> t
     for shift in sorted(range(-reach, reach + 1), key=abs):
         ours, theirs = first[max(shift, 0) :], own[max(-shift, 0) :]
         size = min(len(ours), len(theirs))
-        if size < max(_ALIKE * len(first) - abs(shift), 1):
+        if size < max(ALIKE * len(first) - abs(shift), 1):
             continue
         ours, theirs = ours[:size], theirs[:size]
         same = calls["op"][ours] == calls["op"][theirs]
         same &= calls["bytes"][ours] == calls["bytes"][theirs]
-        if same.mean() < _ALIKE:
+        if same.mean() < ALIKE:
             continue
         known = (done[ours] != _UNKNOWN) & (done[theirs] != _UNKNOWN)
         if np.count_nonzero(known) >= FEWEST:
