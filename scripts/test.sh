@@ -23,6 +23,7 @@ if [ "${1:-} ${2:-}" = "-m long" ]; then
 	.venv/bin/python -c 'import atheris' 2>/dev/null ||
 		.venv/bin/python -m pip --disable-pip-version-check install --quiet 'atheris>=3' >&2 </dev/null ||
 		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
+	scripts/free_threaded.sh || :
 fi
 
 run() {

@@ -16,7 +16,7 @@ import pytest
 from gputop.checks import python
 from gputop.checks.fact import NOTE, OK
 from probes.code import elf, foreign, interpreter, libraries, maps
-from probes.code.layout import LAYOUTS, OWN_OFFSETS
+from probes.code.layout import LAYOUTS, NO_FRAME
 from probes.stacks import late
 from tests.ebpf import interpreters
 from tests.opened_files import interpreter_of
@@ -88,10 +88,28 @@ def saying(minor: int, place: int, said: bytes, copy: Path, symbol: str = "_PyRu
     return copy
 
 
-@pytest.mark.parametrize("minor", OWN_OFFSETS)
-def test_a_build_without_the_gil_is_refused(minor: int, tmp_path: Path) -> None:
-    copy = saying(minor, FREE_THREADED, b"\1", tmp_path / f"libpython3.{minor}t.so.1.0")
-    assert problem(copy) == f"CPython 3.{minor} without the GIL keeps its frames in another way"
+def test_a_build_without_the_gil_that_was_not_tried_is_refused(tmp_path: Path) -> None:
+    copy = saying(15, FREE_THREADED, b"\1", tmp_path / "libpython3.15t.so.1.0")
+    assert problem(copy) == "CPython 3.15 without the GIL is not known"
+
+
+@pytest.mark.parametrize(("minor", "copy"), [(13, NO_FRAME), (14, 72)])
+def test_without_the_gil_objects_are_longer_and_threads_have_bytecode_of_their_own(
+    minor: int, copy: int
+) -> None:
+    """The offsets that are not told were compiled from each version's headers with Py_GIL_DISABLED."""
+    found = interpreters.interpreter(f"{minor}t")
+    if found is None:
+        pytest.skip(f"no Python 3.{minor}t in the user's cache: scripts/free_threaded.sh builds it")
+    read = interpreter_of(Path(found))
+    assert read is not None
+    assert read.problem == ""
+    layout, usual = read.layout, LAYOUTS[minor]
+    assert layout is not None
+    assert (layout.key, layout.interpreters, layout.threads) == (usual.key, usual.interpreters, usual.threads)
+    assert (layout.head, layout.ascii, layout.compact, layout.copy) == (16, 56, 72, copy)
+    assert layout.first_traceable - usual.first_traceable == layout.filename - usual.filename == 16
+    assert layout.kind == {13: 2, 14: 8}[minor]
 
 
 def test_what_an_interpreter_says_of_itself_is_read_as_its_version_has_it(tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from probes.code import elf
 from probes.code.foreign import File
-from probes.code.layout import LAYOUTS, NO_FRAME, OWN_BYTES, OWN_OFFSETS, Layout, fits, own_layout
+from probes.code.layout import (
+    LAYOUTS,
+    NO_FRAME,
+    OWN_BYTES,
+    OWN_OFFSETS,
+    Layout,
+    fits,
+    free_threaded,
+    own_layout,
+)
 from probes.code.thread_variable import Variable, returned
 
 _NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
@@ -97,17 +106,20 @@ def _parse(image: elf.Image, shown: str) -> Interpreter | None:
     layout = LAYOUTS[version[1]]
     own = image.read(runtime.address, OWN_BYTES)
     if own[:8] == _COOKIE and len(own) == OWN_BYTES:
-        if own[16:24] != bytes(8):
-            return refused(f"{name} without the GIL keeps its frames in another way")
+        if free_threaded(own):
+            name += " without the GIL"
         if (own[11], own[10]) != version or version[1] not in OWN_OFFSETS:
             return refused(f"it says of itself that it is CPython {own[11]}.{own[10]}")
-        layout = own_layout(own, version[1])
+        told = own_layout(own, version[1])
+        if told is None:
+            return refused(f"{name} is not known")
+        layout = told
         if not fits(layout):
             return refused(f"this {name} keeps its frames in another way")
     if "PyCode_Type" not in found:
         return refused("its symbols are stripped")
     code_type = found["PyCode_Type"].address
-    code_free = image.pointer(code_type + _TP_DEALLOC)
+    code_free = image.pointer(code_type + _TP_DEALLOC + layout.head)
     free = image.file_offset(code_free)
     if free is None:
         return refused("the deallocator of its code objects is not found")

@@ -72,6 +72,10 @@ class Layout:
     compact: int  # the same otherwise
     next_interpreter: int = 0  # interpreter -> next
     first_only: int = 0  # 1: a thread's slot keeps its first state, whatever interpreter the thread enters
+    head: int = 0  # of objects, so many bytes more: without the GIL counts of references are two
+    kind: int = 2  # string -> state -> this bit and the two above: bytes a character
+    copy: int = NO_FRAME  # frame -> which thread's copy of the bytecode; NO_FRAME: there is one for all
+    copies: int = 0  # code -> array of copies
 
 
 def _heap(key: int, instruction: int) -> Layout:
@@ -112,6 +116,11 @@ LAYOUTS: dict[int, Layout] = {
 }  # fmt: skip
 
 
+_WITHOUT_GIL = {13: {"kind": 2}, 14: {"kind": 8}}  # whose lines were tried without it
+_HEAD = 16
+_COPY, _COPIES = 38, 49  # in what 3.14 says of itself, as in OWN_OFFSETS
+
+
 def _own(thread_state: int, thread_id: int, frame: int, code: int) -> dict[str, int]:
     """Where offsets are in what an interpreter says of itself, in numbers of eight bytes from _PyRuntime on.
 
@@ -130,19 +139,36 @@ def _own(thread_state: int, thread_id: int, frame: int, code: int) -> dict[str, 
 
 OWN_OFFSETS = {13: _own(23, 24, 28, 34), 14: _own(26, 27, 31, 39), 15: _own(26, 30, 39, 47)}
 OWN_BYTES = 8 + 8 * max(max(places.values()) for places in OWN_OFFSETS.values())
+_FREE_THREADED = 2
 
 
-def own_layout(runtime: bytes, minor: int) -> Layout:
-    """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES."""
+def free_threaded(runtime: bytes) -> bool:
+    """Whether an interpreter says of itself that it has no GIL."""
+    return bool(np.frombuffer(runtime, "<u8", _FREE_THREADED + 1)[_FREE_THREADED])
+
+
+def own_layout(runtime: bytes, minor: int) -> Layout | None:
+    """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES.
+
+    None for one without the GIL that was not tried.
+    """
     numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
     told = {name: int(numbers[place]) for name, place in OWN_OFFSETS[minor].items()}
-    return replace(LAYOUTS[minor], **told)
+    layout = replace(LAYOUTS[minor], **told)
+    if not free_threaded(runtime):
+        return layout
+    if minor not in _WITHOUT_GIL:
+        return None
+    longer = {name: getattr(layout, name) + _HEAD for name in ("first_traceable", "ascii", "compact")}
+    if minor >= 14:  # each thread has a copy of the bytecode of its own
+        longer |= {"copy": int(numbers[_COPY]), "copies": int(numbers[_COPIES])}
+    return replace(layout, head=_HEAD, **longer, **_WITHOUT_GIL[minor])
 
 
 def fits(layout: Layout) -> bool:
     """Whether the kernel's copies of frames, states and code objects reach as far as these offsets."""
     within = (
-        (80, layout.code, layout.previous, layout.instruction),
+        (80, layout.code, layout.previous, layout.instruction, 0 if layout.copy == NO_FRAME else layout.copy),
         (128, layout.frame),
         (192, layout.thread_id),
         (208, layout.first_line, layout.filename, layout.name, layout.table),

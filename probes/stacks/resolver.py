@@ -146,8 +146,8 @@ class Resolver:
         if int(head["table_at"]) == 0:
             blob = head["object"].tobytes()
             known[generation] = _Code(
-                _text(head["file"].tobytes(), int(head["file_length"]), int(head["file_state"]), FILE_BYTES),
-                _text(head["name"].tobytes(), int(head["name_length"]), int(head["name_state"]), NAME_BYTES),
+                _text(head, "file", layout.kind, FILE_BYTES),
+                _text(head, "name", layout.kind, NAME_BYTES),
                 _i32(blob, layout.first_line),
                 0 if layout.first_traceable == NO_FRAME else _i32(blob, layout.first_traceable),
                 bytearray(part),
@@ -215,9 +215,9 @@ def _i32(blob: bytes, offset: int) -> int:
     return int.from_bytes(blob[offset : offset + 4], "little", signed=True)
 
 
-def _text(data: bytes, length: int, state: int, room: int) -> str:
-    """A string object's characters; of one that is too long the end."""
-    width = state >> 2 & 7
+def _text(head: np.void, name: str, kind: int, room: int) -> str:
+    """A string object's characters, as wide as its state says at bit ``kind``; of a long one the end."""
+    length, width = int(head[f"{name}_length"]), int(head[f"{name}_state"]) >> kind & 7
     size = min(length * width, room // 4 * 4)
-    text = data[:size].decode(_CODECS.get(width, "latin-1"), errors="replace")
+    text: str = head[name].tobytes()[:size].decode(_CODECS.get(width, "latin-1"), errors="replace")
     return text if length * width <= room else "…" + text

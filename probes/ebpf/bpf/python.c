@@ -18,6 +18,11 @@
 #define BYTES_SIZE 16
 #define BYTES_DATA 32
 #define OBJECT_TYPE 8
+#define MOST_HEAD 16 /* an object's head is longer by so much without the GIL */
+#define LOCAL_COUNT 12 /* of references by the object's own thread, without the GIL */
+#define SHARED_COUNT 16 /* of those by others, above two flags */
+#define COPIES_DATA 8
+#define MOST_COPIES 65536
 #define GENERATIONS 4096
 #define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor SAMPLED */
 #define FULL_NS 1000000000ULL
@@ -145,6 +150,21 @@ out: \
 })
 #endif
 
+/* Without the GIL a thread has a copy of a function's bytecode of its own, from 3.14 on: where an instruction of it
+ * is in the one that follows the code object. The array of copies is replaced when it grows; what was read of an
+ * old one holds. False where neither is there any more. */
+static __always_inline bool in_first_copy(struct interpreter *o, u64 code, u32 copy, u64 *instruction)
+{
+	u64 array = user_u64(code + o->copies), count = user_u64(array);
+	if (copy >= MOST_COPIES || copy >= count)
+		return false;
+	u64 own = user_u64(array + COPIES_DATA + 8 * (u64)copy);
+	if (!own || user_u64(array + COPIES_DATA) != code + o->first_instruction)
+		return false;
+	*instruction += code + o->first_instruction - own;
+	return true;
+}
+
 /* The next frame into `s->stack`, and its part of the hash. */
 static __always_inline int walk_step(struct scratch *s, struct interpreter *o, u64 sp)
 {
@@ -161,6 +181,9 @@ static __always_inline int walk_step(struct scratch *s, struct interpreter *o, u
 		instruction = (u32)instruction;
 	else if (*(f + (o->owner & 127)) >= NO_CODE)
 		return ON;
+	u32 copy = o->copy == NO_FRAME ? 0 : *(u32 *)(f + (o->copy & 127));
+	if (copy && !in_first_copy(o, code, copy, &instruction))
+		return FAILED;
 	u32 slot = generation_slot(s->serial, code);
 	u64 *generation = generations.lookup(&slot);
 	if (!generation)
@@ -189,12 +212,13 @@ static __always_inline bool walk(struct scratch *s, struct interpreter *o, u64 f
  * somewhere else, behind a pointer. */
 static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *length, u32 *state, u8 *to, u32 room)
 {
-	u8 head[STRING_STATE + 8];
+	u8 head[STRING_STATE + 8 + MOST_HEAD];
 	if (bpf_probe_read_user(head, sizeof(head), (void *)string))
 		return false;
-	*length = *(u64 *)(head + STRING_LENGTH);
-	*state = *(u32 *)(head + STRING_STATE);
-	u32 kind = *state >> 2 & 7, compact = *state >> 5 & 1, ascii = *state >> 6 & 1;
+	u8 *body = head + (o->head & MOST_HEAD);
+	*length = *(u64 *)(body + STRING_LENGTH);
+	*state = *(u32 *)(body + STRING_STATE);
+	u32 bits = *state >> (o->kind & 31), kind = bits & 7, compact = bits >> 3 & 1, ascii = bits >> 4 & 1;
 	u64 size = (u64)*length * kind, from = string + (compact && ascii ? o->ascii : o->compact);
 	if (!compact && bpf_probe_read_user(&from, 8, (void *)from))
 		return false;
@@ -212,13 +236,16 @@ static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *le
 static __always_inline bool read_code(struct scratch *s, struct interpreter *o, struct py_frame *f)
 {
 	struct code_record *c = &s->u.code;
-	u64 size = 0;
-	if (bpf_probe_read_user(c->object, OBJECT_BYTES - 48, (void *)f->code))
+	u64 size = OBJECT_BYTES - 48 + (o->head & MOST_HEAD);
+	if (bpf_probe_read_user(c->object, size, (void *)f->code))
 		return false;
-	if (*(u64 *)(c->object + OBJECT_TYPE) != s->python.code_type)
+	if (*(u64 *)(c->object + OBJECT_TYPE + (o->head & MOST_HEAD)) != s->python.code_type)
 		return false;
-	if (!*(u32 *)c->object) /* above it are flags, from 3.14 on */
-		return false; /* no references: it is being freed, in the frame that had the last one */
+	/* no references: it is being freed, in the frame that had the last one. Above the count are flags, from 3.14 on */
+	if (!o->head && !*(u32 *)c->object)
+		return false;
+	if (o->head && !*(u32 *)(c->object + LOCAL_COUNT) && !(*(u64 *)(c->object + SHARED_COUNT) >> 2))
+		return false;
 	c->kind = CODE_RECORD;
 	c->pid = s->stack.head.pid;
 	c->serial = s->serial;
@@ -230,6 +257,7 @@ static __always_inline bool read_code(struct scratch *s, struct interpreter *o, 
 	if (!read_text(*(u64 *)(c->object + (o->name & 255)), o, &c->name_length, &c->name_state, c->name, NAME_BYTES))
 		return false;
 	s->table = *(u64 *)(c->object + (o->table & 255));
+	s->table += o->head & MOST_HEAD;
 	if (bpf_probe_read_user(&size, 8, (void *)(s->table + BYTES_SIZE)))
 		return false;
 	c->table_bytes = size;
