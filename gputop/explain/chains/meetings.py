@@ -43,10 +43,11 @@ def meetings(scene: Scene) -> Meetings | None:
     evidence = scene.evidence
     calls = evidence.calls
     low, high = scene.analysis.gpu.stretch
-    chosen = (evidence.group(calls) == Group.COLLECTIVE) & (calls["ret"] == 0)
-    chosen &= evidence.role(calls) != Role.BRACKET
-    chosen &= (calls["begin"] >= low) & (calls["end"] <= high)
-    rows = np.flatnonzero(chosen)
+    rows = np.flatnonzero(evidence.group(calls) == Group.COLLECTIVE)
+    if len(rows) < 2 * FEWEST:
+        return None
+    inside = (calls["begin"][rows] >= low) & (calls["end"][rows] <= high) & (calls["ret"][rows] == 0)
+    rows = rows[inside & (evidence.role(calls)[rows] != Role.BRACKET)]
     threads = [rows[calls["row"][rows] == thread] for thread in np.unique(calls["row"][rows]).tolist()]
     threads.sort(key=len, reverse=True)
     if len(threads) < 2:
