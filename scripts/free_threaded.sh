@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 # The root appears whole or not at all, with a file `complete` in it.
 build() {
 	local version=$1 source=$2 hash=$3 root=$place/$1t
-	curl --fail --silent --show-error --location --max-time 600 -o "$work/source.tar.xz" "$source" &&
+	python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
+		"$source" "$work/source.tar.xz" &&
 		printf '%s %s\n' "$hash" "$work/source.tar.xz" | sha256sum --check --quiet &&
 		mkdir -p "$work/$version" "$root" &&
 		tar -C "$work/$version" --strip-components=1 -xJf "$work/source.tar.xz" &&

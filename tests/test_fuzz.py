@@ -23,7 +23,7 @@ from tests.fuzz.target import NAMES, Target, target
 
 _SECONDS = float(os.environ.get("GPUTOP_FUZZ_SECONDS", "600"))
 _STARTS_S = 600  # to start and to end, on a busy machine
-_FEW = {"sessions": 12, "line_tables": 40}
+_FEW = {"sessions": 12, "traces": 20, "line_tables": 40}
 _USUAL = 80
 
 
@@ -90,6 +90,7 @@ def test_a_reader_that_keeps_what_each_input_took_is_a_finding(
     monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
     monkeypatch.setattr(child, "MEMORY_BYTES", 64 << 20)
     monkeypatch.setattr(child, "EACH", 1)
+    monkeypatch.setattr(child, "FIRST", 0)
     monkeypatch.setattr(child, "say", lambda _text: None)  # what pytest would show is closed there
 
     def found() -> list[list[str]]:
@@ -115,6 +116,7 @@ def test_what_one_input_takes_and_gives_back_is_no_growth(
     monkeypatch.setattr("tests.fuzz.target.target", lambda _name: subject)
     monkeypatch.setattr(child, "MEMORY_BYTES", 64 << 20)
     monkeypatch.setattr(child, "EACH", 1)
+    monkeypatch.setattr(child, "FIRST", 0)
 
     def left_behind() -> tuple[set[str], bool]:
         runner = child.Runner("any", tmp_path)

@@ -10,6 +10,7 @@ from random import Random
 
 NAMES = (
     "sessions",
+    "traces",
     "elf_files",
     "line_tables",
     "mappings",
