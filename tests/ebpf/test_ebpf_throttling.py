@@ -81,20 +81,21 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
             break
     else:
         pytest.fail(f"in {ATTEMPTS} recordings some of its switches were hidden from BPF programs")
-    truth = line["throttled"]  # its group may be throttled once more when it has gone: nobody waits then
+    truth = line["throttled"]  # its group may be throttled once more behind that
     slices = run.records(Kind.OFFCPU).view(ALIASED)
     mine = slices[slices["tid"] == line["tid"]]
     rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
     parts = (rows["duration"] - rows["runnable"]).astype(np.int64)
+    later = int(parts[rows["t_end"] > line["read_at"]].sum())
     print(f"{len(rows)} slices, throttled {parts.sum() / MS:.1f} ms, by the kernel {truth / MS:.1f} ms")
     rest = mine[mine["flags"] & OffFlag.THROTTLED == 0]
     print("other slices:", np.sort(rest[["duration", "runnable", "flags"]])[::-1][:3])
     assert len(rows) >= 8
     assert (rows["flags"] & OffFlag.QUEUED != 0).all()
-    assert parts.sum() == pytest.approx(truth, rel=0.02 if crowded else 0.01)
+    assert parts.sum() - later == pytest.approx(truth, rel=0.02 if crowded else 0.01)
     seen = run.thread(line["pid"], line["tid"])
     told = seen["off_cpu"]
-    assert told["throttled_ns"] == pytest.approx(truth, rel=0.02 if crowded else 0.01)
+    assert told["throttled_ns"] - later == pytest.approx(truth, rel=0.02 if crowded else 0.01)
     assert len(rows) <= told["throttled_count"] <= len(rows) + 1, "one may be under way at the end"
     assert abs(seen["on_cpu_ns"] - line["cpu"]) <= max(line["cpu"] // 50, 2 * MS)
     marks = [row for row in opened(run, line["tid"]) if row["flags"] & OffFlag.THROTTLED]

@@ -34,8 +34,11 @@ int main(int count, char **arguments) {
   }
   snprintf(path, sizeof path, "%s/cpu.stat", arguments[1]); /* of version 1 or 2; none of it behind the end is ours */
   long throttled = counted(path, "throttled_time ") + 1000 * counted(path, "throttled_usec ");
-  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"throttled\": %ld, \"end\": %lu}\n",
+  uint64_t read_at = now_ns(CLOCK_MONOTONIC);
+  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"throttled\": %ld, \"read_at\": %lu, "
+      "\"end\": %lu}\n",
       getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before,
-      counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"), throttled, now_ns(CLOCK_MONOTONIC));
+      counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"), throttled, read_at,
+      now_ns(CLOCK_MONOTONIC));
   return 0;
 }
