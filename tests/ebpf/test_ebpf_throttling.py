@@ -77,13 +77,15 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
             flags = ("--simgpu", "--rate", "7")
             run = Workshop(folder).record(program, str(place), "2", "2000", str(idle_us), flags=flags)
         (line,) = run.said
-        if run.thread(line["pid"], line["tid"])["involuntary_switches"] == line["involuntary"]:
+        slices = run.records(Kind.OFFCPU).view(ALIASED)
+        mine = slices[slices["tid"] == line["tid"]]
+        left = mine["t_end"] - mine["duration"]
+        preempted = left[mine["flags"] & OffFlag.INVOLUNTARY != 0]
+        if ((preempted >= line["begin"]) & (preempted <= line["read_at"])).sum() == line["involuntary"]:
             break
     else:
         pytest.fail(f"in {ATTEMPTS} recordings some of its switches were hidden from BPF programs")
     truth = line["throttled"]  # its group may be throttled once more behind that
-    slices = run.records(Kind.OFFCPU).view(ALIASED)
-    mine = slices[slices["tid"] == line["tid"]]
     rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
     parts = (rows["duration"] - rows["runnable"]).astype(np.int64)
     later = int(parts[rows["t_end"] > line["read_at"]].sum())

@@ -12,6 +12,9 @@ static long counted(const char *file, const char *name) {
   return found ? atol(found + strlen(name)) : 0;
 }
 
+/* How often this thread was put off a CPU since it is there: also while it was not yet this program. */
+static long involuntary(void) { return counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"); }
+
 int main(int count, char **arguments) {
   cpu_set_t set;
   char path[4096];
@@ -26,6 +29,7 @@ int main(int count, char **arguments) {
   must(fd >= 0 && dprintf(fd, "%d\n", getpid()) > 0, "group");
   close(fd);
   uint64_t before = now_ns(CLOCK_THREAD_CPUTIME_ID); /* what became this program has had some, too */
+  long preempted = involuntary();
   begin = now_ns(CLOCK_MONOTONIC), end = begin + (uint64_t)(1e9 * atof(arguments[2]));
   while (now_ns(CLOCK_MONOTONIC) < end) {
     until = now_ns(CLOCK_MONOTONIC) + busy;
@@ -35,10 +39,10 @@ int main(int count, char **arguments) {
   snprintf(path, sizeof path, "%s/cpu.stat", arguments[1]); /* of version 1 or 2; none of it behind the end is ours */
   long throttled = counted(path, "throttled_time ") + 1000 * counted(path, "throttled_usec ");
   uint64_t read_at = now_ns(CLOCK_MONOTONIC);
+  preempted = involuntary() - preempted;
   say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"throttled\": %ld, \"read_at\": %lu, "
       "\"end\": %lu}\n",
       getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before,
-      counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"), throttled, read_at,
-      now_ns(CLOCK_MONOTONIC));
+      preempted, throttled, read_at, now_ns(CLOCK_MONOTONIC));
   return 0;
 }
