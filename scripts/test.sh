@@ -24,6 +24,7 @@ if [ "${1:-} ${2:-}" = "-m long" ]; then
 		.venv/bin/python -m pip --disable-pip-version-check install --quiet 'atheris>=3' >&2 </dev/null ||
 		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
 	scripts/free_threaded.sh || :
+	scripts/inspector.sh || :
 fi
 
 run() {

@@ -15,7 +15,19 @@ from tests.conftest import skip_or_fail
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TIMEOUT_S = 120
-_LONG = ("explain", "jump", "slowdown", "explanation", "crowd", "hour", "lines", "tools", "rest")
+_LONG = (
+    "explain",
+    "jump",
+    "slowdown",
+    "explanation",
+    "crowd",
+    "hour",
+    "lines",
+    "tools",
+    "rest",
+    "long",
+    "fleet",
+)
 
 
 @pytest.mark.ebpf

@@ -18,6 +18,7 @@ from tests.bench import (
     crowd,
     demo,
     explain,
+    fleet,
     hour,
     jump,
     layers,
@@ -48,6 +49,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "hour": hour.rows,
     "explanation": why.rows,
     "explain": explain.rows,
+    "fleet": fleet.rows,
     "long": long.rows,
     "jump": jump.rows,
 }
