@@ -80,8 +80,10 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
         slices = run.records(Kind.OFFCPU).view(ALIASED)
         mine = slices[slices["tid"] == line["tid"]]
         left = mine["t_end"] - mine["duration"]
-        preempted = left[mine["flags"] & OffFlag.INVOLUNTARY != 0]
-        if ((preempted >= line["begin"]) & (preempted <= line["read_at"])).sum() == line["involuntary"]:
+        preempted = (
+            mine["flags"][(left >= line["begin"]) & (left <= line["read_at"])] & OffFlag.INVOLUNTARY != 0
+        )
+        if ((~preempted).sum(), preempted.sum()) == (line["voluntary"], line["involuntary"]):
             break
     else:
         pytest.fail(f"in {ATTEMPTS} recordings some of its switches were hidden from BPF programs")

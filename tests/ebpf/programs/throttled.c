@@ -12,8 +12,8 @@ static long counted(const char *file, const char *name) {
   return found ? atol(found + strlen(name)) : 0;
 }
 
-/* How often this thread was put off a CPU since it is there: also while it was not yet this program. */
-static long involuntary(void) { return counted("/proc/thread-self/status", "nonvoluntary_ctxt_switches:"); }
+/* How often this thread has left a CPU since it is there: also while it was not yet this program. */
+static long switches(const char *name) { return counted("/proc/thread-self/status", name); }
 
 int main(int count, char **arguments) {
   cpu_set_t set;
@@ -29,7 +29,7 @@ int main(int count, char **arguments) {
   must(fd >= 0 && dprintf(fd, "%d\n", getpid()) > 0, "group");
   close(fd);
   uint64_t before = now_ns(CLOCK_THREAD_CPUTIME_ID); /* what became this program has had some, too */
-  long preempted = involuntary();
+  long preempted = switches("nonvoluntary_ctxt_switches:"), slept = switches("\nvoluntary_ctxt_switches:");
   begin = now_ns(CLOCK_MONOTONIC), end = begin + (uint64_t)(1e9 * atof(arguments[2]));
   while (now_ns(CLOCK_MONOTONIC) < end) {
     until = now_ns(CLOCK_MONOTONIC) + busy;
@@ -39,10 +39,11 @@ int main(int count, char **arguments) {
   snprintf(path, sizeof path, "%s/cpu.stat", arguments[1]); /* of version 1 or 2; none of it behind the end is ours */
   long throttled = counted(path, "throttled_time ") + 1000 * counted(path, "throttled_usec ");
   uint64_t read_at = now_ns(CLOCK_MONOTONIC);
-  preempted = involuntary() - preempted;
-  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"throttled\": %ld, \"read_at\": %lu, "
-      "\"end\": %lu}\n",
+  preempted = switches("nonvoluntary_ctxt_switches:") - preempted;
+  slept = switches("\nvoluntary_ctxt_switches:") - slept;
+  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"voluntary\": %ld, "
+      "\"throttled\": %ld, \"read_at\": %lu, \"end\": %lu}\n",
       getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before,
-      preempted, throttled, read_at, now_ns(CLOCK_MONOTONIC));
+      preempted, slept, throttled, read_at, now_ns(CLOCK_MONOTONIC));
   return 0;
 }
