@@ -17,7 +17,7 @@ SIZES = (100, 1_000, 10_000)
 GROWTH = 1.15  # CPU of a session, of ten times as many beside so many
 WORKER_MB = 500.0
 SOURCES = Path(__file__).resolve().parents[2] / "recordings"
-NUMBERED = b"6.18."  # begins the kernel's name in their headers; what follows tells a copy from another
+NUMBERED = b"\xa6kernel"  # of their headers: the key, a byte of length, and the text that tells copies apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _copies() -> Iterator[bytes]:
     sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.msgpack"))]
     for round_ in range(max(SIZES)):
         for data in sources:
-            at = data.index(NUMBERED) + len(NUMBERED)
+            at = data.index(NUMBERED) + len(NUMBERED) + 1
             number = f"{round_:06d}".encode()
             yield data[:at] + number + data[at + len(number) :]
 
