@@ -62,7 +62,7 @@ bench: dev
 	@.venv/bin/python -m tests.bench $(ARGS)
 
 # a CPU build of PyTorch, outside of the repository, for the tests with its real DataLoader
-torch:
+torch: dev
 	@scripts/torch.sh
 
 # a CUDA build of PyTorch for the simulated GPU, outside of the repository: gputop --simgpu -- THAT_PYTHON train.py

@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# Installs a CPU build of PyTorch for the tests with its real DataLoader, outside of the repository (1 GB), and
-# says where its Python is. Never a CUDA build. Again: at once. Nothing else needs it.
+# Installs a CPU build of PyTorch for the tests with its real DataLoader, outside of the repository (1 GB), compiles
+# the shim that gives it the simulated GPU, and says where its Python is. Never a CUDA build. Again: at once. Nothing
+# else needs it.
 set -euo pipefail
 
 version=2.13.0
 folder=${GPUTOP_TORCH:-${XDG_CACHE_HOME:-$HOME/.cache}/gputop-tests/torch-$version}
 python=${PYTHON:-python3}
 
-if [ -e "$folder/complete" ]; then
-	printf '%s\n' "$folder/bin/python"
-	exit
-fi
 fail() {
 	printf 'torch: %s\n' "$*" >&2
 	exit 1
 }
+done_with() {
+	.venv/bin/python -m tests.stories.shim.build >&2 || fail "the shim does not compile"
+	printf '%s\n' "$folder/bin/python"
+	exit
+}
+cd "$(dirname "$0")/.."
+[ ! -e "$folder/complete" ] || done_with
 rm -rf "$folder"
 "$python" -m venv "$folder" >&2 || fail "$python cannot make a virtual environment in $folder"
 pip=("$folder/bin/python" -m pip --disable-pip-version-check --no-input install --quiet)
@@ -30,4 +34,4 @@ if ! "$folder/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is 
 	fail "that is not a CPU build"
 fi
 touch "$folder/complete"
-printf '%s\n' "$folder/bin/python"
+done_with

@@ -9,7 +9,6 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +21,9 @@ from probes.schema import LOSS_KINDS
 from probes.source import APIS, MARK, NAMES, PROCESS, Item, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
+from tests.gputop_command import GPUTOP
 from tests.session_data import realistic
 
-GPUTOP = (sys.executable, "-m", "gputop")
 RECORDING = Path(__file__).parents[1] / "recordings" / "healthy.msgpack"
 
 

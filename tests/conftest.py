@@ -29,7 +29,7 @@ from probes.ebpf import minimal
 _OTHERS = (path.stem for path in Path(__file__).parent.iterdir() if path.stem != "conftest")
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _OTHERS))
 
-from tests import quick, rootless_support, sharing  # noqa: E402
+from tests import apart, quick, rootless_support, sharing  # noqa: E402
 
 # the same examples each time, however slow the machine is, and more of them with -m long (scripts/test.sh);
 # others: pytest --hypothesis-profile=random
@@ -111,7 +111,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the markers known."""
+    """Makes the markers known, and each worker independent of the others."""
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
+        apart.set_apart(worker, Path(config.getoption("basetemp")).parent)
+    elif getattr(config.option, "numprocesses", None):
+        apart.built()
     # of a shell's background job: children would inherit it
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -14,8 +14,9 @@ from typing import Any
 
 from gputop.simgpu import build
 from tests import inside
-from tests.cli_support import GPUTOP, run
+from tests.cli_support import run
 from tests.ebpf.growing import marks
+from tests.gputop_command import GPUTOP
 from tests.simgpu_programs.harness import HERE
 from tests.waiting import wait_until
 

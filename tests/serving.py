@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gputop.serve.client import asked
-from tests.ebpf.recording import GPUTOP, TIMEOUT_S
+from tests.ebpf.recording import TIMEOUT_S
+from tests.gputop_command import GPUTOP, GPUTOP_APART
 from tests.rootless_support import as_nobody, environment
 from tests.waiting import wait_until
 
@@ -77,7 +78,7 @@ class Daemon:
 
 @contextmanager
 def serving(
-    home: Path, *flags: str, within: Sequence[str] = (), program: Sequence[str] = GPUTOP
+    home: Path, *flags: str, within: Sequence[str] = (), program: Sequence[str] = GPUTOP_APART
 ) -> Iterator[Daemon]:
     """A daemon that observes; it ends in order unless the test has ended it.
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from replay.reader import SessionReader
-from tests.cli_support import GPUTOP, RECORDING, run_after
+from tests.cli_support import RECORDING, run_after
+from tests.gputop_command import GPUTOP
 
 
 def close(*numbers: int) -> None:

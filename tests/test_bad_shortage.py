@@ -13,7 +13,8 @@ import pytest
 
 from gputop.process.failures import refused
 from probes.ebpf import quota
-from tests.cli_support import GPUTOP, RECORDING, complete, run, run_after
+from tests.cli_support import RECORDING, complete, run, run_after
+from tests.gputop_command import GPUTOP
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gputop.process.interrupts import ENDING, Interrupted, finishing, heeding
-from tests.cli_support import GPUTOP, complete, wait_for_size, whole
+from tests.cli_support import complete, wait_for_size, whole
+from tests.gputop_command import GPUTOP
 from tests.processes import children, command_of
 
 

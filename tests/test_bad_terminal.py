@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_support import GPUTOP, complete, wait_for_size
+from tests.cli_support import complete, wait_for_size
+from tests.gputop_command import GPUTOP
 from tests.processes import children, command_of
 from tests.screen_program import PROGRAM, ROOT
 

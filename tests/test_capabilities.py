@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from probes.ebpf import attach_perf
-from tests.cli_support import GPUTOP
 from tests.conftest import skip_or_fail
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import NOBODY, as_nobody, environment, frame, is_rootless, recorded
 
 ROOT = Path(__file__).resolve().parent.parent

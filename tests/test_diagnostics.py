@@ -24,7 +24,8 @@ from gputop.process.diagnostics import diagnosing
 from probes.scanner import Scanner
 from replay.history import History
 from replay.reader import SessionReader
-from tests.cli_support import GPUTOP, assert_one_sentence, on_terminal, write_recording
+from tests.cli_support import assert_one_sentence, on_terminal, write_recording
+from tests.gputop_command import GPUTOP
 from tests.inside import run
 
 NOBODY = 65534

@@ -18,9 +18,9 @@ from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
 from gputop.fleet.tool import asked_of
 from tests.asking import RECORDINGS, TOOLS, asked, text_of
-from tests.cli_support import GPUTOP
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record
+from tests.gputop_command import GPUTOP
 
 NAMES = ("dataloader", "numpy-sync", "healthy")
 LATE = Job(7, late=1, ms=9, how=CPU)

@@ -23,10 +23,10 @@ from gputop.fleet.on_dask import ADDRESS, dask
 from gputop.fleet.work import WORKER_MEMORY, Outcome, Task
 from gputop.fleet.workers import Engine, _begin
 from gputop.parts.work import processors
-from tests.cli_support import GPUTOP
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
 from tests.fleet_lakes import content, scheduler, worker
+from tests.gputop_command import GPUTOP
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow  # clusters start processes, from threads of their own

@@ -23,7 +23,7 @@ from probes.proc.roster import Roster
 from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
 from tests import items
-from tests.cli_support import GPUTOP
+from tests.gputop_command import GPUTOP
 from tests.items import SECOND, START
 from tests.simgpu_programs.harness import Bench
 

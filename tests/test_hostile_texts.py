@@ -21,7 +21,8 @@ from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import inside
-from tests.cli_support import GPUTOP, run
+from tests.cli_support import run
+from tests.gputop_command import GPUTOP
 
 ROOT = Path(__file__).resolve().parent.parent
 # a title, a colour, the eight-bit CSI, a line of its own, a line going right to left, nothing that is seen

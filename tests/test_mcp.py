@@ -19,9 +19,9 @@ from gputop.ask.catalogue import Catalogue
 from gputop.ask.reply import BEGIN, END, MOST_BYTES
 from gputop.ask.server import server_of
 from tests.asking import RECORDINGS, TOOLS, asked, text_of
-from tests.cli_support import GPUTOP
 from tests.conftest import needed
 from tests.each_recording import KINDS
+from tests.gputop_command import GPUTOP
 from tests.investigator import investigate, numbers
 
 ROOT = Path(__file__).resolve().parents[1]

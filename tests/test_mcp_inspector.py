@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.asking import RECORDINGS, TOOLS
-from tests.cli_support import GPUTOP
 from tests.conftest import needed
+from tests.gputop_command import GPUTOP
 from tests.stories.installed import cache
 
 pytestmark = pytest.mark.long

@@ -24,7 +24,8 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import inside
 from tests.bench.tmux import Terminal
-from tests.cli_support import GPUTOP, run
+from tests.cli_support import run
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import (
     CALLER,
     NOBODY,

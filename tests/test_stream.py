@@ -16,7 +16,8 @@ from gputop.commands.stream import MOST_WAITING, LineWriter
 from gputop.engine.frame_json import frame_to_json
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader
-from tests.cli_support import GPUTOP, assert_one_sentence, run, write_recording
+from tests.cli_support import assert_one_sentence, run, write_recording
+from tests.gputop_command import GPUTOP
 
 
 @pytest.fixture(scope="module")

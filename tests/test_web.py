@@ -17,8 +17,9 @@ import pytest
 
 from probes.proc.procfs import descendants
 from tests.browser import visiting
-from tests.cli_support import GPUTOP, run
+from tests.cli_support import run
 from tests.conftest import needed, skip_or_fail
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody
 
 pytestmark = pytest.mark.xdist_group(

@@ -27,12 +27,12 @@ from probes.proc.procfs import descendants
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from tests import inside
+from tests.gputop_command import GPUTOP
 from tests.waiting import PATIENCE, wait_until
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
-GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 120 * PATIENCE  # whatever takes so long hangs
 
 

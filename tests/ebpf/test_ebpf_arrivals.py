@@ -19,6 +19,7 @@ from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.growing import marks, traced
 from tests.ebpf.recording import Recorded, Workshop, compile_program, library
+from tests.gputop_command import GPUTOP_APART
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
@@ -52,7 +53,7 @@ class Machine(Workshop):
     """A workshop that watches the whole machine, and programs that run in it unasked."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+        super().__init__(directory, gputop=GPUTOP_APART)
         self.programs: list[subprocess.Popen[bytes]] = []
 
     def run(self, *command: str) -> subprocess.Popen[bytes]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from replay.reader import SessionReader
-from tests.cli_support import GPUTOP
 from tests.ebpf.growing import marks
 from tests.ebpf.recording import Workshop, compile_program
+from tests.gputop_command import GPUTOP
 from tests.observed_demo import SLEEPS
 from tests.waiting import wait_until
 

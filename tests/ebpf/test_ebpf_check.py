@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import ensure_built
-from tests.ebpf.recording import GPUTOP, TIMEOUT_S
+from tests.ebpf.recording import TIMEOUT_S
+from tests.gputop_command import GPUTOP_APART
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
@@ -50,7 +51,7 @@ def check(
 ) -> tuple[int, dict[str, Any]]:
     """Exit status and JSON of ``gputop check``, run within another command."""
     done = subprocess.run(
-        [*within, *GPUTOP, "check", "--json", *arguments],
+        [*within, *GPUTOP_APART, "check", "--json", *arguments],
         env=os.environ | dict(env or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.ebpf.recording import GPUTOP, HERE
+from tests.ebpf.recording import HERE
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import environment
 from tests.scraping import Prometheus, free_port, scraped
 from tests.serving import serving

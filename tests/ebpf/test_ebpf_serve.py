@@ -18,7 +18,7 @@ from probes.schema import Kind
 from probes.source import PROCESS, Sample
 from replay.reader import SessionReader
 from tests.ebpf.bpf_objects import existing, held_by
-from tests.ebpf.recording import GPUTOP
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, calling, marks_go_on, serving
 from tests.waiting import wait_until

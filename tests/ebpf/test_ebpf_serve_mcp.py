@@ -13,7 +13,7 @@ import pytest
 
 from tests.asking import asked
 from tests.conftest import needed
-from tests.ebpf.recording import GPUTOP
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody, environment
 from tests.serving import calling, serving
 

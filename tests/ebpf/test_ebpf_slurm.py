@@ -22,7 +22,8 @@ import pytest
 
 from gputop.simgpu import ensure_built
 from tests.conftest import needed, skip_or_fail
-from tests.ebpf.recording import GPUTOP, compile_program, told
+from tests.ebpf.recording import compile_program, told
+from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody, environment
 from tests.scraping import families, free_port
 from tests.serving import Daemon, marks_go_on, serving

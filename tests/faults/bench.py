@@ -23,10 +23,10 @@ from tests.faults import priority
 from tests.faults.cgroup import cpu_group
 from tests.faults.diary import Truth, read_life, read_truth
 from tests.faults.scenario import THROTTLED_AFTER_S, Scenario
+from tests.gputop_command import GPUTOP
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
-GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 15.0
 FILE_BYTES = 128 << 20
 BESIDE_A_HOG = (

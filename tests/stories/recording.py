@@ -18,11 +18,11 @@ from typing import Any
 from gputop.simgpu import environment as simulated
 from probes.proc.procfs import descendants
 from tests.faults import priority
+from tests.gputop_command import GPUTOP
 from tests.stories import installed
 from tests.stories.catalogue import PROGRAMS, Story
 from tests.stories.shim import build
 
-GPUTOP = (sys.executable, "-m", "gputop")
 TIMEOUT_S = 180.0
 # it ends with us, also when we are killed: else it would compute beside all that is measured afterwards
 _COMPUTES = """

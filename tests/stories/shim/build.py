@@ -1,14 +1,20 @@
-"""Compiles the shim once, beside the CPU build of PyTorch, and says how a program is started with it."""
+"""Compiles the shim once, beside the CPU build of PyTorch, and says how a program is started with it.
+
+``python -m tests.stories.shim.build`` is what ``make torch`` calls: no test needs to wait for a compiler.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gputop.simgpu
-from tests.stories.installed import cache
+from tests.stories.installed import cache, cpu_build
 
 HERE = Path(__file__).resolve().parent
 SIMGPU = Path(gputop.simgpu.__file__).parent
@@ -38,19 +44,29 @@ def ensure_built(folder: Path) -> Path:
     if library.exists():
         return library
     place.mkdir(parents=True, exist_ok=True)
-    include = torch / "include"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second would compile the same
+        if not library.exists():
+            _compile(torch, place, library)
+    return library
+
+
+def _compile(torch: Path, place: Path, library: Path) -> None:
+    include, lib = torch / "include", torch / "lib"
     where = [f"-I{SIMGPU}", f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
-    objects = [place / f"{source.stem}-{os.getpid()}.o" for source in SOURCES]
-    for source, made in zip(SOURCES, objects, strict=True):
+    objects = [place / f"{source.stem}.o" for source in SOURCES]
+
+    def compiled(source: Path, made: Path) -> None:
         subprocess.run(["g++", *FLAGS, *where, "-c", str(source), "-o", str(made)], check=True)
-    linked = place / f"linked-{os.getpid()}"
-    lib = torch / "lib"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compiled, SOURCES, objects))
+    linked = place / "linked"
     link = [f"-L{lib}", "-ltorch_cpu", "-lc10", "-ldl", f"-Wl,-rpath,{lib}"]
     subprocess.run(["g++", "-shared", "-o", str(linked), *map(str, objects), *link], check=True)
     for made in objects:
         made.unlink()
     linked.rename(library)
-    return library
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -59,3 +75,9 @@ def settings(folder: Path) -> dict[str, str]:
         "STORIES_SHIM": str(ensure_built(folder)),
         "PYTHONPATH": str(HERE / "site-packages"),
     }
+
+
+if __name__ == "__main__":
+    if (installed := cpu_build()) is None:
+        sys.exit("no CPU build of torch: make torch")
+    ensure_built(installed)

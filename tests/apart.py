@@ -1,0 +1,68 @@
+"""Workers of one test run are apart: none has its programs traced by what another one's test observes.
+
+Each worker of root's is in a mount namespace of its own, in which the simulated libraries are copies: so
+probes on them are met by its own programs only, as on a machine of its own. A gputop that looks at the whole
+machine would find the copies of the others, too: ``tests/gputop_apart.py`` is one that does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+from gputop.simgpu import SimGpuError, ensure_built
+
+NAMESPACES = "GPUTOP_TEST_NAMESPACES"  # a folder with a file a worker, in which the namespace's number stands
+_NEW_NAMESPACE, _BIND, _ALL_BELOW, _PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  # linux/sched.h, linux/mount.h
+
+
+def built() -> None:
+    """Makes the libraries once, where there are workers to come; whoever needs them says what is missing."""
+    try:
+        ensure_built()
+    except SimGpuError:
+        return
+
+
+def set_apart(worker: str, folder: Path) -> None:
+    """Gives this process and all that it starts libraries of their own, if it may.
+
+    Args:
+        worker: Its name.
+        folder: The run's own, for all its workers.
+    """
+    try:
+        libraries = ensure_built()
+    except SimGpuError:
+        return
+    kernel = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0 or kernel.unshare(_NEW_NAMESPACE):
+        return
+    own = folder / f"libraries-{worker}"
+    shutil.copytree(libraries, own)
+    for source, target, flags in ((b"none", b"/", _ALL_BELOW | _PRIVATE), (own, libraries, _BIND)):
+        if kernel.mount(os.fsencode(source), os.fsencode(target), None, flags, None):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(target))
+    namespaces = folder / "namespaces"
+    namespaces.mkdir(exist_ok=True)
+    (namespaces / worker).write_text(str(namespace_of(os.getpid())))
+    os.environ[NAMESPACES] = str(namespaces)
+
+
+def namespace_of(pid: int) -> int:
+    """The number of a process's mount namespace; 0 where it is gone or may not be asked."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
+    except OSError:
+        return 0
+
+
+def others() -> frozenset[int]:
+    """The namespaces of the other workers."""
+    if not (folder := os.environ.get(NAMESPACES)):
+        return frozenset()
+    told = {int(file.read_text()) for file in Path(folder).iterdir()}
+    return frozenset(told - {namespace_of(os.getpid())})
