@@ -1,7 +1,7 @@
 """gputop for a test that looks at the whole machine: programs of other workers are none of it.
 
-It attaches to nothing because of them, and their libraries are files of their own (tests/apart.py): so none of
-them meets a probe of its.
+It attaches to nothing because of them, and their libraries are files of their own (tests/apart.py): so they
+meet none of its probes.
 """
 
 from __future__ import annotations

@@ -12,9 +12,11 @@ import pytest
 from probes.proc import gpu_clients, procfs
 from probes.proc.gpu_clients import GpuClients
 from probes.source import GPUS, Sample
-from tests.rootless_support import CALLER, RIVALS, frame, started
+from tests.rootless_support import CALLER, frame, started
 
 S = 1_000_000_000
+
+SLEEPER = "import time; time.sleep(60)"
 
 
 def gpus(*pids: int) -> Sample:
@@ -70,7 +72,7 @@ def test_within_a_container_only_who_maps_cuda_is_named(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody, which only root can")
 def test_who_is_not_watched_is_on_the_gpu_all_the_same(home: Path) -> None:
-    with started(home, CALLER, "0") as stranger, started(home, RIVALS) as watched:
+    with started(home, CALLER, "0") as stranger, started(home, SLEEPER) as watched:
         found = frame(home, "--pid", str(watched), "--duration", "1")
     assert stranger not in {row["pid"] for row in found["processes"]}
     (one,) = found["gpus"][0]["processes"]

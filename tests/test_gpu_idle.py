@@ -23,6 +23,7 @@ from probes.nvml.nvml_idle import IdleSince
 from probes.source import CLIENT, GPUS, Sample
 from tests import fake_frames as fake
 from tests.gpu_rows_support import ask
+from tests.observed_demo import SLEEPS
 
 S, GIB = 1_000_000_000, 1 << 30
 BUSY = {"sm_percent": 40, "memory_percent": 0, "encoder_percent": 0, "decoder_percent": 0}
@@ -104,7 +105,8 @@ def test_json_has_the_key_only_where_it_is_known() -> None:
 
 
 def test_on_the_simulated_gpu_it_is_since_the_programs_last_kernel(tmp_path: Path) -> None:
-    env = environment({**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), "SIMGPU_INIT_MS": "0"})
+    env = environment(os.environ) | SLEEPS
+    env |= {"SIMGPU_STATE": str(tmp_path / "state"), "SIMGPU_INIT_MS": "0"}
     env["PYTHONPATH"] = str(Path(__file__).parent / "simgpu_programs")
     started = [
         subprocess.Popen(

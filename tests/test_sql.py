@@ -21,8 +21,8 @@ from gputop.ask.meanings import MEANINGS, ROWS
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.exchange.tables import COLUMNS
-from tests import hostile_names
-from tests.cli_support import assert_one_sentence, run
+from tests import hostile_names, inside
+from tests.cli_support import assert_one_sentence
 from tests.conftest import needed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -229,7 +229,9 @@ def test_without_duckdb_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
 
 def test_a_wrong_query_is_one_sentence() -> None:
     needed("duckdb")
-    assert_one_sentence(run("sql", "select nothing from calls", str(STORM)), 1, "nothing", "not found")
-    done = run("sql", "select * from pg_calls", str(STORM))
-    assert_one_sentence(done, 1, "pg_calls does not exist; the tables are: activities, calls,")
-    assert_one_sentence(run("sql", "drop table calls", str(STORM)), 1, "only one SELECT")
+    for query, *says in (
+        ("select nothing from calls", "nothing", "not found"),
+        ("select * from pg_calls", "pg_calls does not exist; the tables are: activities, calls,"),
+        ("drop table calls", "only one SELECT"),
+    ):
+        assert_one_sentence(inside.run("sql", query, str(STORM)), 1, *says)

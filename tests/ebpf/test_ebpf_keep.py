@@ -16,6 +16,7 @@ import pytest
 from gputop.library import answers
 from probes.source import MARKER, Sample
 from replay.reader import SessionReader
+from tests.observed_demo import SLEEPS
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, marks_go_on, serving
 from tests.waiting import wait_until
@@ -74,7 +75,7 @@ def _program(home: Path, text: str, *words: str, nobody: bool = False) -> subpro
     return subprocess.Popen(
         # a step that is slow since others have the CPU is slow: here nobody is to be the reason but the test
         ["nice", "-n", "-20", *(as_nobody() if nobody else ()), sys.executable, str(script), *words],
-        env=environment(home),
+        env=environment(home) | SLEEPS,
         cwd=home,
         stdout=subprocess.PIPE,
         text=True,
@@ -184,7 +185,7 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
         process = _program(home, STEPS, "-1", "100000")
         try:
             pid = _said(process, "ready")
-            marks_go_on(daemon, 14)
+            marks_go_on(daemon, 9)
             kept = _kept(home, "slow-step", pid)
             own_ms = [int(line) / 1e6 for line in (home / "steps").read_text().splitlines()]
             slow = [ms for ms in own_ms if ms > 1.8 * sorted(own_ms)[len(own_ms) // 2]]
