@@ -1,8 +1,8 @@
-"""Workers of one test run are apart: none has its programs traced by what another one's test observes.
+"""Workers of a test run are apart: none has its programs traced by what another one's test observes.
 
-Each worker of root's is in a mount namespace of its own, in which the simulated libraries are copies: so
-probes on them are met by its own programs only, as on a machine of its own. A gputop that looks at the whole
-machine would find the copies of the others, too: ``tests/gputop_apart.py`` is one that does not.
+Each worker of root's, and a run in one process, is in a mount namespace of its own, in which the simulated
+libraries are copies: so probes on them are met by its own programs only, as on a machine of its own. A gputop
+that looks at the whole machine would find the copies of the others, too; ``tests/gputop_apart.py`` does not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from gputop.simgpu import SimGpuError, ensure_built
 
@@ -18,25 +22,21 @@ NAMESPACES = "GPUTOP_TEST_NAMESPACES"  # a folder with a file a worker, in which
 _NEW_NAMESPACE, _BIND, _ALL_BELOW, _PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  # linux/sched.h, linux/mount.h
 
 
-def built() -> None:
-    """Makes the libraries once, where there are workers to come; whoever needs them says what is missing."""
-    try:
-        ensure_built()
-    except SimGpuError:
-        return
+def configure(config: pytest.Config) -> None:
+    """Sets this process apart if it runs tests; where there are no libraries, tests that need them say so."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    with suppress(SimGpuError):
+        libraries = ensure_built()  # once, where there are workers to come
+        if worker is not None:
+            _set_apart(worker["workerid"], Path(config.getoption("basetemp")).parent, libraries)
+        elif not getattr(config.option, "numprocesses", None):
+            folder = tempfile.TemporaryDirectory(prefix="gputop-test-apart-")
+            config.add_cleanup(folder.cleanup)
+            _set_apart("alone", Path(folder.name), libraries)
 
 
-def set_apart(worker: str, folder: Path) -> None:
-    """Gives this process and all that it starts libraries of their own, if it may.
-
-    Args:
-        worker: Its name.
-        folder: The run's own, for all its workers.
-    """
-    try:
-        libraries = ensure_built()
-    except SimGpuError:
-        return
+def _set_apart(worker: str, folder: Path, libraries: Path) -> None:
+    """Gives this process and all that it starts copies of the libraries, in the run's folder, if it may."""
     kernel = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() != 0 or kernel.unshare(_NEW_NAMESPACE):
         return

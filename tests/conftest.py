@@ -111,11 +111,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the markers known, and each worker independent of the others."""
-    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
-        apart.set_apart(worker, Path(config.getoption("basetemp")).parent)
-    elif getattr(config.option, "numprocesses", None):
-        apart.built()
+    """Makes the markers known, and whoever runs tests independent of others on the machine."""
+    if not config.getoption("quick"):  # what is quick starts nothing
+        apart.configure(config)
     # of a shell's background job: children would inherit it
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
