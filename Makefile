@@ -1,7 +1,7 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make check   the tests that need neither root nor eBPF nor another process: a minute
 # make test    every test, real eBPF included (root)
-# The rest: test-long, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 PYTHON ?= python3
 ARGS ?=
@@ -10,7 +10,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run check test test-long fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run check test test-long test-runs fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -25,6 +25,10 @@ test: dev
 # a target), a day in accelerated time; ARGS="-k record"
 test-long: dev
 	@scripts/test.sh -m long $(ARGS)
+
+# make test thirty times in a row, ten of them beside others, without a second try; ARGS=6
+test-runs: dev
+	@scripts/test_runs.sh $(ARGS)
 
 # the README's two commands in a bare Debian (root, mmdebstrap, a network; 1.5 GB for as long as it takes);
 # ARGS="tests/test_cli.py", ARGS=all

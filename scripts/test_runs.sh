@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one is
+# beside stress-ng on two processors and a gputop of somebody else's that records the whole machine. A test that
+# fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+runs=${1:-30}
+folder=build/runs
+mkdir -p "$folder"
+others=()
+alone() {
+	[ ${#others[@]} -eq 0 ] || kill "${others[@]}" 2>/dev/null || :
+	others=()
+	wait
+	rm -f "$folder/others.msgpack"
+}
+trap alone EXIT
+
+failed=0
+for ((number = 1; number <= runs; number++)); do
+	log=$folder/$(printf %02d "$number").log beside=quiet status=0
+	if ((number % 3 == 0)); then
+		beside=busy
+		stress-ng --quiet --cpu 2 &
+		others+=($!)
+		.venv/bin/gputop record --detail summary -o "$folder/others.msgpack" >/dev/null 2>&1 </dev/null &
+		others+=($!)
+	fi
+	began=$SECONDS
+	TEST_AGAIN=0 scripts/test.sh >"$log" 2>&1 </dev/null || status=$?
+	took=$((SECONDS - began))
+	alone
+	names=$(grep -oE '^(FAILED|ERROR) [^ ]+' "$log" | cut -d' ' -f2 | sort -u | tr '\n' ' ' || :)
+	printf '%2d %s %d:%02d %s\n' "$number" "$beside" $((took / 60)) $((took % 60)) \
+		"$([ "$status" -eq 0 ] && echo passed || echo "failed: ${names:-status $status, see $log}")"
+	[ "$status" -eq 0 ] || failed=$((failed + 1))
+done
+printf '%d of %d runs failed\n' "$failed" "$runs"
+[ "$failed" -eq 0 ]
