@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from probes.samples import text_of
+from tests.ebpf.bpf_objects import existing, held_by
 from tests.ebpf.growing import marks, samples
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
@@ -19,6 +20,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.ebpf
 
 LONG_NS = 200_000_000
+BREAKPOINT = "cc"  # in hexadecimal
 
 
 class Bystander:
@@ -69,13 +71,17 @@ def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(worksh
     program = compile_program("begets.c", folder)
     with beside(workshop) as bystander, running(workshop, program, folder) as job:
         before = bystander.code()
+        if before.startswith(BREAKPOINT):
+            pytest.skip("somebody else's gputop probes every program")
         recorder = workshop.start(["--pid", str(job.pid)])
         wait_until(lambda: marks(file) > 1, "the recording")
         assert any("only process" in text for text in told(file, "note"))
         (folder / "begin").touch()
         seen = marks(file)
         wait_until(lambda: marks(file) > seen + 2, "calls")
-        assert bystander.code() == before, "it pays nothing"
+        if (code := bystander.code()) != before and existing().links - held_by(recorder.pid).links:
+            pytest.skip("somebody else's gputop probes the bystander")
+        assert code == before, "it pays nothing"
         (folder / "beget").touch()
         wait_until(lambda: any("every program's" in text for text in told(file, "note")), "the others")
         assert bystander.code() != before, "now it does"
