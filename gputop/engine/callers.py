@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from probes.pids import table
+
 
 class Callers:
     """Gathers threads, with one look-up a call and no sorting.
@@ -14,7 +16,7 @@ class Callers:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._known = np.zeros(1 << 22, np.bool_)  # pages appear when used
+        self._known = table(np.bool_)
         self._tids: list[int] = []
         self._far: set[int] = set()
 
