@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.code.source_files import without_folders
+from probes.distinct import distinct
 from probes.pids import PIDS, table
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import (
@@ -187,7 +188,7 @@ class Disguise:
             evidence = _EVIDENCE[kinds]
         # The number of a process that ended may be given to a stranger.
         if self._ended:
-            self._ended -= set(np.unique(pids[evidence]).tolist())
+            self._ended -= set(distinct(pids[evidence]).tolist())
         gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0)
         last_exit = {int(pids[row]): row for row in np.flatnonzero(gone).tolist()}
         for pid, row in last_exit.items():
@@ -196,7 +197,7 @@ class Disguise:
 
     def _learn_far(self, records: Records, far: npt.NDArray[np.bool_]) -> None:
         seen = _EVIDENCE[records["kind"]]
-        self._far_watched.update(np.unique(records["pid"][far & seen]).tolist())
+        self._far_watched.update(distinct(records["pid"][far & seen]).tolist())
         known = far & (seen | (records["kind"] == Kind.NAME))
         tids, pids = records["tid"][known].tolist(), records["pid"][known].tolist()
         self._far_process_of.update(zip(tids, pids, strict=True))  # a number is that of its last thread

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from probes.distinct import distinct
 from probes.pids import table
 
 
@@ -24,11 +25,11 @@ class Callers:
         """Takes the threads of some calls in."""
         if len(tids) and int(tids.max()) >= len(self._known):
             far = tids >= len(self._known)
-            self._far.update(np.unique(tids[far]).tolist())
+            self._far.update(distinct(tids[far]).tolist())
             tids = tids[~far]
         known = self._known.take(tids)
         if not known.all():
-            fresh = np.unique(tids[~known])
+            fresh = distinct(tids[~known])
             self._known[fresh] = True
             self._tids += fresh.tolist()
 

@@ -13,6 +13,7 @@ from gputop.engine import histogram
 from gputop.engine.cuda_errors import NOT_READY
 from gputop.engine.histogram import BUCKETS, Ints
 from probes.api import MAX_ROWS
+from probes.distinct import distinct
 from probes.pids import PIDS, table
 from probes.schema import CallFlag, Records
 
@@ -84,7 +85,7 @@ class CallTable:
         pids = calls["pid"].astype(np.int64)
         slots = self._slots_of(pids)
         if not slots.all():
-            self._add_processes(np.unique(pids[slots == 0]))
+            self._add_processes(distinct(pids[slots == 0]))
             slots = self._slots_of(pids)
         keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
         # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api
+from probes.distinct import distinct
 from probes.pids import PIDS, table
 from probes.schema import Kind, Records, select
 
@@ -70,7 +71,7 @@ class DeviceCalls:
         calls = select(records, (records["kind"] == _CALL) & (records["ret"] == 0))
         calls = calls[_NEEDS_CONTEXT[calls["op"]]]
         through_runtime = set(calls["pid"][_IS_RUNTIME[calls["op"]]].tolist())
-        for pid in np.unique(calls["pid"]).tolist():
+        for pid in distinct(calls["pid"]).tolist():
             if self._used[pid % PIDS]:
                 continue
             self._told(pid)
