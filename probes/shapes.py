@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from probes.distinct import distinct
 from probes.samples import ShapesData
 from probes.schema import ALIASED, MAX_SHAPES, SHAPE_SIZES, CallFlag, Kind, Records, select
 from probes.source import PROBLEM, SHAPES, Sample
@@ -75,7 +76,7 @@ def shapes_in(records: Records) -> list[int]:
     """The numbers of shapes that records name."""
     rows = records.view(ALIASED)
     launches = (rows["kind"] == _CALL) & (rows["flags"] & np.uint16(CallFlag.COUNTERS) == 0)
-    named = np.unique(rows["shape"][launches | (rows["kind"] == _SHAPE)])
+    named = distinct(rows["shape"][launches | (rows["kind"] == _SHAPE)])
     numbers: list[int] = named[named > 0].tolist()
     return numbers
 

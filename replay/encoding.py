@@ -39,7 +39,7 @@ Bytes = npt.NDArray[np.uint8]
 Node = Any
 
 _RECORD_WORDS: Final = RECORD.itemsize // 8
-_SLOT_BITS: Final = 21
+_SLOT_BITS: Final = 15  # twice as many slots as a chunk has records, in the processor's cache
 _MULTIPLIERS: Final = tuple(
     np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
 )
@@ -155,27 +155,49 @@ class Encoder:
             too many different ones (or, once in a while, no hash tells them all apart).
         """
         count = len(keys[0])
+        most = min(count // (2 if self._few else 4), 1 << 16)
         rows = np.arange(count, dtype=np.int32)
-        for attempt in range(3):
-            mixed = keys[0] * _MULTIPLIERS[attempt]
-            for position, key in enumerate(keys[1:], 1):
-                mixed += (key.astype(np.uint64) + np.uint64(1)) * _MULTIPLIERS[(attempt + position) % 4]
-            # The top bits of a product depend on all bits of the key.
-            slot = ((mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIERS[3] >> np.uint64(64 - _SLOT_BITS)).view(
-                np.int64
-            )
-            self._slots[slot] = rows
-            chosen = self._slots[slot]
-            owners = np.flatnonzero(chosen == rows)
-            if len(owners) * (2 if self._few else 4) > count or len(owners) > 1 << 16:
-                return None
-            if all(bool((key[chosen] == key).all()) for key in keys):
-                break
-        else:
+        slot = _hashed(keys, 0)
+        self._slots[slot] = rows
+        chosen = self._slots[slot]
+        owners = np.flatnonzero(chosen == rows)
+        if len(owners) > most:
             return None
-        self._slots[slot[owners]] = np.arange(len(owners), dtype=np.int32)
-        ids = self._slots[slot]
+        if all(bool((key[chosen] == key).all()) for key in keys):
+            self._slots[slot[owners]] = np.arange(len(owners), dtype=np.int32)
+            ids = self._slots[slot]
+        else:
+            if not self._hashed_again(keys, chosen):
+                return None
+            owners = np.flatnonzero(chosen == rows)
+            if len(owners) > most:
+                return None
+            numbers = np.empty(count, np.int32)
+            numbers[owners] = np.arange(len(owners), dtype=np.int32)
+            ids = numbers[chosen]
         return ids.astype(np.uint8 if len(owners) <= 256 else "<u2"), owners
+
+    def _hashed_again(self, keys: Sequence[npt.NDArray[Any]], chosen: npt.NDArray[np.int32]) -> bool:
+        """Gives tuples that share a slot with another a row of their own; whether all have one then."""
+        for attempt in (1, 2, 3):
+            left = np.flatnonzero(np.logical_or.reduce([key[chosen] != key for key in keys]))
+            if not len(left):
+                return True
+            slot = _hashed([key[left] for key in keys], attempt)
+            self._slots[slot] = left
+            chosen[left] = self._slots[slot]
+        return all(bool((key[chosen] == key).all()) for key in keys)
+
+
+def _hashed(keys: Sequence[npt.NDArray[Any]], attempt: int) -> npt.NDArray[np.int64]:
+    """A slot for each tuple."""
+    mixed = keys[0] * _MULTIPLIERS[attempt]
+    for position, key in enumerate(keys[1:], 1):
+        mixed += (key.astype(np.uint64) + np.uint64(1)) * _MULTIPLIERS[(attempt + position) % 4]
+    # The top bits of a product depend on all bits of the key.
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIERS[3] >> np.uint64(64 - _SLOT_BITS)
+    slot: npt.NDArray[np.int64] = mixed.view(np.int64)
+    return slot
 
 
 def _unsigned(column: npt.NDArray[Any]) -> Numbers:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from probes.distinct import distinct
 from probes.source import (
     APIS,
     CLIENT,
@@ -181,7 +182,7 @@ class ItemReader:
         """
         table = self._table
         rows = np.flatnonzero(np.isin(table.kind, _numbers(table.kinds, kind)))
-        ticks = np.unique(np.searchsorted(table.mark_rows, rows))
+        ticks = distinct(np.searchsorted(table.mark_rows, rows))
         ticks = ticks[ticks < len(self.marks)]
         if not len(ticks):
             return []

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.code.source_files import without_folders
+from probes.distinct import distinct
+from probes.pids import PIDS, table
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import (
     ACTIVITY,
@@ -32,7 +34,6 @@ from probes.source import (
     Sample,
 )
 
-_PIDS: Final = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 _EVIDENCE: Final = np.zeros(256, bool)
 _EVIDENCE[[Kind.FORK, Kind.EXEC, Kind.JOIN, Kind.CALL, Kind.OFFCPU]] = True
 
@@ -111,9 +112,9 @@ class Disguise:
     """Replaces names in items; the same process has the same new name throughout one file."""
 
     def __init__(self) -> None:
-        self._watched = np.zeros(_PIDS, bool)
+        self._watched = table(np.bool_)
         self._names: dict[int, str] = {}
-        self._process_of = np.zeros(_PIDS, np.int32)  # by thread id
+        self._process_of = table(np.int32)  # by thread id
         # the same of other machines in a merged recording, whose numbers are larger
         self._far_watched: set[int] = set()
         self._far_process_of: dict[int, int] = {}
@@ -161,10 +162,10 @@ class Disguise:
 
     def is_watched(self, pid: int) -> bool:
         """Whether this process is watched as far as is known by now."""
-        return bool(self._watched[pid]) if 0 <= pid < _PIDS else pid in self._far_watched
+        return bool(self._watched[pid]) if 0 <= pid < PIDS else pid in self._far_watched
 
     def _watch(self, pid: int, *, watched: bool) -> None:
-        if 0 <= pid < _PIDS:
+        if 0 <= pid < PIDS:
             self._watched[pid] = watched
         elif watched:
             self._far_watched.add(pid)
@@ -177,7 +178,7 @@ class Disguise:
 
     def _learn(self, records: Records) -> None:
         kinds, pids, tids = records["kind"], records["pid"], records["tid"]
-        inside = (pids < _PIDS) & (tids < _PIDS)
+        inside = (pids < PIDS) & (tids < PIDS)
         evidence = _EVIDENCE[kinds] & inside
         known = evidence | ((kinds == Kind.NAME) & inside)
         self._process_of[tids[known]] = pids[known]
@@ -187,7 +188,7 @@ class Disguise:
             evidence = _EVIDENCE[kinds]
         # The number of a process that ended may be given to a stranger.
         if self._ended:
-            self._ended -= set(np.unique(pids[evidence]).tolist())
+            self._ended -= set(distinct(pids[evidence]).tolist())
         gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0)
         last_exit = {int(pids[row]): row for row in np.flatnonzero(gone).tolist()}
         for pid, row in last_exit.items():
@@ -196,7 +197,7 @@ class Disguise:
 
     def _learn_far(self, records: Records, far: npt.NDArray[np.bool_]) -> None:
         seen = _EVIDENCE[records["kind"]]
-        self._far_watched.update(np.unique(records["pid"][far & seen]).tolist())
+        self._far_watched.update(distinct(records["pid"][far & seen]).tolist())
         known = far & (seen | (records["kind"] == Kind.NAME))
         tids, pids = records["tid"][known].tolist(), records["pid"][known].tolist()
         self._far_process_of.update(zip(tids, pids, strict=True))  # a number is that of its last thread
@@ -297,7 +298,7 @@ class Disguise:
         """The unwatched process that these numbers name; None for a watched one."""
         number, thread = _number(pid), _number(tid)
         if number is None and thread is not None:
-            near = 0 <= thread < _PIDS
+            near = 0 <= thread < PIDS
             number = int(self._process_of[thread]) if near else self._far_process_of.get(thread, 0)
             number = number or thread
         if number is None:

@@ -25,6 +25,7 @@ _LONG = (
     "lines",
     "tools",
     "rest",
+    "memory",
     "long",
     "fleet",
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,20 @@ def test_where_nothing_can_be_kept_types_are_read(tmp_path: Path, reads: list[Pa
 def test_a_kernel_without_types_is_said_to_have_none(tmp_path: Path) -> None:
     with pytest.raises(btf.BtfError, match="CONFIG_DEBUG_INFO_BTF"):
         layout_of(tmp_path / "none", tmp_path / "bpf")
+
+
+GROWTH = """
+from probes.ebpf import btf, kept_layout
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+kept_layout._key_of(btf.VMLINUX.read_bytes())
+before = resident()
+btf.read_layout()
+print(resident() - before)
+"""
+
+
+def test_what_reading_the_types_takes_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * mmap.PAGESIZE < btf.VMLINUX.stat().st_size / 2

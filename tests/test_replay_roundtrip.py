@@ -61,6 +61,18 @@ def test_every_mix_of_columns_survives(shapes: dict[str, str], count: int, seed:
     assert decode_records(body, count).tobytes() == records.tobytes()
 
 
+def test_thousands_of_handles_are_told_apart_though_many_share_a_slot() -> None:
+    count = CHUNK_RECORDS
+    r = np.random.default_rng(5)
+    records = realistic(count)[:count]
+    handles = r.integers(1, 2**63, count // 4 - 1, np.uint64)
+    records["stream"] = np.concatenate([handles, r.choice(handles, count - len(handles))])
+    body = Encoder().encode(records)
+    nodes = {name: node for name, _dtype, node in msgpack.unpackb(body)}
+    assert nodes["stream"][:2] == ["dict", len(np.unique(handles))]
+    assert decode_records(body, count).tobytes() == records.tobytes()
+
+
 def test_lost_records_and_racing_cpus_keep_their_numbers() -> None:
     records = realistic(3000)
     r = np.random.default_rng(2)

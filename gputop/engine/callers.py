@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from probes.distinct import distinct
+from probes.pids import table
+
 
 class Callers:
     """Gathers threads, with one look-up a call and no sorting.
@@ -14,7 +17,7 @@ class Callers:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._known = np.zeros(1 << 22, np.bool_)  # pages appear when used
+        self._known = table(np.bool_)
         self._tids: list[int] = []
         self._far: set[int] = set()
 
@@ -22,11 +25,11 @@ class Callers:
         """Takes the threads of some calls in."""
         if len(tids) and int(tids.max()) >= len(self._known):
             far = tids >= len(self._known)
-            self._far.update(np.unique(tids[far]).tolist())
+            self._far.update(distinct(tids[far]).tolist())
             tids = tids[~far]
         known = self._known.take(tids)
         if not known.all():
-            fresh = np.unique(tids[~known])
+            fresh = distinct(tids[~known])
             self._known[fresh] = True
             self._tids += fresh.tolist()
 

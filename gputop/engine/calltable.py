@@ -13,9 +13,10 @@ from gputop.engine import histogram
 from gputop.engine.cuda_errors import NOT_READY
 from gputop.engine.histogram import BUCKETS, Ints
 from probes.api import MAX_ROWS
+from probes.distinct import distinct
+from probes.pids import PIDS, table
 from probes.schema import CallFlag, Records
 
-_PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
 # limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
 _MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
@@ -67,7 +68,7 @@ class CallTable:
         self.keys: list[tuple[int, int, bool] | None] = [None]
         self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
-        self._process_of = np.zeros(_PID_LIMIT, np.int32)  # pid -> slot, 0 none; pages appear when used
+        self._process_of = table(np.int32)  # pid -> slot, 0 none
         self._far: dict[int, int] = {}  # the same of other machines in a merged recording, beyond the limit
         self._slots = 1
         self._free_slots: list[int] = []
@@ -84,7 +85,7 @@ class CallTable:
         pids = calls["pid"].astype(np.int64)
         slots = self._slots_of(pids)
         if not slots.all():
-            self._add_processes(np.unique(pids[slots == 0]))
+            self._add_processes(distinct(pids[slots == 0]))
             slots = self._slots_of(pids)
         keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
         # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
@@ -105,17 +106,17 @@ class CallTable:
 
     def _slots_of(self, pids: Ints) -> npt.NDArray[np.int32]:
         """The slot of each process, 0 where it has none."""
-        if not len(pids) or int(pids.max()) < _PID_LIMIT:
+        if not len(pids) or int(pids.max()) < PIDS:
             return self._process_of.take(pids)
         known, where = np.unique(pids, return_inverse=True)
         slots = np.array([self._slot(pid) for pid in known.tolist()], np.int32)
         return slots[where.reshape(-1)]
 
     def _slot(self, pid: int) -> int:
-        return int(self._process_of[pid]) if pid < _PID_LIMIT else self._far.get(pid, 0)
+        return int(self._process_of[pid]) if pid < PIDS else self._far.get(pid, 0)
 
     def _give_slot(self, pid: int, slot: int) -> None:
-        if pid < _PID_LIMIT:
+        if pid < PIDS:
             self._process_of[pid] = slot
         elif slot:
             self._far[pid] = slot

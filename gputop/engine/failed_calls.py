@@ -17,6 +17,7 @@ from gputop.engine.cuda_errors import NOT_READY, CudaError, cuda_error, sticky_c
 from gputop.engine.facts import Facts
 from gputop.engine.lines import Line
 from probes import api
+from probes.distinct import distinct
 from probes.meaning import Role, Trait
 from probes.schema import RECORD, CallFlag, Records, join, select
 from probes.stacks.kernel_numbers import kernel_number
@@ -127,7 +128,7 @@ class FailedCalls:
 
     def told(self) -> dict[str, Any]:
         """What was counted, for a file or another process."""
-        pids = {int(pid) for batch in self._recent for pid in np.unique(batch["pid"])}
+        pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
         recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
         return {
             "sums": [[*key, *one] for key, one in self._sums.items()],

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from gputop.engine.facts import Facts
 from probes import api
+from probes.distinct import distinct
 from probes.schema import ALIASED, CallFlag, Records
 from probes.shapes import Shape
 from probes.stacks.kernel_numbers import kernel_number
@@ -113,7 +114,7 @@ class KernelCounts:
         pids, handles = calls["pid"][wanted], calls["aux"][wanted]
         shapes = calls.view(ALIASED)["shape"][wanted]
         found = Launched()
-        for pid in np.unique(pids).tolist():
+        for pid in distinct(pids).tolist():
             mine = pids == pid
             kernels, which = np.unique(handles[mine], return_inverse=True)
             counts = np.bincount(which, minlength=len(kernels))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from probes.pids import PIDS, table
 from probes.samples import process_data, told
 from probes.schema import ExitFlag, Kind, Records, select
 from probes.shapes import Shapes
 from probes.source import CLIENT, SHAPES, Sample
 
-PIDS = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels
 NOBODY = -1  # not known: shown to root alone
 
 
@@ -27,10 +27,10 @@ class Owners:
 
     def __init__(self) -> None:
         """Start without knowing anybody."""
-        # one more than the user's id, since zeros take no memory: pages appear when used
+        # one more than the user's id, since a page of zeros takes no memory
         self.shapes = Shapes()
-        self._user: npt.NDArray[np.int64] = np.zeros(PIDS, np.int64)
-        self._process: npt.NDArray[np.int32] = np.zeros(PIDS, np.int32)
+        self._user: npt.NDArray[np.int64] = table(np.int64)
+        self._process: npt.NDArray[np.int32] = table(np.int32)
         self._ended: set[int] = set()
         self._mixed: set[int] = set()  # were somebody else's before, within this tick
 

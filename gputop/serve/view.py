@@ -17,6 +17,7 @@ from gputop.engine.occupancy import SEGMENT, segments_of, split
 from gputop.explain.evidence.before import records_before, sample_of
 from gputop.explain.evidence.ranges import union
 from gputop.serve.owners import Owners
+from probes.distinct import distinct
 from probes.schema import ALIASED, Kind, Records, select
 from probes.shapes import shapes_in, shapes_sample
 from probes.source import (
@@ -122,7 +123,7 @@ class View:
         found = split(np.concatenate(waits), np.concatenate(moves) if moves else waits[0][:0])
         return {
             cpu: union(found["begin"][found["cpu"] == cpu], found["end"][found["cpu"] == cpu])
-            for cpu in np.unique(found["cpu"]).tolist()
+            for cpu in distinct(found["cpu"]).tolist()
         }
 
     def _waiting(self, sample: Sample) -> npt.NDArray[np.void]:
@@ -145,7 +146,7 @@ class View:
         shown: Records = records[keep].copy()
         gone = np.empty(len(records), np.uint32)
         cpus = records["cpu"]
-        for cpu in np.unique(cpus).tolist():
+        for cpu in distinct(cpus).tolist():
             on = cpus == cpu
             out = np.cumsum(~keep[on]).astype(np.uint32) + np.uint32(self._left_out.get(cpu, 0))
             gone[on] = out

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from probes.code import elf
 from probes.code.foreign import File
 from probes.code.framepointers import Caller, caller_at
+from probes.distinct import distinct
 
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
@@ -111,7 +112,7 @@ class Functions:
 
     def keeping(self) -> float:
         """The share of its functions that keep a frame pointer in their middle; of some of them."""
-        rows = np.unique(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
+        rows = distinct(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
         middles = [(int(self._begin[row]) + int(self._size[row]) // 2, int(self._begin[row])) for row in rows]
         kept = [self.caller(middle, begin) is Caller.NEXT for middle, begin in middles]
         return sum(kept) / max(len(kept), 1)

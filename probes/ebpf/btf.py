@@ -5,8 +5,11 @@ Needs no kernel headers. The format is documented in the kernel's Documentation/
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +18,8 @@ VMLINUX = Path("/sys/kernel/btf/vmlinux")
 _KIND_ARRAY, _KIND_STRUCT, _KIND_UNION, _KIND_ENUM = 3, 4, 5, 6
 _KIND_FUNC_PROTO, _KIND_VAR, _KIND_DATASEC, _KIND_DECL_TAG, _KIND_ENUM64 = 13, 14, 15, 17, 19
 _KIND_INT, _KIND_POINTER, _KIND_TYPEDEF = 1, 2, 8
-_ARGUMENTS_OF = b"btf_trace_"
-_SWITCH = b"btf_trace_sched_switch"
-_OOM = b"btf_trace_mark_victim"
+_ARGUMENTS_OF = "btf_trace_"
+_SWITCH, _OOM = f"{_ARGUMENTS_OF}sched_switch", f"{_ARGUMENTS_OF}mark_victim"
 _OOM_ARGUMENTS = 3  # context, task, user; before Linux 6.9 context and thread id
 _SWITCH_ARGUMENTS = 5  # context, preempt, prev, next, prev_state; the last one since Linux 5.18
 
@@ -50,6 +52,8 @@ TYPED_TRACEPOINTS = (
     "sched_switch", "sched_waking", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task",
 )  # fmt: skip
 
+_TYPEDEFS = (_OOM, *(f"{_ARGUMENTS_OF}{name}" for name in TYPED_TRACEPOINTS))
+
 
 class BtfError(Exception):
     """The kernel's type information is missing or lacks a member."""
@@ -65,16 +69,21 @@ def _extra_bytes(kind: int, count: int) -> int:
 
 
 class _Types:
-    """The type section: where each type starts, and names on demand."""
+    """The type section: where each type starts, and where those of some names are.
 
-    def __init__(self, blob: bytes) -> None:
+    Of a hundred thousand types none is made a Python object: that would take ten megabytes, of which the
+    system gets little back.
+    """
+
+    def __init__(self, blob: mmap.mmap, names: Iterable[str]) -> None:
         magic, _version, _flags, header = struct.unpack_from("<HBBI", blob)
         if magic != 0xEB9F:
             raise BtfError("the kernel's BTF has an unknown format")
         type_off, type_len, str_off, _str_len = struct.unpack_from("<IIII", blob, 8)
         self.blob = blob
         self.strings = header + str_off
-        self.starts = [0]
+        self.starts = array("I", [0])
+        asked = {self.place(name) for name in names}
         self.structs: dict[int, list[int]] = {}  # name offset -> positions
         self.typedefs: dict[int, int] = {}  # name offset -> its own number
         self.sections: list[int] = []  # positions
@@ -84,17 +93,23 @@ class _Types:
             name, info = unpack(blob, position)
             kind, count = info >> 24 & 0x1F, info & 0xFFFF
             self.starts.append(position)
-            if kind == _KIND_STRUCT and name:
-                self.structs.setdefault(name, []).append(position)
-            elif kind == _KIND_TYPEDEF:
-                self.typedefs[name] = len(self.starts) - 1
-            elif kind == _KIND_DATASEC:
+            if name in asked:
+                if kind == _KIND_STRUCT:
+                    self.structs.setdefault(name, []).append(position)
+                elif kind == _KIND_TYPEDEF:
+                    self.typedefs[name] = len(self.starts) - 1
+            if kind == _KIND_DATASEC:
                 self.sections.append(position)
             position += 12 + _extra_bytes(kind, count)
 
+    def place(self, name: str) -> int:
+        """The offset of a name, which is there once; -1 when no type has it."""
+        found = self.blob.find(f"\0{name}\0".encode(), self.strings)
+        return found + 1 - self.strings if found >= 0 else -1
+
     def name(self, offset: int) -> str:
         start = self.strings + offset
-        return self.blob[start : self.blob.index(b"\0", start)].decode()
+        return self.blob[start : self.blob.find(b"\0", start)].decode()
 
     def members(self, position: int, base: int = 0) -> dict[str, int]:
         """Bit offsets of all members by name, those of anonymous structures included."""
@@ -148,7 +163,7 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
         BtfError: No BTF, or a structure or member is not in it.
     """
     try:
-        types = _Types(path.read_bytes())
+        types = _Types(_contents(path), {*wanted, *OPTIONAL, *_TYPEDEFS})
     except OSError as error:
         raise BtfError(
             f"the kernel's type information {path} cannot be read ({error.strerror}): "
@@ -164,12 +179,23 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
         _arguments(types, _SWITCH) >= _SWITCH_ARGUMENTS,
         types.variables(_PER_CPU),
         _arguments(types, _OOM) >= _OOM_ARGUMENTS,
-        {
-            name: number
-            for name in TYPED_TRACEPOINTS
-            if (number := _typedef(types, _ARGUMENTS_OF + name.encode()))
-        },
+        {name: number for name in TYPED_TRACEPOINTS if (number := _typedef(types, _ARGUMENTS_OF + name))},
     )
+
+
+def _contents(path: Path) -> mmap.mmap:
+    """A file in memory that goes back to the system: malloc would keep as much, for nobody.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        room = mmap.mmap(-1, os.fstat(file.fileno()).st_size or 1)
+        rest = memoryview(room)
+        while rest and (got := file.readinto(rest)):
+            rest = rest[got:]
+        rest.release()
+    return room
 
 
 def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Mapping[str, int]:
@@ -178,11 +204,10 @@ def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = W
 
 
 def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    by_name = {types.name(offset): positions for offset, positions in types.structs.items()}
     offsets: dict[str, int] = {}
     for structure in dict.fromkeys((*wanted, *OPTIONAL)):
         members = wanted.get(structure, ())
-        layouts = [types.members(position) for position in by_name.get(structure, [])]
+        layouts = [types.members(position) for position in types.structs.get(types.place(structure), [])]
         layout = max(layouts, key=len, default={})
         for member in members:
             if member not in layout:
@@ -192,12 +217,12 @@ def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, 
     return offsets
 
 
-def _typedef(types: _Types, name: bytes) -> int:
+def _typedef(types: _Types, name: str) -> int:
     """The number of a type that has a name of its own, 0 when the kernel has none."""
-    return types.typedefs.get(types.blob.find(b"\0" + name + b"\0", types.strings) + 1 - types.strings, 0)
+    return types.typedefs.get(types.place(name), 0)
 
 
-def _arguments(types: _Types, tracepoint: bytes) -> int:
+def _arguments(types: _Types, tracepoint: str) -> int:
     """Arguments of a tracepoint's function, its context included; 0 when the kernel does not say."""
     number = _typedef(types, tracepoint)
     if not number:

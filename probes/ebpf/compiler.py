@@ -28,6 +28,7 @@ NO_BCC = 2  # exit status
 OUTSIDE = 1 << 30  # from here on the numbers of maps that the text does not make itself
 
 MAP = 0x1018  # opcode BPF_LD | BPF_IMM | BPF_DW, source BPF_PSEUDO_MAP_FD
+VALUE = 0x2018  # the same, source BPF_PSEUDO_MAP_VALUE
 NUMBER = 0x0018  # the same, of a number
 HEAD = 0xF0FF  # all but the destination
 _MAP_FACTS = {"map_type": "type", "key_size": "key", "value_size": "value", "max_entries": "entries"}

@@ -16,7 +16,7 @@ from probes import schema
 from probes.ebpf import bpfcall, btf, registers
 from probes.ebpf.compiled import CompileError, compiled
 from probes.ebpf.kept_layout import layout_of
-from probes.ebpf.module import Module, late
+from probes.ebpf.module import Module, late, value
 from probes.schema import NO_PYTHON
 
 _BPF = Path(__file__).resolve().parent / "bpf"
@@ -29,6 +29,7 @@ MAX_PROCS = 4096
 SLOTS = 1 << 16  # numbers of threads and processes, as far as every switch looks at them; a power of two
 _ASKED_FOR = 1 << 30  # in a slot: more than can be taken from it
 
+VALUES = ("slots",)  # maps of one value that programs know the address of
 # whose line is looked for -> how the programs know
 LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
 
@@ -140,6 +141,7 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         "MAX_PROCS": MAX_PROCS,
         "MAX_CPUS": max_cpus(),
         "SLOTS": SLOTS,
+        "SLOTS_AT": value(VALUES.index("slots")),
         "WANTS_LINE(cookie)": LINES[options.lines],
         "NO_PYTHON": NO_PYTHON,
     }
@@ -306,11 +308,7 @@ def load(options: Options) -> Programs:
         raise ProbeError(str(error)) from error
     text = source_text(options, layout, as_old=not multi)
     names = (*MAPS, *(() if multi else ("stopped",)), *(() if options.watch_all else ("own_links",)))
-    tells = {
-        "interrupts": bool(_interrupt_defines(layout)),
-        "throttling": bool(_throttle_defines(layout)),
-    }
-    numbers = (options.own_pid,)
+    tells = {"interrupts": bool(_interrupt_defines(layout)), "throttling": bool(_throttle_defines(layout))}
     types = typed(layout, as_old=not multi)
     sessions = multi and uses_sessions()
     loaded = load_text(
@@ -320,7 +318,8 @@ def load(options: Options) -> Programs:
         names,
         multi=multi,
         sessions=CALLS_OF_SESSIONS if sessions else (),
-        numbers=numbers,
+        numbers=(options.own_pid,),
+        values=VALUES,
         types=types,
     )
     return Programs(options, multi, sessions, tells, layout, types, *loaded)
@@ -339,6 +338,7 @@ def load_text(
     sessions: Collection[str] = (),
     numbers: Sequence[int] = (),
     others: Sequence[int] = (),
+    values: Sequence[str] = (),
     types: Mapping[str, int] | None = None,
 ) -> Loaded:
     """Loads the programs of a text, which is compiled if it has not been before.
@@ -352,6 +352,7 @@ def load_text(
         sessions: Those of them that are for sessions, or that such a one calls.
         numbers: What the text calls ``module.late``.
         others: Maps of other texts, which this one calls ``module.outside``.
+        values: Names of the maps whose values the text calls ``module.value``.
         types: Raw tracepoints whose programs know their arguments, with the types of these.
 
     Returns:
@@ -366,7 +367,7 @@ def load_text(
     except CompileError as error:
         raise ProbeError(str(error), error.log) from error
     try:
-        module = Module(programs, numbers, others)
+        module = Module(programs, numbers, others, values)
     except OSError as error:
         raise ProbeError(f"the kernel did not make the maps of the probes: {refusal(error)}") from error
     kinds = bpfcall.ProgramType

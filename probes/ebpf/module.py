@@ -23,6 +23,14 @@ def late(place: int) -> str:
     return f'({{ u64 late; asm("%0 = {_LATE + place:#x} ll" : "=r"(late)); (u32)late; }})'
 
 
+def value(place: int) -> str:
+    """In C, the address of a map's only value: its place among those whose names ``Module`` is given.
+
+    It is a number in the program, where a look-up takes ten instructions.
+    """
+    return f"bpf_pseudo_fd(2, {place})"
+
+
 class Module:
     """Maps and programs of one text. What is loaded stays until ``close``, or until this process ends.
 
@@ -30,14 +38,22 @@ class Module:
         compiled: What the compiler made of the text.
         numbers: What ``late`` stands for.
         others: Descriptors of maps of other texts, see ``outside``.
+        values: Names of the maps that ``value`` stands for.
 
     Raises:
         OSError: The kernel does not make a map.
     """
 
-    def __init__(self, compiled: Compiled, numbers: Sequence[int] = (), others: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        numbers: Sequence[int] = (),
+        others: Sequence[int] = (),
+        values: Sequence[str] = (),
+    ) -> None:
         self.compiled = compiled
         self._numbers = numbers
+        self._values = values
         self._descriptors = {outside(place): fd for place, fd in enumerate(others)}
         self._programs: list[int] = []
         self.maps: dict[str, int] = {}
@@ -67,6 +83,8 @@ class Module:
             head, number = struct.unpack_from("<H2xI", code, place)
             if head & compiler.HEAD == compiler.MAP:
                 struct.pack_into("<I", changed, place + 4, self._descriptors[number])
+            elif head & compiler.HEAD == compiler.VALUE:
+                struct.pack_into("<I", changed, place + 4, self.maps[self._values[number]])
             elif head & compiler.HEAD == compiler.NUMBER:
                 high = struct.unpack_from("<I", code, place + 12)[0]
                 if high == _LATE >> 32:

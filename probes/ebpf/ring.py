@@ -3,6 +3,9 @@
 Layout (kernel/bpf/ringbuf.c): page 0 the consumer position, page 1 the producer position, then the
 data twice in a row, so that a backlog is contiguous even where it wraps. All our records have one
 size, so a backlog is a table of ``STRIDE_BYTES`` rows.
+
+Each page that is mapped counts as resident from the start, once for each of its places: so of the second
+time only what one read may reach into is mapped.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ class Ring:
         self._size = size_bytes
         self._page = page
         self._consumer_map = mmap.mmap(map_fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        beyond = min(size_bytes, -(-CHUNK_RECORDS * STRIDE_BYTES // page) * page)
         self._data_map = mmap.mmap(
-            map_fd, page + 2 * size_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
+            map_fd, page + size_bytes + beyond, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
         )
         self._consumer = np.frombuffer(self._consumer_map, np.uint64, 1)
         self._producer = np.frombuffer(self._data_map, np.uint64, 1)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api
+from probes.distinct import distinct
+from probes.pids import PIDS, table
 from probes.schema import Kind, Records, select
 
 # cudaSetDevice, and what makes a context: the runtime does so through cuDevicePrimaryCtxRetain of the driver,
 # also where its own calls are not traced
 _NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
 _NAMING[[op for op, row in enumerate(api.BY_OP) if row.argument == "device"]] = True
-_PIDS = 1 << 22  # PID_MAX_LIMIT of the kernel
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])
 _IS_RUNTIME = np.array([row.layer == api.RUNTIME for row in api.BY_OP])
@@ -32,13 +33,13 @@ class DeviceCalls:
     def __init__(self, complete: Callable[[int], bool]) -> None:
         self._complete = complete
         self._devices: dict[int, set[int]] = {}
-        # by pid: processes with a context, whose device has been told; pages appear when used
-        self._used: npt.NDArray[np.bool_] = np.zeros(_PIDS, np.bool_)
+        # by pid: processes with a context, whose device has been told
+        self._used: npt.NDArray[np.bool_] = table(np.bool_)
         self._open: set[int] = set()  # processes that live and have not used a context
 
     def expect(self, pid: int) -> None:
         """A process lives; while all of them have told their device, records are only searched for names."""
-        if not self._used[pid % _PIDS]:
+        if not self._used[pid % PIDS]:
             self._open.add(pid)
 
     def notice(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -52,7 +53,7 @@ class DeviceCalls:
                 yield from self._implied(select(records, ~used))
 
     def _told(self, pid: int) -> None:
-        self._used[pid % _PIDS] = True
+        self._used[pid % PIDS] = True
         self._open.discard(pid)
 
     def _named(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -70,8 +71,8 @@ class DeviceCalls:
         calls = select(records, (records["kind"] == _CALL) & (records["ret"] == 0))
         calls = calls[_NEEDS_CONTEXT[calls["op"]]]
         through_runtime = set(calls["pid"][_IS_RUNTIME[calls["op"]]].tolist())
-        for pid in np.unique(calls["pid"]).tolist():
-            if self._used[pid % _PIDS]:
+        for pid in distinct(calls["pid"]).tolist():
+            if self._used[pid % PIDS]:
                 continue
             self._told(pid)
             if not self._complete(pid):
@@ -85,6 +86,6 @@ class DeviceCalls:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
         self._open.discard(pid)
-        told = bool(self._used[pid % _PIDS])
-        self._used[pid % _PIDS] = False
+        told = bool(self._used[pid % PIDS])
+        self._used[pid % PIDS] = False
         return told

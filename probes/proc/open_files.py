@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from probes.distinct import distinct
 from probes.proc import syscalls
 from probes.proc.sockets import Sockets
 from probes.schema import ALIASED, Kind, Records, select
@@ -53,7 +54,7 @@ class OpenFiles:
         inside = arguments < _LARGEST
         if len(self._seen) < _KEPT:
             keys = pids[inside].astype(np.uint64) << np.uint64(32) | arguments[inside]
-            self._seen.update(np.unique(keys).tolist())
+            self._seen.update(distinct(keys).tolist())
 
     def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
         """The sample of what is new, if anything is; ``states`` are the threads at the mark."""

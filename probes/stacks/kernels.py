@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes import api
+from probes.distinct import distinct
 from probes.schema import CallFlag, Kind, Records
 from probes.source import Sample
 from probes.stacks.handles import Handles
@@ -116,7 +117,7 @@ class Kernels:
         wanted &= (records["kind"] == np.uint8(Kind.CALL)) & (records["ret"] == 0)
         wanted &= (records["flags"] & np.uint16(CallFlag.NESTED | CallFlag.ABANDONED)) == 0
         pids, addresses, times, ops = (records[name][wanted] for name in ("pid", "aux", "t_end", "op"))
-        for pid in np.unique(pids).tolist():
+        for pid in distinct(pids).tolist():
             mine = np.flatnonzero(pids == pid)
             found, first = np.unique(addresses[mine], return_index=True)
             for address, row in zip(found.tolist(), first.tolist(), strict=True):

@@ -21,31 +21,45 @@ class StackRing:
     """
 
     def __init__(self, map_fd: int, size_bytes: int) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
-        self._size, self._page = size_bytes, page
-        self._consumer_map = mmap.mmap(map_fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        self._data = mmap.mmap(map_fd, page + 2 * size_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+        self._map, self._size, self._page = map_fd, size_bytes, os.sysconf("SC_PAGE_SIZE")
+        self._consumer_map = mmap.mmap(map_fd, self._page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._producer_map = mmap.mmap(map_fd, self._page, mmap.MAP_SHARED, mmap.PROT_READ, offset=self._page)
         self._consumer = np.frombuffer(self._consumer_map, np.uint64, 1)
-        self._producer = np.frombuffer(self._data, np.uint64, 1)
+        self._producer = np.frombuffer(self._producer_map, np.uint64, 1)
 
     def read(self) -> Iterator[bytes]:
-        """What is there now, each record a copy; stops before one that is still being written."""
+        """What is there now, each record a copy; stops before one that is still being written.
+
+        It is mapped for as long as it is read: all of a buffer that is nearly always empty would count as
+        resident. Where the system refuses, it stays there for the next time.
+        """
         end = int(self._producer[0])
         position = int(self._consumer[0])
-        while position < end:
-            start = self._page + position % self._size
-            header = int.from_bytes(self._data[start : start + 4], "little")
-            if header & _BUSY:
-                return
-            size = header & ~(_BUSY | _DISCARDED)
-            record = self._data[start + _HEADER_BYTES : start + _HEADER_BYTES + size]
-            position += size + _HEADER_BYTES + 7 & ~7
-            self._consumer[0] = position
-            if not header & _DISCARDED:
-                yield record
+        if position == end:
+            return
+        first = position % self._size // self._page * self._page
+        shift = first - position % self._size + position  # of positions against places in what is mapped
+        try:
+            data = mmap.mmap(
+                self._map, end - shift, mmap.MAP_SHARED, mmap.PROT_READ, offset=2 * self._page + first
+            )
+        except OSError:
+            return
+        with data:
+            while position < end:
+                start = position - shift
+                header = int.from_bytes(data[start : start + 4], "little")
+                if header & _BUSY:
+                    return
+                size = header & ~(_BUSY | _DISCARDED)
+                record = data[start + _HEADER_BYTES : start + _HEADER_BYTES + size]
+                position += size + _HEADER_BYTES + 7 & ~7
+                self._consumer[0] = position
+                if not header & _DISCARDED:
+                    yield record
 
     def close(self) -> None:
         """Unmaps the buffer."""
         del self._consumer, self._producer
         self._consumer_map.close()
-        self._data.close()
+        self._producer_map.close()

@@ -29,6 +29,14 @@ def rss_bytes(pid: int) -> int:
     raise RuntimeError("no VmRSS")
 
 
+def peak_bytes(pid: int) -> int:
+    """The most that was resident; 0 of a process that has ended."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def used_percent(pid: int, seconds: float) -> float:
     """What a process uses of a core while one waits."""
     before, began = use(pid)[""], time.monotonic()

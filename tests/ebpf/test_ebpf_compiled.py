@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from probes.ebpf import bpfcall, compiled, loader
-from probes.ebpf.module import Module, late, outside
+from probes.ebpf.module import Module, late, outside, value
 from probes.stacks import programs
 from tests.ebpf.recording import TIMEOUT_S
 
@@ -47,12 +47,17 @@ print(json.dumps({
 # the same by bcc itself
 BCC = """
 import json, os, sys
+from probes.ebpf import bpfcall
 from probes.ebpf import compiled
 from probes.ebpf import compiler
 from probes.ebpf import loader
+from probes.ebpf.module import value
 os.environ["BCC_KERNEL_SOURCE"] = str(compiled.SHIM)
 bcc = compiler.import_bcc()
-module = bcc.BPF(text=sys.stdin.buffer.read(), cflags=list(compiler.FLAGS))
+# bcc knows no addresses of values, and the digest does not tell of which map one is
+slots = bpfcall.create_map("slots", 2, 4, 4 * loader.SLOTS, 1, 0)
+text = sys.stdin.read().replace(value(0), f"bpf_pseudo_fd(2, {slots})")
+module = bcc.BPF(text=text, cflags=list(compiler.FLAGS))
 kinds = {name: bcc.BPF.KPROBE for name in loader.UPROBES}
 kinds |= {name: bcc.BPF.RAW_TRACEPOINT for name in loader.TRACEPOINTS.values()}
 found = {name: module.load_func(name.encode(), kind).fd for name, kind in kinds.items()}
@@ -101,7 +106,7 @@ def test_programs_and_maps_are_those_that_bcc_itself_would_load() -> None:
     text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).replace(late(0), "70000")
     by_bcc = python(BCC, text=text)
     module, uprobes, points, maps = loader.load_text(
-        text, loader.UPROBES, loader.TRACEPOINTS, loader.MAPS, multi=False
+        text, loader.UPROBES, loader.TRACEPOINTS, loader.MAPS, multi=False, values=loader.VALUES
     )
     ours = uprobes | {name: points[point] for point, name in loader.TRACEPOINTS.items()} | maps
     try:
@@ -132,6 +137,19 @@ def test_a_text_reaches_another_one_s_map_and_numbers_that_come_late(owner: Modu
     module = Module(compiled.compiled(text, tmp_path / "bpf"), (7, 2), [owner.maps["counts"]])
     program = module.load("probe", bpfcall.ProgramType.RAW_TRACEPOINT)
     assert returned_by(program) == 42
+    module.close()
+
+
+def test_a_text_knows_the_address_of_a_map_s_only_value(tmp_path: Path) -> None:
+    text = (
+        "BPF_ARRAY(first, u64, 1); BPF_ARRAY(counts, u64, 1);"
+        f"int probe(void *context) {{ return ++*(u64 *){value(1)}; }}"
+    )
+    module = Module(compiled.compiled(text, tmp_path / "bpf"), values=("first", "counts"))
+    bpfcall.update(module.maps["counts"], bytes(4), (41).to_bytes(8, "little"))
+    program = module.load("probe", bpfcall.ProgramType.RAW_TRACEPOINT)
+    assert returned_by(program) == 42
+    assert returned_by(program) == 43
     module.close()
 
 

@@ -59,17 +59,19 @@ static __always_inline bool is_told_elsewhere(u64 cookie)
 /* How many watched threads and processes have such a number: what every switch and wakeup of the machine asks before
  * it looks anything up. Several numbers share a slot, so "maybe" is the answer. A slot never counts too few: what
  * enters `threads` or `procs` is counted before, and uncounted only by who has removed it. */
-static __always_inline u32 maybe_watched(struct slots *s, u32 number)
+static __always_inline u32 *slot_of(u32 number)
 {
-	return s->counts[number & (SLOTS - 1)];
+	return &((struct slots *)SLOTS_AT)->counts[number & (SLOTS - 1)];
+}
+
+static __always_inline u32 maybe_watched(u32 number)
+{
+	return *slot_of(number);
 }
 
 static __always_inline void count_in(u32 number, s32 change)
 {
-	u32 zero = 0;
-	struct slots *s = slots.lookup(&zero);
-	if (s)
-		__sync_fetch_and_add(&s->counts[number & (SLOTS - 1)], change);
+	__sync_fetch_and_add(slot_of(number), change);
 }
 
 static __always_inline void watch_process(u32 pid)

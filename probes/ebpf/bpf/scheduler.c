@@ -113,44 +113,51 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 	}
 }
 
-static __always_inline u32 tid_of(u64 task)
+static __always_inline u32 number_in(u64 task, u32 bits)
 {
 #ifdef TYPED /* the kernel knows what the tracepoint's arguments point to: a plain load, which costs nothing */
 	asm volatile("" : "+r"(task)); /* bcc would make a call of it */
-	return FIELD(u32, task, TASK_PID);
+	return FIELD(u32, task, bits);
 #else
-	u32 tid = 0;
-	bpf_probe_read_kernel(&tid, 4, (char *)task + TASK_PID / 8);
-	return tid;
+	u32 number = 0;
+	bpf_probe_read_kernel(&number, 4, (char *)task + bits / 8);
+	return number;
 #endif
 }
 
+#define tid_of(task) number_in(task, TASK_PID)
+#define pid_of(task) number_in(task, TASK_PID + 32) /* tgid is behind pid */
+
 int on_switch(struct bpf_raw_tracepoint_args *ctx)
 {
-	bool preempt = ctx->args[0];
-	void *next = (void *)ctx->args[2];
-	u32 number = bpf_get_smp_processor_id();
-	u64 id = bpf_get_current_pid_tgid(), next_id = 0;
-	void *prev = get_current_task_btf();
-	u32 zero = 0;
-	struct slots *s = slots.lookup(&zero);
+	u32 number = bpf_get_smp_processor_id(), prev_tid, prev_pid, next_tid;
 	struct cpu *c = cpu_of(number);
-	if (!c || !s)
+	if (!c)
 		return 0;
-	/* Nobody is watched, and nobody who is waits here: it is over after some ten instructions. When this slice
+#ifdef TYPED
+	prev_tid = tid_of(ctx->args[1]);
+	prev_pid = pid_of(ctx->args[1]);
+#else
+	u64 id = bpf_get_current_pid_tgid();
+	prev_tid = id;
+	prev_pid = id >> 32;
+#endif
+	/* Nobody is watched, and nobody who is waits here: it is over before anything is called. When this slice
 	 * began, nobody asks, unless a watched thread is queued meanwhile: then from that moment on. */
-	if (!(maybe_watched(s, tid_of(ctx->args[2])) | maybe_watched(s, id) | maybe_watched(s, id >> 32)) &&
+	if (!(maybe_watched(tid_of(ctx->args[2])) | maybe_watched(prev_tid) | maybe_watched(prev_pid)) &&
 	    c->queued <= 0 && !c->force) {
-		c->since = 0;
+		if (c->since) /* not written at each switch: other CPUs' are in the same lines */
+			c->since = 0;
 		return 0;
 	}
-	u64 now = bpf_ktime_get_ns();
+	bool preempt = ctx->args[0];
+	void *prev = get_current_task_btf(), *next = (void *)ctx->args[2];
+	u64 now = bpf_ktime_get_ns(), next_id = 0;
 #ifdef TASK_STATE /* before Linux 5.18 the tracepoint has no fourth argument */
 	u32 state = FIELD(u32, prev, TASK_STATE);
 #else
 	u32 state = ctx->args[3];
 #endif
-	u32 prev_tid = id, prev_pid = id >> 32, next_tid;
 	bpf_probe_read_kernel(&next_id, 8, (char *)next + TASK_PID / 8); /* pid, then tgid */
 	next_tid = next_id;
 
@@ -191,9 +198,8 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 
 static __always_inline struct thread *thread_of(u64 task)
 {
-	u32 tid = tid_of(task), zero = 0;
-	struct slots *s = slots.lookup(&zero);
-	return s && maybe_watched(s, tid) ? threads.lookup(&tid) : 0;
+	u32 tid = tid_of(task);
+	return maybe_watched(tid) ? threads.lookup(&tid) : 0;
 }
 
 #define IN_INTERRUPT 0x00ff0000 /* linux/preempt.h: hardirq and NMI */
