@@ -14,7 +14,7 @@ from gputop.ui.model.verdict import storm_costs
 from gputop.ui.pane import Heading, Plain
 from gputop.ui.time_keys import TimeScreen
 
-GIANT = 60  # lines of a screen that has room for everything
+TALL, GIANT = 30, 60  # lines of a screen that has room for an output of some lines, and for everything
 
 
 class Header(Plain):
@@ -114,9 +114,12 @@ class Log(Plain):
     """The output of the started command."""
 
     def wanted(self, width: int) -> int:
-        """A part of the screen, where it is asked for; few lines where other panes would lose their rows."""
-        height = self.app.size.height
-        return 0 if not self.view.log_shown else height // 5 if height >= 30 else 2
+        """A part of the screen, where it is asked for; a smaller one beside the timeline."""
+        if not self.view.log_shown:
+            return 0
+        both, height = self.screen.query_one("#timeline").display, self.app.size.height
+        most = height // 12 if both or height < TALL else height // 5
+        return min(most, max(len(self.view.log), 1))
 
     def heading(self) -> Heading:
         """What it is."""
