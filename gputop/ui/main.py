@@ -217,7 +217,9 @@ class MainScreen(TimeScreen):
         elif self.maximized is not None:
             self.minimize()
         elif isinstance(pane, Pane):
-            self.maximize(pane)
+            for part in self.query_one("#body").children:
+                part.set_class(part not in pane.ancestors_with_self, "-beside")
+            self.maximized = next(one for one in self.children if one in pane.ancestors_with_self)
         self.call_after_refresh(self.show)
 
     def action_timeline(self) -> None:

@@ -1,0 +1,36 @@
+"""Which pane has how much room: what is zoomed, what has the keys, what stands beside what."""
+
+from __future__ import annotations
+
+from gputop.ui.processes import Processes
+from gputop.ui.tables import Calls, Lines
+from tests import fake_frames as fake
+from tests.screen_support import running, text_of
+
+
+async def test_a_zoomed_table_stands_below_the_verdict_with_its_tabs() -> None:
+    async with running(fake.frame(), (120, 40)) as (app, _, pilot):
+        await pilot.press("tab", "tab", "tab")
+        row = app.view.selected
+        assert row is not None
+        assert isinstance(app.focused, Calls)
+        await pilot.press("z")
+        await pilot.pause()
+        text = text_of(app)
+        assert "Processes" not in text
+        assert text.index("LIVE") < text.index("WHY") < text.index(f"Flame  of {row.pid}")
+        await pilot.press("tab")
+        assert isinstance(app.focused, Lines), "the tabs work there"
+        await pilot.press("z", "shift+tab", "shift+tab", "z")
+        await pilot.pause()
+        text = text_of(app)
+        assert isinstance(app.focused, Processes)
+        assert text.index("LIVE") < text.index("WHY") < text.index("Processes 4")
+        assert "Flame" not in text
+
+
+async def test_a_small_screen_draws_no_box_around_the_calls_that_have_the_keys() -> None:
+    async with running(fake.frame(), (80, 24)) as (app, _, pilot):
+        await pilot.press("tab", "tab", "tab")
+        assert isinstance(app.focused, Calls)
+        assert "╭" not in text_of(app)
