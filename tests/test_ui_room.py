@@ -34,3 +34,15 @@ async def test_a_small_screen_draws_no_box_around_the_calls_that_have_the_keys()
         await pilot.press("tab", "tab", "tab")
         assert isinstance(app.focused, Calls)
         assert "╭" not in text_of(app)
+
+
+async def test_beside_the_tabs_stands_what_fits_whole() -> None:
+    """Half of a range is another range: ``2.0us to 1`` was no ``2.0us to 16.8ms``."""
+    async with running(fake.frame(), (120, 40)) as (app, _, pilot):
+        whole = next(line for line in text_of(app).splitlines() if "Calls  Lines" in line).strip(" │")
+        assert " histogram 1.0us to 67.1ms" in whole
+        for width in range(80, 120, 3):
+            await pilot.resize_terminal(width, 20)
+            line = next(line for line in text_of(app).splitlines() if "Calls  Lines" in line)
+            assert ("histogram" in line) == ("histogram 1.0us to 67.1ms" in line)
+            assert " rows" in line

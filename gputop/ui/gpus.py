@@ -100,7 +100,7 @@ class Step(Plain):
 
     def heading(self) -> Heading:
         """Which step it is."""
-        return [(waterfall.title(self._step()), "")], ""
+        return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The waterfall."""

@@ -59,7 +59,7 @@ def _badge(status: Status) -> list[Span]:
     badge: Span = (" PAST ", "badge.replay") if status.playing else (" PAUSED ", "badge.paused")
     return [
         badge,
-        (f" -{format_duration(status.behind_ns)} behind live", "chrome"),
+        (f" {format_duration(status.behind_ns)} behind live", "chrome"),
         ("  [L] go live", "key"),
     ]
 
