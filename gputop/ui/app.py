@@ -275,9 +275,11 @@ class GputopApp(Host):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """All that keys do here, by name, and the themes."""
+        told = {"command_palette"}  # of several keys that do the same the first
         for active in screen.active_bindings.values():
             binding = active.binding
-            if active.enabled and binding.tooltip and binding.action != "command_palette":
+            if active.enabled and binding.tooltip and binding.action not in told:
+                told.add(binding.action)
                 name = f"{binding.description.lower()}: {binding.tooltip}"
                 run = partial(self.run_action, binding.action, active.node)
                 yield SystemCommand(name, f"key {self.get_key_display(binding)}", run)

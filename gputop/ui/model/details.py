@@ -21,6 +21,7 @@ NO_CUDA = (
     "This process has not used CUDA so far: no call of it was seen, and no GPU is known to have its memory.",
 )
 NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
+LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
@@ -110,7 +111,8 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
     """
     groups: dict[str, list[float]] = {}
     for share in shares:
-        groups.setdefault(share.name, []).append(share.fraction)
+        if share.fraction >= LEAST_SHARE:
+            groups.setdefault(share.name, []).append(share.fraction)
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1]))
     parts = []
     for name, fractions in ordered[:most]:

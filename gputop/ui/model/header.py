@@ -122,7 +122,8 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
     if status.failure:
         text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
     elif problems:
-        text, style, others = f"{glyphs.warning} {escape_text(problems[0])}", "warn", len(problems) - 1
+        assert frame is not None
+        text, style, others = f"{glyphs.warning} {escape_text(problems[0])}", "warn", len(frame.problems) - 1
     else:
         return []
     hint = f" [!] all {others + 1}" if others else ""
