@@ -46,3 +46,16 @@ async def test_beside_the_tabs_stands_what_fits_whole() -> None:
             line = next(line for line in text_of(app).splitlines() if "Calls  Lines" in line)
             assert ("histogram" in line) == ("histogram 1.0us to 67.1ms" in line)
             assert " rows" in line
+
+
+async def test_a_wider_screen_has_every_column_of_a_narrower_one_and_no_shorter_name() -> None:
+    async with running(fake.frame(), (120, 40)) as (app, _, pilot):
+        before: set[str] = set()
+        for size in ((120, 40), (160, 40), (180, 44), (200, 50), (250, 70)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            head, *rows = text_of(app).partition("Calls  Lines")[2].splitlines()[1:4]
+            columns = set(head.replace("▾", " ").replace("│", " ").split())
+            assert before <= columns, size
+            assert "cudaLaunchKernel" in rows[1]
+            before = columns

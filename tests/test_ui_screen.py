@@ -58,7 +58,7 @@ async def test_comma_goes_back_to_the_column_before() -> None:
 async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
     async with running(fake.frame(processes=6)) as (app, _, pilot):
         lines = text_of(app).splitlines()
-        y = next(i for i, line in enumerate(lines) if "CALL/s" in line)
+        y = next(i for i, line in enumerate(lines) if "CALLS/s" in line)
         x = lines[y].index("PID")
         await pilot.click(offset=(x, y))
         assert shown_pids(app) == sorted(shown_pids(app))
@@ -69,7 +69,7 @@ async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
 async def test_a_click_on_a_row_selects_it() -> None:
     async with running(fake.frame(processes=6)) as (app, _, pilot):
         lines = text_of(app).splitlines()
-        y = next(i for i, line in enumerate(lines) if "CALL/s" in line) + 3
+        y = next(i for i, line in enumerate(lines) if "CALLS/s" in line) + 3
         await pilot.click(offset=(20, y))
         assert app.view.processes.selected == shown_pids(app)[2]
 

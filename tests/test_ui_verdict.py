@@ -344,7 +344,7 @@ async def test_a_storm_says_what_it_costs() -> None:
         feed.why = why.explained(why.finding())
         app.poll()
         await pilot.pause()
-        line = next(line for line in text_of(app).splitlines() if "inv/s" in line)
+        line = next(line for line in text_of(app).splitlines() if "preempt/s" in line)
         assert "GPU -71.9ms/s" in line
         assert feed.why.report is not None
         feed.why = replace(feed.why, report=replace(feed.why.report, cpu_waits=((4242, 0),)))

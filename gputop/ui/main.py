@@ -30,7 +30,7 @@ class MainScreen(TimeScreen):
     AUTO_FOCUS = "Why"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (160, "-broad"), (180, "-vast"),
+        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (180, "-vast"),
     ]  # fmt: skip
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-flat"), (10, "-low"), (20, "-middle"), (30, "-tall"), (36, "-high"), (44, "-huge"),

@@ -168,17 +168,17 @@ def storm_spans(
         [
             head,
             (f"{storm.pid} {name} ", "value"),
-            (f" {rate} inv/s  {runnable} {percent}%", "host"),
+            (f" {rate} preempt/s  {runnable} {percent}%", "host"),
             *costs,
             (f"  {had} ", "dim"),
             (occupants, ""),
         ]
-        for runnable, had in (("runnable", "preempted by"), ("runq", "by"))
+        for runnable, had in (("run queue", "preempted by"), ("runq", "by"))
     ]
     few = shares_text(storm.occupants, glyphs, 1) or unknown
     if cost:
-        rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
-        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" by ", "dim")]
+        rated: list[Span] = [(f"{rate} preempt/s", "host"), *costs]
+        named: list[Span] = [head, (f"{storm.pid} {name} ", "value"), *rated, ("by ", "dim")]
         tellings += [[*named, (occupants, "")], [*named, (few, "")]]
         tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
     else:

@@ -20,20 +20,19 @@ FILTER_HELP = (
 
 # by the heading of a column
 COLUMNS_HELP = {
-    "CALL/s": "outermost CUDA calls a second",
+    "CALLS/s": "CUDA calls a second; of a process those that no other call made",
     "TOP CALL": "the API with most time",
-    "n/s": "calls a second",
     "TIME/s": "time inside of it, a second",
     "p50": "half of its calls are faster",
     "p95": "95 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
     "p99": "99 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
-    "INV/s": "involuntary switches a second: driven off the CPU",
-    "VOL/s": "voluntary switches a second: it waits",
+    "PREEMPT/s": "preemptions a second: involuntary switches, driven off the CPU",
+    "VOL/s": "voluntary switches a second: it waits or sleeps",
     "RUNQ%": "time its threads were runnable and not running; 100 is one thread all the time",
     "BLK%": "time its CUDA threads waited for something else",
     "CPU%": "time its threads were running; 100 is one CPU",
-    "GMEM": "memory on GPUs",
-    "NOW": "calls that have not returned yet, and the age of the oldest",
+    "GPU MEM": "memory on GPUs",
+    "IN FLIGHT": "calls that have not returned yet, and the age of the oldest",
     "SHARE%": "of the time of all calls whose line is known, this line's",
     "LAYER": "runtime, driver, NCCL; a nested call ran within another one",
     "L": "layer: R runtime, D driver, N NCCL; n: a nested call ran within another one",
@@ -83,7 +82,7 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]
     out += [((" ", ""),), ((" Columns", "head"),)]
     for name, text in (*COLUMNS_HELP.items(), *_OTHER_HELP):
         out += _entry(name, text, 15, width, "value")
-    storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
+    storm = "at least 500 preemptions/s and 20 % of the time in the run queue, over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
     return [line for line in out if line[0][0]]
 

@@ -80,7 +80,8 @@ def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Colum
         shown = [column for column in shown if column.unless or column.key in keys]
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
-    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: -column.keep)
+    # who wants least first: what it leaves is for the others
+    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: column.grow - column.width)
     for place, column in enumerate(growing):
         more = min(column.grow - column.width, max(spare, 0) // (len(growing) - place))
         widths[column.key] += more
