@@ -283,8 +283,23 @@ async def test_header_and_banner_count_the_same_problems() -> None:
         assert "[!] all 3" in text_of(app)
 
 
+async def test_context_switches_are_normal_only_where_nobody_waits_for_a_cpu() -> None:
+    """Below the rate of a storm they were called normal beside a verdict that a thread is starved of CPU."""
+    frame = fake.frame(storm=False)
+    calm = replace(frame, processes=tuple(replace(row, runnable_percent=19.0) for row in frame.processes))
+    first = replace(calm.processes[0], runnable_percent=83.0)
+    async with running(calm) as screen:
+        assert "· context switches normal" in text_of(screen[0])
+        await feed_frame(screen, replace(calm, number=1, processes=(first, *calm.processes[1:])))
+        assert f"· no storm; {first.pid} {first.name} waits for a CPU for 83 % of the time" in text_of(
+            screen[0]
+        )
+        assert "normal" not in text_of(screen[0])
+
+
 def test_who_had_next_to_nothing_of_a_cpu_is_not_named() -> None:
     shares = tuple(
-        Share(pid, pid, name, 1, part) for pid, (name, part) in enumerate((("worker", 0.99), ("other", 0.001)))
+        Share(pid, pid, name, 1, part)
+        for pid, (name, part) in enumerate((("worker", 0.99), ("other", 0.001)))
     )
     assert shares_text(shares, UNICODE) == "worker 99%"

@@ -186,7 +186,9 @@ def test_the_title_says_which_step_it_is() -> None:
 
 
 @pytest.mark.parametrize(("mean_ms", "said"), [(10.5, ""), (37.1, ", mean 37.1ms")])
-def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(mean_ms: float, said: str) -> None:
+def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
+    mean_ms: float, said: str
+) -> None:
     steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)
     told = title(step(), why.report(why.finding(), steps=steps))
     assert told == f"one step, median of 548: 10.2ms{said}"

@@ -62,10 +62,7 @@ class Storms(Plain):
         frame, view = self.view.frame, self.view
         if frame is None:
             return []
-        costs = storm_costs(view.explained)
-        return header.storm_lines(
-            frame.storms, width, height, view.glyphs, traced=frame.calls_observed, costs=costs
-        )
+        return header.storm_lines(frame, width, height, view.glyphs, storm_costs(view.explained))
 
 
 class Chain(Plain):

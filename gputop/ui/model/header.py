@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, Storm
+from gputop.engine.rows import STORM_RUNNABLE_PERCENT
 from gputop.format import (
     NS_PER_S,
     clip,
@@ -188,24 +189,24 @@ def storm_spans(
 
 
 def storm_lines(
-    storms: Sequence[Storm],
-    width: int,
-    height: int,
-    glyphs: Glyphs,
-    *,
-    traced: bool = True,
-    costs: Mapping[int, str] | None = None,
+    frame: Frame, width: int, height: int, glyphs: Glyphs, costs: Mapping[int, str] | None = None
 ) -> list[Line]:
     """The storms under way with what they cost, the last line says how many there is no room for."""
+    storms = frame.storms
     if not storms:
+        longest = max(frame.processes, key=lambda row: row.runnable_percent or 0.0, default=None)
         text = f"{glyphs.dot} context switches normal"
+        if longest is not None and (longest.runnable_percent or 0.0) >= STORM_RUNNABLE_PERCENT:
+            name = escape_text(longest.name, ascii_only=glyphs.ascii)
+            percent = format_percent(longest.runnable_percent)
+            text = f"{glyphs.dot} no storm; {longest.pid} {name} waits for a CPU for {percent} % of the time"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
     lines = []
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
         cost = (costs or {}).get(storm.pid, "")
-        told = storm_spans(storm, glyphs, width - len(more), traced=traced, cost=cost)
+        told = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
