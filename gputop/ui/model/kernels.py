@@ -43,7 +43,8 @@ def kernel_lines(
     shapes = width >= _SHAPES_FROM
     shape_head = f"{'SHAPE':<{_SHAPE_WIDTH}} " if shapes else ""
     gpu_head = f"{'GPU%':>6} " if timed else ""
-    head = f" {'LAUNCH/s':>8} {'/STEP':>6} {'SHARE%':>6} {'SMALL%':>6} {gpu_head} {'LIBRARY':<16} {shape_head}KERNEL"
+    head = f" {'LAUNCH/s':>8} {'/STEP':>6} {'SHARE%':>6} {'SMALL%':>6} {gpu_head} {'LIBRARY':<16} "
+    head += f"{shape_head}KERNEL"
     lines: list[Line] = [((head, "head"),)]
     for kernel in by_folded_name(row.kernels):
         share = format_percent(100 * kernel.launches / max(total, 1))

@@ -1,9 +1,9 @@
 """One step of the selected process as a waterfall: what the host does over what the GPU does.
 
 ``step_of(explained, pid)`` finds the step (None where the process repeats nothing), ``title(step, report)``
-says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of exactly
-``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU, its idle
-time with the causes, the thread's states, what the signs mean, further threads. With
+says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of
+exactly ``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU,
+its idle time with the causes, the thread's states, what the signs mean, further threads. With
 ``letters=palette.letters`` (no colours, or sixteen) calls are told apart by their letters.
 """
 
