@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines
 from tests import fake_frames as fake
+from tests import fake_reports as why
 from tests.screen_support import running, text_of
 
 
@@ -59,3 +60,15 @@ async def test_a_wider_screen_has_every_column_of_a_narrower_one_and_no_shorter_
             assert before <= columns, size
             assert "cudaLaunchKernel" in rows[1]
             before = columns
+
+
+async def test_the_timeline_takes_no_line_that_it_leaves_blank() -> None:
+    async with running(fake.frame(gpus=1), (200, 50)) as (app, feed, pilot):
+        feed.why = why.explained(why.finding())
+        for _ in range(2):
+            app.poll()
+            app.show()
+            await pilot.pause()
+        lanes = text_of(app).partition(" Timeline ")[2].partition("╰")[0].splitlines()[1:-1]
+        assert "GPU 0" in lanes[0]
+        assert [line for line in lanes if not line.strip(" │")] == []
