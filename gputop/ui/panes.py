@@ -10,7 +10,6 @@ from gputop.format import clip, escape_text
 from gputop.ui.model import callpage, header
 from gputop.ui.model.look import Line, Span, fit_line, wrap
 from gputop.ui.model.timebar import moment_at, transport_line
-from gputop.ui.model.verdict import storm_costs
 from gputop.ui.pane import Heading, Plain
 from gputop.ui.time_keys import TimeScreen
 
@@ -62,7 +61,7 @@ class Storms(Plain):
         frame, view = self.view.frame, self.view
         if frame is None:
             return []
-        return header.storm_lines(frame, width, height, view.glyphs, storm_costs(view.explained))
+        return header.storm_lines(frame, view.explained, width, height, view.glyphs)
 
 
 class Chain(Plain):

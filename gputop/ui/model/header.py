@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, Storm
@@ -15,9 +14,10 @@ from gputop.format import (
     format_clock,
     format_count,
     format_duration,
+    format_ns,
     format_percent,
 )
-from gputop.playback.feed import RecordingState
+from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.details import shares_text
 from gputop.ui.model.gpus import says_why_none
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
@@ -188,9 +188,7 @@ def storm_spans(
     return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
 
 
-def storm_lines(
-    frame: Frame, width: int, height: int, glyphs: Glyphs, costs: Mapping[int, str] | None = None
-) -> list[Line]:
+def storm_lines(frame: Frame, explained: Explained, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The storms under way with what they cost, the last line says how many there is no room for."""
     storms = frame.storms
     if not storms:
@@ -201,12 +199,21 @@ def storm_lines(
             percent = format_percent(longest.runnable_percent)
             text = f"{glyphs.dot} no storm; {longest.pid} {name} waits for a CPU for {percent} % of the time"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
-    lines = []
+    lines, costs = [], _storm_costs(explained)
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
-        cost = (costs or {}).get(storm.pid, "")
+        cost = costs.get(storm.pid, "")
         told = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
+
+
+def _storm_costs(explained: Explained) -> dict[int, str]:
+    """By process: what it costs that its threads get no CPU: ``GPU -72.0ms/s``; 0 is an answer."""
+    report = explained.report
+    if report is None or not report.span_ns:
+        return {}
+    seconds = report.duration_ns / NS_PER_S
+    return {pid: f"GPU -{format_ns(ns / seconds)}/s" if ns else "GPU -0ms/s" for pid, ns in report.cpu_waits}

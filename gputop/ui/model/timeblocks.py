@@ -141,7 +141,7 @@ class TimeBlocks:
         return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
 
     def wanted(self, width: int) -> int:
-        """Lines for everything there is, without a title; once there was more it stays, so that nothing jumps."""
+        """Lines for everything there is, without a title; what was needed once stays: nothing jumps."""
         least = max(len(self._history.gpus), 1) + _LEAST_LINES
         return max(least, self._most[1]) if self._most[0] == width else least
 

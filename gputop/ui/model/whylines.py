@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_percent, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
-from gputop.ui.model.verdict import LEVEL_TOKENS
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
+LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
@@ -49,7 +49,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
         lines.append(_short_heading(why, width, glyphs))
     body = _body(why, width, room, glyphs, with_gpus=not merge)
     lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in body]
-    return [_aged(line) for line in lines[:height]] if why.old else lines[:height]
+    return [aged(line) for line in lines[:height]] if why.old else lines[:height]
 
 
 def heading(why: Why, glyphs: Glyphs) -> list[Span]:
@@ -122,7 +122,7 @@ def _shown(text: str, glyphs: Glyphs) -> str:
     return escape_text(text, ascii_only=glyphs.ascii)
 
 
-def _aged(line: Line) -> Line:
+def aged(line: Line) -> Line:
     """What is drawn as old: without the colours of an alarm, but for its age."""
     return merged([(text, token if token in ("title", "warn", "key") else "unsure") for text, token in line])
 
@@ -230,7 +230,7 @@ def _cause_lines(causes: Sequence[Cause], width: int, glyphs: Glyphs, *, calm: b
     wide = max(width_of(share) for share in shares)
     codes = [cause.number for cause in causes]
     levels = [cause.level for cause in causes]
-    steps = [_step_text(cause, glyphs) for cause in causes]
+    steps = [step_text(cause, glyphs) for cause in causes]
     places = [clip(_shown(cause.line, glyphs), 28, glyphs.ellipsis) for cause in causes]
     fixed = 3 + wide + 1 + max(map(len, codes)) + 2
     whole = max(width_of(brief(cause.title, 0)) for cause in causes)
@@ -281,7 +281,7 @@ def _cause_bar(cause: Cause, width: int, glyphs: Glyphs) -> list[Span]:
     return [(fit(text, width), "host")]
 
 
-def _step_text(cause: Cause, glyphs: Glyphs) -> str:
+def step_text(cause: Cause, glyphs: Glyphs) -> str:
     """``3.7 of 9.8 ms/step``: what it takes of a step, in the unit of the step's length."""
     if cause.per_step_ns is None:
         return ""
