@@ -23,6 +23,7 @@ NO_CUDA = (
 NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
 LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
+_LAYER_WIDTH = 7  # for a word in place of a letter
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
@@ -32,11 +33,9 @@ def _api(row: CallRow, context: Context, width: int) -> Span:
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
     # whose call contains it is not known row by row: its time is part of some runtime row
-    return ("nested" if row.nested else escape_text(row.layer)), "dim"
-
-
-def _layer_letter(row: CallRow, context: Context, width: int) -> Span:
-    return ("n" if row.nested else LAYERS.get(row.layer, "?")), "dim"
+    word = "nested" if row.nested else escape_text(row.layer)
+    letter = "n" if row.nested else LAYERS.get(row.layer, "?")
+    return (word if width >= _LAYER_WIDTH else letter), "dim"
 
 
 def _percentile(ns: int, row: CallRow, few: bool) -> Span:
@@ -64,9 +63,8 @@ def _histogram(row: CallRow, context: Context, width: int) -> Span:
 CALL_COLUMNS: tuple[Column[CallRow], ...] = (
     Column("api", "CALL", 14, _api, lambda r: r.api.lower(), right=False, keep=100, grow=34,
            descending=False),
-    Column("layer", "LAYER", 7, _layer, lambda r: r.layer, right=False, keep=15, descending=False),
-    Column("letter", "L", 1, _layer_letter, lambda r: r.layer, right=False, keep=40, descending=False,
-           unless="layer"),
+    Column("layer", "LAYER", 1, _layer, lambda r: r.layer, right=False, keep=40, grow=_LAYER_WIDTH,
+           whole=True, descending=False),
     Column("count", "CALLS/s", 7, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count,
            keep=90),
     Column("time", "TIME/s", 6, lambda r, c, w: (format_ns(r.sum_ns / c.window_s), ""), lambda r: r.sum_ns,
@@ -160,7 +158,8 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column("name", "THREAD", 9, lambda r, c, w: (escape_text(r.name, ascii_only=c.glyphs.ascii), ""),
            lambda r: r.name.lower(), right=False, keep=95, grow=16, descending=False),
     Column("cuda", "C", 1, _cuda, lambda r: r.cuda, right=False, keep=30),
-    Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, descending=False),
+    Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, whole=True,
+           descending=False),
     Column("voluntary", "VOL/s", 5, lambda r, c, w: (format_count(r.voluntary_switches / c.window_s), ""),
            lambda r: r.voluntary_switches, keep=50),
     Column("involuntary", "PREEMPT/s", 9,

@@ -138,7 +138,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     _scheduled("cpu", "CPU%", lambda r: r.on_cpu_percent, format_percent, keep=12),
     Column("memory", "GPU MEM", 7, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
            lambda r: r.gpu_memory_bytes or 0, keep=11),
-    Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13),
+    Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True),
     Column("user", "USER", 8, lambda r, c, w: (escape_text(r.user), "dim"), lambda r: r.user, right=False,
            keep=4, descending=False),
     Column("command", "COMMAND", 16, _command, lambda r: r.command, right=False, keep=3, grow=90,
