@@ -15,6 +15,7 @@ from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from gputop.ui.main import MainScreen
+from gputop.ui.model.config import Asked
 from gputop.ui.pages import HelpPage, Page
 from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
@@ -361,7 +362,7 @@ async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
 
 async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
     feed = fake.FakeFeed(fake.frame(processes=1))
-    app = GputopApp(feed, rate_hz=0.001, selected_pid=4263)
+    app = GputopApp(feed, Asked(rate_hz=0.001, selected_pid=4263))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         feed.newest = fake.frame(1, processes=5)
