@@ -109,11 +109,13 @@ def test_a_busy_gpu_is_no_alarm_and_what_is_lost_beside_is_told_with_its_line() 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_number_cause_and_level_are_never_cut(width: int) -> None:
     long = why.finding(title="the submitting thread is starved of CPU, and more words than fit anywhere")
-    line = told(why.explained(long), width)
+    line = told(why.explained(long, diagnosis=INPUT), width)
     assert len(line) == width
     for part in ("idle 48–49 %", "(C02 proved)"):
         assert part in line
     if width >= 60:
+        assert "input-bound" in line
+    if width >= 80:
         assert "4.5 ms/step" in line
 
 

@@ -14,8 +14,8 @@ LEAST_TITLE = 10  # letters of a title that is cut
 USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
 _WHOLE = 10_000  # longer than any title
 # parts of the line that may go where it is narrow; what is none of them stays
-_OTHERS, _DOUBTS, _PLACE, _COST = "others", "doubts", "place", "cost"
-_EVERY = frozenset((_OTHERS, _DOUBTS, _PLACE, _COST))
+_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS = "others", "doubts", "place", "cost", "class"
+_EVERY = frozenset((_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS))
 Piece = tuple[str, Span]
 
 
@@ -76,7 +76,8 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
     if width >= USUAL_WIDTH:
         yield most - {_COST}, LEAST_TITLE, []
     yield most - {_PLACE}, LEAST_TITLE, []
-    yield frozenset(), 0, []
+    yield frozenset((_CLASS,)), LEAST_TITLE, []
+    yield frozenset(), LEAST_TITLE, []
 
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
@@ -90,9 +91,9 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     low = sum(gpu.proved for gpu in why.gpus) / len(why.gpus)
     high = sum(gpu.high for gpu in why.gpus) / len(why.gpus)
     unsure = " (hint)" if why.level == "hint" else ""
-    kind = f"{why.kind}{unsure}, " if why.kind else ""
-    idle = f"idle {range_text(low, high, glyphs)}: "
-    before: list[Piece] = [("", (f"{glyphs.dot if calm else glyphs.warning} {kind}{idle}", token))]
+    before: list[Piece] = [("", (f"{glyphs.dot if calm else glyphs.warning} ", token))]
+    before += [(_CLASS, (f"{why.kind}{unsure}, ", token))] if why.kind else []
+    before.append(("", (f"idle {range_text(low, high, glyphs)}: ", token)))
     after: list[Piece] = [(_DOUBTS, (f" {glyphs.warning} {doubt}", "warn")) for doubt in why.doubts]
     if cause is None:
         level: list[Piece] = [("", (f" ({why.level})", "dim"))] if why.level else []
