@@ -158,34 +158,28 @@ def storm_spans(
         traced: Whether eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.
     """
-    name = escape_text(storm.name, ascii_only=glyphs.ascii)
+    who = f"{storm.pid} {escape_text(storm.name, ascii_only=glyphs.ascii)} "
     unknown = "unknown" if traced else "not known without eBPF"
-    occupants = shares_text(storm.occupants, glyphs) or unknown
-    head: Span = (f"{glyphs.storm} storm ", "host")
-    rate = format_count(storm.involuntary_per_second)
+    every, few = (shares_text(storm.occupants, glyphs, most) or unknown for most in (4, 1))
+    rate, costs = f"{format_count(storm.involuntary_per_second)} preempt/s", f"  {cost} " if cost else ""
     percent = format_percent(storm.runnable_percent)
-    costs: list[Span] = [(f"  {cost} ", "host")] if cost else []
-    tellings: list[list[Span]] = [
-        [
-            head,
-            (f"{storm.pid} {name} ", "value"),
-            (f" {rate} preempt/s  {runnable} {percent}%", "host"),
-            *costs,
-            (f"  {had} ", "dim"),
+    told = rate + costs if cost else ""
+    tellings = (
+        (who, f" {rate}  run queue {percent}%{costs}", "  preempted by ", every),
+        (who, f" {rate}  runq {percent}%{costs}", "  by ", every),
+        (who, told, "by ", every),
+        (who, told, "by ", few),
+        (f"{storm.pid}: ", told, "", every),
+        (f"{storm.pid}: ", told, "", few),
+    )
+    for sufferer, figures, had, occupants in tellings:
+        spans = [
+            (f"{glyphs.storm} storm ", "host"), (sufferer, "value"), (figures, "host"), (had, "dim"),
             (occupants, ""),
-        ]
-        for runnable, had in (("run queue", "preempted by"), ("runq", "by"))
-    ]
-    few = shares_text(storm.occupants, glyphs, 1) or unknown
-    if cost:
-        rated: list[Span] = [(f"{rate} preempt/s", "host"), *costs]
-        named: list[Span] = [head, (f"{storm.pid} {name} ", "value"), *rated, ("by ", "dim")]
-        tellings += [[*named, (occupants, "")], [*named, (few, "")]]
-        tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
-    else:
-        tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
-        tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
-    return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
+        ]  # fmt: skip
+        if line_width(spans) <= width:
+            break
+    return spans
 
 
 def storm_lines(frame: Frame, explained: Explained, width: int, height: int, glyphs: Glyphs) -> list[Line]:
