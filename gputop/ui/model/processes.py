@@ -58,8 +58,9 @@ def _gpu_order(row: ProcessRow) -> str:
     return ",".join(f"{index:04d}" for index in row.gpus or ())
 
 
-def _top_api(row: ProcessRow, context: Context, width: int) -> Span:
-    return (escape_text(short_api(row.top_api, width)), "") if row.top_api else ("-", "unknown")
+def _of_top(text: Callable[[ProcessRow, int], str]) -> Callable[[ProcessRow, Context, int], Span]:
+    """A cell about the call with most time, where there is one."""
+    return lambda row, _context, width: (text(row, width), "") if row.top_api else ("-", "unknown")
 
 
 def short_api(api: str, width: int) -> str:
@@ -71,14 +72,6 @@ def short_api(api: str, width: int) -> str:
             api = api[len(prefix) :]
             break
     return api if len(api) <= width else api.replace("Synchronize", "Sync")
-
-
-def _top_p99(row: ProcessRow, context: Context, width: int) -> Span:
-    return (format_ns(row.top_api_p99_ns), "") if row.top_api else ("-", "unknown")
-
-
-def _top_share(row: ProcessRow, context: Context, width: int) -> Span:
-    return (format_ns(row.top_api_ns_per_second), "") if row.top_api else ("-", "unknown")
 
 
 def _state(row: ProcessRow, context: Context, width: int) -> Span:
@@ -126,10 +119,12 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=60, grow=5,
            descending=False),
     Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),
-    Column("api", "TOP CALL", 12, _top_api, lambda r: r.top_api.lower(), right=False, keep=70, grow=28,
-           descending=False),
-    Column("time", "TIME/s", 6, _top_share, lambda r: r.top_api_ns_per_second, keep=20),
-    Column("p99", "p99", 6, _top_p99, lambda r: r.top_api_p99_ns, keep=65),
+    Column("api", "TOP CALL", 12, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
+           lambda r: r.top_api.lower(), right=False, keep=70, grow=28, descending=False),
+    Column("time", "TIME/s", 6, _of_top(lambda r, w: format_ns(r.top_api_ns_per_second)),
+           lambda r: r.top_api_ns_per_second, keep=20),
+    Column("p99", "p99", 6, _of_top(lambda r, w: format_ns(r.top_api_p99_ns)), lambda r: r.top_api_p99_ns,
+           keep=65),
     _scheduled("involuntary", "PREEMPT/s", lambda r: r.involuntary_per_second, format_count, keep=96,
                storm=True),
     _scheduled("voluntary", "VOL/s", lambda r: r.voluntary_per_second, format_count, keep=50),
