@@ -46,6 +46,12 @@ _OTHER_HELP = (
     ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
     ("-  n/a", "could not be known; never shown as 0"),
 )
+_MOUSE_HELP = (
+    ("click", "a heading sorts by it, again reverses; a row is selected; a tab opens"),
+    ("", "a key in [ ] or in the last line does what it says; the verdict opens its chain"),
+    ("wheel", "scrolls the pane under the pointer"),
+    ("drag", "marks text; y or ^C copies it"),
+)
 Group = tuple[str, Sequence[tuple[str, str]]]
 
 
@@ -57,30 +63,17 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]
         width: Columns.
         glyphs: The signs used.
     """
+    sections: list[tuple[str, Sequence[tuple[str, str]], int, str]] = [
+        *((title, entries, 10, "key") for title, entries in groups),
+        ("Mouse", _MOUSE_HELP, 10, "key"),
+        ("Filter [/]", FILTER_HELP, 15, "value"),
+        ("Columns", (*COLUMNS_HELP.items(), *_OTHER_HELP), 15, "value"),
+    ]
     out: list[Line] = []
-    for title, entries in groups:
+    for title, entries, column, token in sections:
         out += [((" ", ""),), ((f" {title}", "head"),)] if out else [((f" {title}", "head"),)]
-        for keys, text in entries:
-            out += _entry(keys, text, 10, width, "key")
-    out += [((" ", ""),), ((" Mouse", "head"),)]
-    out += _entry(
-        "click", "a heading sorts by it, again reverses; a row is selected; a tab opens", 10, width, "key"
-    )
-    out += _entry(
-        "",
-        "a key in [ ] or in the last line does what it says; the verdict opens its chain",
-        10,
-        width,
-        "key",
-    )
-    out += _entry("wheel", "scrolls the pane under the pointer", 10, width, "key")
-    out += _entry("drag", "marks text; y or ^C copies it", 10, width, "key")
-    out += [((" ", ""),), ((" Filter [/]", "head"),)]
-    for name, text in FILTER_HELP:
-        out += _entry(name, text, 15, width, "value")
-    out += [((" ", ""),), ((" Columns", "head"),)]
-    for name, text in (*COLUMNS_HELP.items(), *_OTHER_HELP):
-        out += _entry(name, text, 15, width, "value")
+        for name, text in entries:
+            out += _entry(name, text, column, width, token)
     storm = "at least 500 preemptions/s and 20 % of the time in the run queue, over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
     return [line for line in out if line[0][0]]
