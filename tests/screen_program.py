@@ -11,6 +11,7 @@ PROGRAM = """
 import os, sys
 sys.path.insert(0, ".")
 from tests import fake_frames as fake
+from gputop.ui.model.config import Asked
 from gputop.ui.run import run_app
 
 class Feed(fake.FakeFeed):
@@ -23,5 +24,5 @@ class Feed(fake.FakeFeed):
             raise ValueError("a broken \\x1b[31mframe")
         return fake.frame(self.polls)
 
-sys.exit(run_app(Feed(), rate_hz=10))
+sys.exit(run_app(Feed(), Asked(rate_hz=10)))
 """

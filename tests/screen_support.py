@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.model.config import Preferences
+from gputop.ui.model.config import Asked, Preferences
 from gputop.ui.model.view import View
 from gputop.ui.pane import Pane
 from tests import fake_frames as fake
@@ -37,7 +37,8 @@ async def running(
     """The program on fake frames; it polls only when a test says so."""
     feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
     mode = "replay" if replay else "live"
-    app = GputopApp(feed, rate_hz=0.001, mode=mode, ascii=ascii, preferences=preferences, **options)
+    preferences = preferences or Preferences()
+    app = GputopApp(feed, Asked(mode, 0.001, ascii=ascii, preferences=preferences, **options))
     app.NOTIFICATION_TIMEOUT = 3600  # no message goes since the machine was busy
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()

@@ -260,6 +260,17 @@ def test_what_is_short_shows_no_bar() -> None:
     assert (status, drawn) == (0, "")
 
 
+def test_of_a_recording_behind_options_it_is_said_where_it_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("session.msgpack").touch()
+    with pytest.raises(CommandError, match=r"named before its options: gputop session\.msgpack …"):
+        parse(["--ascii", "session.msgpack"])
+    with pytest.raises(CommandError, match="unrecognized arguments: other"):
+        parse(["--ascii", "other"])
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -60,7 +60,7 @@ def test_the_sparkline_of_a_process_is_chosen_like_any_other_column(folder: Path
     assert not made.problems
     with Shown(fake.frame(), preferences=made) as screen:
         head = next(line for line in screen.text().splitlines() if " PID " in line)
-    assert head.split()[1:] == ["PID", "1", "min", "▾CALL/s", "│"]
+    assert head.split()[1:] == ["PID", "1", "min", "▾CALLS/s", "│"]
 
 
 def test_the_page_names_every_column_that_can_be_chosen() -> None:

@@ -108,8 +108,12 @@ def test_class_cause_and_line_are_those_of_the_story() -> None:
         ("sync-item", "WHY ▲ sync-bound, idle ~34%: `.item()` … (C01 proved) at sync_bound.py:99", False),
         ("sync-item", "WHY ▲ sync-bound, idle ~34%: `.item()` … (C07 proved) at sync_bound.py:22", False),
         ("sync-item", "WHY ▲ copy-bound, idle ~34%: `.item()` … (C01 proved) at sync_bound.py:22", False),
-        ("train-plain", "WHY · compute-bound: busy ~78% (strong)", True),
-        ("train-plain", "WHY · compute-bound, busy ~78%: a thread … (C07 hint) at trainer.py:9", False),
+        (
+            "train-plain",
+            "WHY · compute-bound, idle 3–22 %: a kernel ran for about 78 % of the time (strong)",
+            True,
+        ),
+        ("train-plain", "WHY · compute-bound, idle 3–22 %: a thread … (C07 hint) at trainer.py:9", False),
     ],
 )
 def test_the_screen_names_class_cause_and_line(name: str, screen: str, *, right: bool) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gputop.engine.frame import Frame, GpuRow
 from gputop.ui.model.braille import graph
 from gputop.ui.model.gpu_history import (
+    KEPT_NS,
     LEAST_NS,
     SERIES,
     GpuHistory,
@@ -114,12 +115,27 @@ def test_a_gap_in_what_was_seen_stays_a_gap() -> None:
 
 
 def test_two_minutes_have_room_at_any_width_and_more_in_a_wider_pane() -> None:
-    assert all(span_ns(width) >= LEAST_NS for width in range(20, 300))
-    spans = [span_ns(width) for width in range(80, 300)]
+    assert all(span_ns(width, KEPT_NS) >= LEAST_NS for width in range(20, 300))
+    spans = [span_ns(width, KEPT_NS) for width in range(80, 300)]
     assert spans == sorted(spans)
     assert spans[-1] > 2 * spans[0]
-    assert span_text(75) == "last 2 min"
-    assert span_text(115) == "last 3 min 20 s"
+    assert span_text(75, KEPT_NS) == "last 2 min"
+    assert span_text(115, KEPT_NS) == "last 3 min 20 s"
+
+
+def test_a_short_session_has_the_width_that_minutes_have_later() -> None:
+    """Of the first seconds two minutes showed nothing but dots."""
+    history, known, spans = GpuHistory(), [], []
+    for tick in range(0, 600):
+        now = replace(frame(tick % 100), time_ns=1_000 * S + tick * BIN_NS)
+        history.take(replace(now, gpus=tuple(replace(gpu, utilization_history=()) for gpu in now.gpus)))
+        if tick % 40 == 39:
+            spans.append(span_text(75, history.known_ns(0, now.time_ns)))
+            known.append(float(np.mean(~np.isnan(history.values(0, now.time_ns, 60)[0]))))
+    assert list(dict.fromkeys(spans)) == ["last 30 s", "last 1 min", "last 2 min"]
+    assert known[2] > 0.9
+    assert min(known[3:]) > 0.45
+    assert known[-1] == 1.0
 
 
 def test_the_newest_value_stands_at_the_right_end() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.actions import parse
 
+from gputop.engine.frame import Share
 from gputop.format import (
     clip,
     escape_text,
@@ -29,8 +30,8 @@ from gputop.format import (
 from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
 from gputop.ui.footer import Keys
-from gputop.ui.model.details import call_table
-from gputop.ui.model.look import plain
+from gputop.ui.model.details import call_table, shares_text
+from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.processes import process_table
 from gputop.ui.pane import Pane
 from gputop.ui.panes import Banner
@@ -272,3 +273,33 @@ def test_without_a_terminal_one_sentence_says_what_to_do() -> None:
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", NO_TERMINAL + "\n")
+
+
+async def test_header_and_banner_count_the_same_problems() -> None:
+    """Without a GPU the banner leaves out what the pane of the GPUs says, and counted it out as well."""
+    problems = ("no eBPF without root: CUDA calls are not shown", "no GPU figures: no NVIDIA driver", "third")
+    async with running(fake.frame(gpus=0, driver="", problems=problems)) as (app, _, _):
+        assert "3 problems [!]" in text_of(app)
+        assert "[!] all 3" in text_of(app)
+
+
+async def test_context_switches_are_normal_only_where_nobody_waits_for_a_cpu() -> None:
+    """Below the rate of a storm they were called normal beside a verdict that a thread is starved of CPU."""
+    frame = fake.frame(storm=False)
+    calm = replace(frame, processes=tuple(replace(row, runnable_percent=19.0) for row in frame.processes))
+    first = replace(calm.processes[0], runnable_percent=83.0)
+    async with running(calm) as screen:
+        assert "· context switches normal" in text_of(screen[0])
+        await feed_frame(screen, replace(calm, number=1, processes=(first, *calm.processes[1:])))
+        assert f"· no storm; {first.pid} {first.name} waits for a CPU for 83 % of the time" in text_of(
+            screen[0]
+        )
+        assert "normal" not in text_of(screen[0])
+
+
+def test_who_had_next_to_nothing_of_a_cpu_is_not_named() -> None:
+    shares = tuple(
+        Share(pid, pid, name, 1, part)
+        for pid, (name, part) in enumerate((("worker", 0.99), ("other", 0.001)))
+    )
+    assert shares_text(shares, UNICODE) == "worker 99%"

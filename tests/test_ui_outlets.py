@@ -307,6 +307,13 @@ async def test_the_palette_finds_an_action_by_its_name_and_does_it() -> None:
         assert not app.view.processes.descending
 
 
+async def test_an_action_of_several_keys_is_in_the_palette_once() -> None:
+    async with running(fake.frame()) as (app, _):
+        names = [command.title for command in app.get_system_commands(app.screen)]
+        assert "back: back out: unzoom, list all, to the processes, to the verdict" in names
+        assert len(names) == len(set(names))
+
+
 async def test_letters_typed_into_the_palette_do_not_act_and_escape_closes_it() -> None:
     async with running(fake.frame()) as (app, pilot):
         await pilot.press("ctrl+p", "q", "z", "question_mark")

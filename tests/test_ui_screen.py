@@ -15,6 +15,7 @@ from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from gputop.ui.main import MainScreen
+from gputop.ui.model.config import Asked
 from gputop.ui.pages import HelpPage, Page
 from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
@@ -58,7 +59,7 @@ async def test_comma_goes_back_to_the_column_before() -> None:
 async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
     async with running(fake.frame(processes=6)) as (app, _, pilot):
         lines = text_of(app).splitlines()
-        y = next(i for i, line in enumerate(lines) if "CALL/s" in line)
+        y = next(i for i, line in enumerate(lines) if "CALLS/s" in line)
         x = lines[y].index("PID")
         await pilot.click(offset=(x, y))
         assert shown_pids(app) == sorted(shown_pids(app))
@@ -69,7 +70,7 @@ async def test_a_click_on_a_heading_sorts_and_a_second_one_reverses() -> None:
 async def test_a_click_on_a_row_selects_it() -> None:
     async with running(fake.frame(processes=6)) as (app, _, pilot):
         lines = text_of(app).splitlines()
-        y = next(i for i, line in enumerate(lines) if "CALL/s" in line) + 3
+        y = next(i for i, line in enumerate(lines) if "CALLS/s" in line) + 3
         await pilot.click(offset=(20, y))
         assert app.view.processes.selected == shown_pids(app)[2]
 
@@ -94,7 +95,7 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
         assert app.view.frame is not None
         assert app.view.frame.number == 0
         assert "PAUSED" in text_of(app)
-        assert "-00:12 behind live" in text_of(app)
+        assert " 00:12 behind live" in text_of(app)
         await pilot.press("L")
         assert app.view.frame.number == 48
         assert "LIVE" in text_of(app)
@@ -361,7 +362,7 @@ async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
 
 async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
     feed = fake.FakeFeed(fake.frame(processes=1))
-    app = GputopApp(feed, rate_hz=0.001, selected_pid=4263)
+    app = GputopApp(feed, Asked(rate_hz=0.001, selected_pid=4263))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         feed.newest = fake.frame(1, processes=5)

@@ -61,22 +61,30 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
         assert ("─ Timeline" in text_of(app)) is there
 
 
-@pytest.mark.parametrize("height", [22, 24, 30, 36])
-async def test_timeline_and_output_together_leave_processes_and_calls_a_row(height: int) -> None:
-    async with running(fake.frame(), (80, height)) as (app, feed, pilot):
+@pytest.mark.parametrize(
+    ("size", "keys"),
+    [
+        ((80, 20), "tl"), ((80, 24), "tl"), ((80, 36), "tl"), ((100, 36), "l"), ((120, 40), "l"),
+        ((180, 44), "l"), ((250, 70), "l"),
+    ],
+)  # fmt: skip
+async def test_beside_timeline_and_output_processes_and_calls_keep_a_row(
+    size: tuple[int, int], keys: str
+) -> None:
+    async with running(fake.frame(gpus=2), size, replay=True) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         feed.output = [f"line {number}" for number in range(20)]
         app.poll()
-        await pilot.press("t", "l")
+        await pilot.press(*keys)
         await pilot.pause()
-        text = text_of(app)
-        assert "Timeline" in text
-        assert "line 19" in text
+        processes, _, calls = text_of(app).partition("Processes ")[2].partition("Calls  ")
+        assert "Timeline" in calls
+        assert "line 19" in calls
         process, call = app.view.processes.selected_row, app.view.calls.selected_row
         assert process is not None
         assert call is not None
-        assert str(process.pid) in text
-        assert call.api.removeprefix("cuda") in text
+        assert f"{process.pid} " in processes
+        assert call.api.removeprefix("cuda") in calls
 
 
 async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:

@@ -20,9 +20,11 @@ from gputop.explain.answer.picture import (
     IdleTime,
     OneStep,
 )
+from gputop.explain.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
+from tests import fake_reports as why
 from tests import told_recordings as recordings
 
 MS = 1_000_000
@@ -153,6 +155,13 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(glyphs: Glyphs) -> None
     assert plain(bare).split() == [glyphs.full, "presumably", "busy"]
 
 
+def test_the_legend_leaves_out_what_does_not_fit_whole() -> None:
+    whole = plain(waterfall_lines(step(), 160, 9, UNICODE)[-1]).split("  ")
+    for width in range(30, 110):
+        legend = plain(waterfall_lines(step(), width, 9, UNICODE)[-1])
+        assert {entry.strip() for entry in legend.split("  ")} <= {entry.strip() for entry in whole} | {""}
+
+
 def test_a_low_pane_keeps_the_host_the_gpu_and_the_idle_time() -> None:
     assert list(drawn(step(), 3)) == ["host", "GPU 0", "idle"]
     assert list(drawn(step(), 1)) == ["host"]
@@ -173,7 +182,18 @@ def test_a_process_that_repeats_nothing_has_no_step_and_says_so() -> None:
 
 
 def test_the_title_says_which_step_it_is() -> None:
-    assert title(step()) == "one step, the median of 548: 10.2ms"
+    assert title(step(), None) == "one step, median of 548: 10.2ms"
+
+
+@pytest.mark.parametrize(("mean_ms", "said"), [(10.5, ""), (37.1, ", mean 37.1ms")])
+def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
+    mean_ms: float, said: str
+) -> None:
+    steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)
+    told = title(step(), why.report(why.finding(), steps=steps))
+    assert told == f"one step, median of 548: 10.2ms{said}"
+    other = replace(steps, pid=step().pid + 1)
+    assert title(step(), why.report(why.finding(), steps=other)) == "one step, median of 548: 10.2ms"
 
 
 @pytest.mark.parametrize("name", recordings.NAMES)

@@ -165,11 +165,29 @@ def test_how_old_it_is_stands_first_and_what_is_old_is_drawn_as_old() -> None:
 
 
 def test_a_fix_that_is_older_than_the_figures_says_so() -> None:
-    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, ", 5.00s older")):
+    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, ", 5 s older")):
         why = told(replace(made.explained(made.finding()), detail_age_ns=age_ns))
         line = why_lines(why, 120, 5, UNICODE)[-1]
         assert plain(line).rstrip().endswith(f"saves up to 4.6 ms/step{older}")
         assert ("unsure" in {token for _, token in line}) == bool(older)
+
+
+def test_on_a_small_terminal_the_first_cause_has_the_room_of_those_that_are_not_shown() -> None:
+    """What it costs a step gave way to the line of a second cause that three lines do not show."""
+    starved = made.finding(
+        "C13",
+        5_300,
+        title="the submitting thread is starved of CPU",
+        loss=Range(30 * made.MS, 5_300 * made.MS, 5_300 * made.MS),
+        advice=("keep others off its CPU with taskset or nice",),
+        per_step_ns=2_600_000,
+    )
+    late = made.finding("C15", 3_300, line=replace(LINE, file="/a/stories_of_loops.py"))
+    why = told(replace(made.explained(starved, late), detail_age_ns=3 * made.S))
+    _, cause, fix = text(why, 80, 3)
+    assert cause.rstrip().endswith("is starved of CPU C13  0–2.6 of 14.0 ms/step")
+    assert "keep others off its CPU with taskset or nice  " in fix
+    assert fix.endswith("ms/step ")
 
 
 def test_an_explanation_of_a_later_time_is_old_too() -> None:

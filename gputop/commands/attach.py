@@ -72,6 +72,7 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.commands.looks import draws_ascii, preferences
     from gputop.playback.feeds import LiveFeed
     from gputop.serve.client import RemoteSource
+    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -81,15 +82,14 @@ def _screen(options: argparse.Namespace) -> int:
     try:
         with heeding(lambda number: None):
             feed.start()
-            return run_app(
-                feed,
+            asked = Asked(
                 rate_hz=float(source.header.get("rate_hz", 4.0)),
-                mode="live",
                 ascii=draws_ascii(options, preferred),
                 title="attached to the daemon",
                 preferences=preferred,
                 readonly=True,
             )
+            return run_app(feed, asked)
     except Interrupted as interrupt:
         return interrupt.status
     finally:

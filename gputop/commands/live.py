@@ -175,6 +175,7 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
     from gputop.process.outputfile import OutputFile
+    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
     from replay.history import History
 
@@ -204,16 +205,15 @@ def _screen(options: argparse.Namespace) -> int:
         with heeding(lambda number: None):  # until the screen heeds them, and from its end on
             feed.start()
             released = session.release_meanwhile(fail)
-            status = run_app(
-                feed,
+            asked = Asked(
                 rate_hz=rate_hz,
-                mode="live",
                 ascii=draws_ascii(options, preferred),
                 selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
                 title=getattr(options, "title", " ".join(options.command)),
                 preferences=preferred,
                 readonly=options.readonly,
             )
+            status = run_app(feed, asked)
     except Interrupted as interrupt:
         status = interrupt.status
     finally:

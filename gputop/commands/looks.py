@@ -30,7 +30,7 @@ def known_columns() -> dict[str, tuple[str, ...]]:
 
 
 def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
-    return tuple(column.key for column in columns if not column.unless)
+    return tuple(column.key for column in columns)
 
 
 def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:

@@ -71,6 +71,7 @@ def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int
 
 
 def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -78,14 +79,10 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
         feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
     feed.start(explain=False)
     try:
-        return run_app(
-            feed,
-            seen=feed.explain,
-            mode="replay",
-            ascii=draws_ascii(options, preferred),
-            title=options.file,
-            preferences=preferred,
+        asked = Asked(
+            "replay", ascii=draws_ascii(options, preferred), title=options.file, preferences=preferred
         )
+        return run_app(feed, asked, seen=feed.explain)
     finally:
         feed.close()
 

@@ -21,7 +21,6 @@ from gputop.ui.model.table import Column, Context
 
 T = TypeVar("T")
 UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
-LETTERS = ("letter",)  # columns that only stand in for others where there is no room
 
 
 def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) -> str:
@@ -117,10 +116,9 @@ def _more_of(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
 def _listed(
     columns: Sequence[Column[T]], rows: Sequence[T], context: Context, rank: Callable[[T], Any]
 ) -> list[str]:
-    shown = [column for column in columns if column.key not in LETTERS]
     ordered = sorted(rows, key=rank, reverse=True)
-    cells = [[column.cell(row, context, UNLIMITED)[0] for column in shown] for row in ordered]
-    return _table([(column.title, column.right) for column in shown], cells)
+    cells = [[column.cell(row, context, UNLIMITED)[0] for column in columns] for row in ordered]
+    return _table([(column.title, column.right) for column in columns], cells)
 
 
 def _processes(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:

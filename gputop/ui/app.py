@@ -26,7 +26,7 @@ from gputop.ui.driver import QuickDriver
 from gputop.ui.flame import FlamePane
 from gputop.ui.gpus import Gpus
 from gputop.ui.main import MainScreen
-from gputop.ui.model.config import Preferences
+from gputop.ui.model.config import USUAL, Asked
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.view import View
 from gputop.ui.native_log import NativeLog
@@ -73,32 +73,20 @@ class GputopApp(Host):
     def __init__(
         self,
         feed: Feed,
+        asked: Asked = USUAL,
         *,
-        rate_hz: float = 4.0,
-        mode: str = "live",
-        ascii: bool = False,
-        selected_pid: int | None = None,
-        title: str = "",
         native_log: NativeLog | None = None,
-        preferences: Preferences | None = None,
-        readonly: bool = False,
         seen: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the program.
 
         Args:
             feed: Where frames come from.
-            rate_hz: How often the newest frame is looked for.
-            mode: ``live`` or ``replay``.
-            ascii: Whether to draw with ASCII only.
-            selected_pid: The process selected at first.
-            title: What is watched, for the header.
+            asked: What the screen is to be.
             native_log: What native libraries wrote to the terminal's descriptors.
-            preferences: What the user prefers.
-            readonly: Whether other processes are to be left alone.
             seen: Called once the first frame is on the screen.
         """
-        self.preferences = preferences or Preferences()
+        self.preferences = asked.preferences
         self.color_system = color_system_of(os.environ)
         self.palette = palette_for(
             self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.color_system
@@ -112,16 +100,15 @@ class GputopApp(Host):
         # without its watcher, which would parse all styles a second time before anything is painted
         self.set_reactive(App.theme, self.palette.name)
         self.stylesheet.set_variables(self.get_css_variables())
-        self.set_class(ascii, "-ascii")
+        self.set_class(asked.ascii, "-ascii")
         self.feed = feed
-        self.view = View(mode, ascii_only=ascii, selected_pid=selected_pid, title=title)
-        self.view.prefer(self.preferences)
-        if mode == "live" and not readonly:
+        self.view = View(asked)
+        if asked.mode == "live" and not asked.readonly:
             from gputop.ui.sender import OwnSender
 
             self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.tell_outcome))
         self.crash: Exception | None = None
-        self._rate_hz = rate_hz
+        self._rate_hz = asked.rate_hz
         self._native_log = native_log
         self._log_index = 0
         self._seen = seen
@@ -275,9 +262,11 @@ class GputopApp(Host):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """All that keys do here, by name, and the themes."""
+        told = {"command_palette"}  # of several keys that do the same the first
         for active in screen.active_bindings.values():
             binding = active.binding
-            if active.enabled and binding.tooltip and binding.action != "command_palette":
+            if active.enabled and binding.tooltip and binding.action not in told:
+                told.add(binding.action)
                 name = f"{binding.description.lower()}: {binding.tooltip}"
                 run = partial(self.run_action, binding.action, active.node)
                 yield SystemCommand(name, f"key {self.get_key_display(binding)}", run)

@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
 from gputop.ui.flame import FlamePane
-from gputop.ui.model.look import Line
+from gputop.ui.model.look import Line, fit_line, line_width
 from gputop.ui.model.view import View
 from gputop.ui.pane import Plain, Tabbed, quiet_key
 from gputop.ui.panes import Chart
@@ -24,9 +24,14 @@ class About(Plain):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """One line."""
-        pane = self.screen.query_one(Details).shown
+        pane, ellipsis = self.screen.query_one(Details).shown, self.view.glyphs.ellipsis
+        whose, *rest = pane.about()
         more = pane.more()
-        return [(*pane.about(), *([(f"  {more}", "more")] if more else []))]
+        told = [whose]
+        for part in ([(f"  {more}", "more")] if more else []) + rest:
+            if line_width([*told, part]) <= width:  # half of a range would be another one
+                told.append(part)
+        return [fit_line(told, width, ellipsis=ellipsis)]
 
 
 class Details(Vertical):

@@ -7,11 +7,14 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from gputop.format import clip
 from gputop.ui.model.flame import Flame, Way, flame, move, told
 from gputop.ui.model.flametree import Node, Path, start, tree_of
 from gputop.ui.model.look import Line, Span, fit_line
 from gputop.ui.model.view import View
 from gputop.ui.pane import Tabbed, quiet_key
+
+NAME = 40  # columns of a frame's name beside the tabs
 
 
 class FlamePane(Tabbed, inherit_bindings=False):
@@ -47,7 +50,9 @@ class FlamePane(Tabbed, inherit_bindings=False):
         tree, frame = self._tree(), self.view.frame
         if tree is None or frame is None or not self.has_focus:
             return super().about()
-        return [*super().about(), (f"  {told(tree, self._cursor, frame.window_ns)}", "value")]
+        name, figures = told(tree, self._cursor, frame.window_ns)
+        name = clip(name, NAME, self.view.glyphs.ellipsis)
+        return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
 
     def more(self) -> str:
         """How much deeper it goes."""

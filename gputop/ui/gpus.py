@@ -51,7 +51,9 @@ class Gpus(Pane):
         frame, gpu, glyphs = self.view.frame, self.view.gpu, self.view.glyphs
         if self._graphed() and gpu is not None:
             name = escape_text(gpu.name, ascii_only=glyphs.ascii)
-            return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], gpu_history.span_text(self.size.width)
+            known_ns = self.view.gpu_history.known_ns(gpu.index, frame.time_ns) if frame else 0
+            span = gpu_history.span_text(self.size.width, known_ns)
+            return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], span
         title: list[Span] = [("GPUs", ""), (f" {len(frame.gpus) if frame else 0}", "dim")]
         if frame and frame.driver:
             title.append((f"  driver {escape_text(frame.driver)}", "faint"))
@@ -100,7 +102,7 @@ class Step(Plain):
 
     def heading(self) -> Heading:
         """Which step it is."""
-        return [(waterfall.title(self._step()), "")], ""
+        return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The waterfall."""

@@ -30,7 +30,7 @@ class MainScreen(TimeScreen):
     AUTO_FOCUS = "Why"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (160, "-broad"), (180, "-vast"),
+        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (180, "-vast"),
     ]  # fmt: skip
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-flat"), (10, "-low"), (20, "-middle"), (30, "-tall"), (36, "-high"), (44, "-huge"),
@@ -217,7 +217,9 @@ class MainScreen(TimeScreen):
         elif self.maximized is not None:
             self.minimize()
         elif isinstance(pane, Pane):
-            self.maximize(pane)
+            for part in self.query_one("#body").children:
+                part.set_class(part not in pane.ancestors_with_self, "-beside")
+            self.maximized = next(one for one in self.children if one in pane.ancestors_with_self)
         self.call_after_refresh(self.show)
 
     def action_timeline(self) -> None:

@@ -10,11 +10,10 @@ from gputop.format import clip, escape_text
 from gputop.ui.model import callpage, header
 from gputop.ui.model.look import Line, Span, fit_line, wrap
 from gputop.ui.model.timebar import moment_at, transport_line
-from gputop.ui.model.verdict import storm_costs
 from gputop.ui.pane import Heading, Plain
 from gputop.ui.time_keys import TimeScreen
 
-GIANT = 60  # lines of a screen that has room for everything
+TALL, GIANT = 30, 60  # lines of a screen that has room for an output of some lines, and for everything
 
 
 class Header(Plain):
@@ -62,10 +61,7 @@ class Storms(Plain):
         frame, view = self.view.frame, self.view
         if frame is None:
             return []
-        costs = storm_costs(view.explained)
-        return header.storm_lines(
-            frame.storms, width, height, view.glyphs, traced=frame.calls_observed, costs=costs
-        )
+        return header.storm_lines(frame, view.explained, width, height, view.glyphs)
 
 
 class Chain(Plain):
@@ -114,9 +110,12 @@ class Log(Plain):
     """The output of the started command."""
 
     def wanted(self, width: int) -> int:
-        """A part of the screen, where it is asked for; few lines where other panes would lose their rows."""
-        height = self.app.size.height
-        return 0 if not self.view.log_shown else height // 5 if height >= 30 else 2
+        """A part of the screen, where it is asked for; a smaller one beside the timeline."""
+        if not self.view.log_shown:
+            return 0
+        both, height = self.screen.query_one("#timeline").display, self.app.size.height
+        most = height // 12 if both or height < TALL else height // 5
+        return min(most, max(len(self.view.log), 1))
 
     def heading(self) -> Heading:
         """What it is."""

@@ -17,7 +17,7 @@ from gputop.format import escape_text
 from gputop.playback.feed import Feed
 from gputop.process.say import say, say_where
 from gputop.process.terminal import in_browser
-from gputop.ui.model.config import Preferences
+from gputop.ui.model.config import USUAL, Asked
 
 _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
@@ -36,29 +36,12 @@ _LATER = (
 )
 
 
-def run_app(
-    feed: Feed,
-    *,
-    rate_hz: float = 4.0,
-    mode: str = "live",
-    ascii: bool = False,
-    selected_pid: int | None = None,
-    title: str = "",
-    preferences: Preferences | None = None,
-    readonly: bool = False,
-    seen: Callable[[], None] = lambda: None,
-) -> int:
+def run_app(feed: Feed, asked: Asked = USUAL, *, seen: Callable[[], None] = lambda: None) -> int:
     """Show the screen until the user quits.
 
     Args:
         feed: Where frames come from.
-        rate_hz: How often the newest frame is looked for.
-        mode: ``live`` or ``replay``.
-        ascii: Whether to draw with ASCII only.
-        selected_pid: The process selected at first.
-        title: What is watched, for the header.
-        preferences: What the user prefers.
-        readonly: Whether other processes are to be left alone.
+        asked: What the screen is to be.
         seen: Called once the first frame is on the screen: what that does not need begins here.
 
     Returns:
@@ -78,18 +61,7 @@ def run_app(
     thresholds = gc.get_threshold()
     before = {number: signal.getsignal(number) for number in ENDING}
     with TerminalGuard(), log:
-        app = GputopApp(
-            feed,
-            rate_hz=rate_hz,
-            mode=mode,
-            ascii=ascii,
-            selected_pid=selected_pid,
-            title=title,
-            native_log=log,
-            preferences=preferences,
-            readonly=readonly,
-            seen=partial(_begin, seen),
-        )
+        app = GputopApp(feed, asked, native_log=log, seen=partial(_begin, seen))
         try:
             status = app.run()
         except KeyboardInterrupt:

@@ -138,12 +138,12 @@ class TimeScreen(PaneScreen):
         """What becomes of a mark: no more is promised than holds."""
         recorder = self.app.feed.recorder
         if recorder is None:
-            return "until gputop ends: a recording is only read"
+            return "kept until gputop ends: a recording is only read"
         if self.app.feed.recording() is not None:
             return "kept in the recording"
         if recorder.held()[0] > 0:
             return "kept for the last minutes, and in a recording that includes them [R]"
-        return "until gputop ends: nothing is recorded [R]"
+        return "kept until gputop ends: nothing is recorded [R]"
 
     def _mark(self, text: str) -> str:
         self.app.feed.transport.mark(text)

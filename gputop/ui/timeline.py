@@ -31,7 +31,7 @@ class TimelinePane(Pane):
     def wanted(self, width: int) -> int:
         """Lines for everything there is, one where there is nothing."""
         frame, timeline = self.view.frame, self.view.timeline
-        return timeline.wanted() if frame and not timeline.empty(frame.time_ns) else 1
+        return timeline.wanted(width) if frame and not timeline.empty(frame.time_ns) else 1
 
     def heading(self) -> Heading:
         """How much time."""

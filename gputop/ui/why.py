@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 
 from gputop.ui.model import why
 from gputop.ui.model.look import Line
-from gputop.ui.model.subject import nothing_yet
 from gputop.ui.model.verdict import verdict_line
 from gputop.ui.model.whylines import heading, why_lines
 from gputop.ui.pane import Heading, Pane
@@ -61,25 +60,14 @@ class Why(Pane):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The panel, or the verdict in one line."""
-        view, frame = self.view, self.view.frame
+        view = self.view
         if not self._is_line():
             lines = list(self._panel(width, height))
             if self.app.size.height < TALL and self.has_focus and lines:
                 (first, _), *rest = lines[0]
                 lines[0] = ((view.glyphs.cursor + first[1:], "title.focus"), *rest)
             return lines
-        now_ns = frame.time_ns if frame else view.explained.end_ns
-        traced = frame is None or frame.calls_observed
-        line = verdict_line(
-            view.explained,
-            now_ns,
-            width,
-            view.glyphs,
-            focused=self.has_focus,
-            traced=traced,
-            nothing=nothing_yet(frame),
-        )
-        return [line]
+        return [verdict_line(self._why(), width, view.glyphs, focused=self.has_focus)]
 
     def clicked(self, x: int, y: int) -> None:
         """Its chain."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputop.explain.answer.report import DiagnosisKind
@@ -16,7 +16,9 @@ from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.verdict import verdict_line
+from gputop.ui.model.why import why_of
 from replay.reader import SessionReader
+from tests import fake_frames as fake
 from tests.stories.recording import Run
 
 WIDTH = 80
@@ -72,4 +74,5 @@ def screen_line(run: Run) -> ScreenLine:
                 break
     verdict = window.verdict()
     explained = Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
-    return ScreenLine(plain(verdict_line(explained, verdict.end_ns, WIDTH, UNICODE, focused=False)))
+    why = why_of(explained, replace(fake.frame(), time_ns=verdict.end_ns))
+    return ScreenLine(plain(verdict_line(why, WIDTH, UNICODE, focused=False)))

@@ -142,7 +142,7 @@ def figures(row: CallRow, window_s: float, glyphs: Glyphs) -> list[Span]:
     if row.errors:
         spans += [("  errors ", "dim"), (format_count(row.errors), "alert")]
     if row.in_progress:
-        spans += [("  now ", "dim"), (f"{row.in_progress}x {format_ns(row.in_progress_ns)}", "pending")]
+        spans += [("  in flight ", "dim"), (f"{row.in_progress}x {format_ns(row.in_progress_ns)}", "pending")]
     return spans
 
 

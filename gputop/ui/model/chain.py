@@ -15,7 +15,7 @@ from gputop.format import (
 )
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, paragraph
-from gputop.ui.model.verdict import LEVEL_TOKENS
+from gputop.ui.model.whylines import LEVEL_TOKENS
 
 if TYPE_CHECKING:
     from gputop.explain.answer.report import Diagnosis, Finding, Report

@@ -51,6 +51,32 @@ class Preferences:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the screen is asked to be when it is started.
+
+    Attributes:
+        mode: ``live`` or ``replay``.
+        rate_hz: How often the newest frame is looked for.
+        ascii: Whether to draw with ASCII only.
+        selected_pid: The process selected as soon as it appears.
+        title: What is watched, for the header.
+        preferences: What the user prefers.
+        readonly: Whether other processes are to be left alone.
+    """
+
+    mode: str = "live"
+    rate_hz: float = 4.0
+    ascii: bool = False
+    selected_pid: int | None = None
+    title: str = ""
+    preferences: Preferences = field(default_factory=Preferences)
+    readonly: bool = False
+
+
+USUAL = Asked()
+
+
 def config_path(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Where the file lies: ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``; None for who has no home."""
     base = environ.get("XDG_CONFIG_HOME", "")

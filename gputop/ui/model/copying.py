@@ -22,7 +22,7 @@ def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:
     parts = []
     for column in columns:
         text = column.cell(row, context, UNLIMITED)[0].strip()
-        if text and not column.unless:
+        if text:
             parts.append(f"{column.title} {text}")
     return "  ".join(parts)
 

@@ -21,7 +21,9 @@ NO_CUDA = (
     "This process has not used CUDA so far: no call of it was seen, and no GPU is known to have its memory.",
 )
 NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
+LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
+_LAYER_WIDTH = 7  # for a word in place of a letter
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
@@ -31,11 +33,9 @@ def _api(row: CallRow, context: Context, width: int) -> Span:
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
     # whose call contains it is not known row by row: its time is part of some runtime row
-    return ("nested" if row.nested else escape_text(row.layer)), "dim"
-
-
-def _layer_letter(row: CallRow, context: Context, width: int) -> Span:
-    return ("n" if row.nested else LAYERS.get(row.layer, "?")), "dim"
+    word = "nested" if row.nested else escape_text(row.layer)
+    letter = "n" if row.nested else LAYERS.get(row.layer, "?")
+    return (word if width >= _LAYER_WIDTH else letter), "dim"
 
 
 def _percentile(ns: int, row: CallRow, few: bool) -> Span:
@@ -63,10 +63,9 @@ def _histogram(row: CallRow, context: Context, width: int) -> Span:
 CALL_COLUMNS: tuple[Column[CallRow], ...] = (
     Column("api", "CALL", 14, _api, lambda r: r.api.lower(), right=False, keep=100, grow=34,
            descending=False),
-    Column("layer", "LAYER", 7, _layer, lambda r: r.layer, right=False, keep=15, descending=False),
-    Column("letter", "L", 1, _layer_letter, lambda r: r.layer, right=False, keep=40, descending=False,
-           unless="layer"),
-    Column("count", "n/s", 5, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count,
+    Column("layer", "LAYER", 1, _layer, lambda r: r.layer, right=False, keep=40, grow=_LAYER_WIDTH,
+           whole=True, descending=False),
+    Column("count", "CALLS/s", 7, lambda r, c, w: (format_count(r.count / c.window_s), ""), lambda r: r.count,
            keep=90),
     Column("time", "TIME/s", 6, lambda r, c, w: (format_ns(r.sum_ns / c.window_s), ""), lambda r: r.sum_ns,
            keep=20),
@@ -75,7 +74,7 @@ CALL_COLUMNS: tuple[Column[CallRow], ...] = (
     Column("p99", "p99", 7, lambda r, c, w: _percentile(r.p99_ns, r, True), lambda r: r.p99_ns, keep=85),
     Column("max", "MAX", 6, lambda r, c, w: _percentile(r.max_ns, r, False), lambda r: r.max_ns, keep=65),
     Column("errors", "ERR", 4, _errors, lambda r: r.errors, keep=50),
-    Column("pending", "NOW", 7, _pending, lambda r: r.in_progress_ns, keep=70, grow=10),
+    Column("pending", "IN FLIGHT", 9, _pending, lambda r: r.in_progress_ns, keep=70, grow=10),
     Column("bytes", "BYTES", 6, lambda r, c, w: (format_bytes(r.bytes) if r.bytes else c.glyphs.dot, "dim"),
            lambda r: r.bytes, keep=5),
     Column("histogram", "HISTOGRAM", 9, _histogram, lambda r: r.sum_ns, right=False, keep=75, grow=40),
@@ -110,7 +109,8 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
     """
     groups: dict[str, list[float]] = {}
     for share in shares:
-        groups.setdefault(share.name, []).append(share.fraction)
+        if share.fraction >= LEAST_SHARE:
+            groups.setdefault(share.name, []).append(share.fraction)
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1]))
     parts = []
     for name, fractions in ordered[:most]:
@@ -158,10 +158,12 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column("name", "THREAD", 9, lambda r, c, w: (escape_text(r.name, ascii_only=c.glyphs.ascii), ""),
            lambda r: r.name.lower(), right=False, keep=95, grow=16, descending=False),
     Column("cuda", "C", 1, _cuda, lambda r: r.cuda, right=False, keep=30),
-    Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, descending=False),
+    Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, whole=True,
+           descending=False),
     Column("voluntary", "VOL/s", 5, lambda r, c, w: (format_count(r.voluntary_switches / c.window_s), ""),
            lambda r: r.voluntary_switches, keep=50),
-    Column("involuntary", "INV/s", 5, lambda r, c, w: (format_count(r.involuntary_switches / c.window_s), ""),
+    Column("involuntary", "PREEMPT/s", 9,
+           lambda r, c, w: (format_count(r.involuntary_switches / c.window_s), ""),
            lambda r: r.involuntary_switches, keep=90),
     Column("on_cpu", "CPU%", 5, lambda r, c, w: (_share_of_window(r.on_cpu_ns, c), ""), lambda r: r.on_cpu_ns,
            keep=70),

@@ -142,12 +142,13 @@ def move(tree: Node, selected: Path, way: Way) -> Path:
     return (*path[:-1], names[min(max(place, 0), len(names) - 1)])
 
 
-def told(tree: Node, path: Path, window_ns: int) -> str:
-    """What a node stands for in words: ``train.py:88 main(): 512ms/s, 31 % of it, 1.2k times/s``."""
+def told(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
+    """What a node stands for: ``train.py:88 main()``, ``512ms a second, 31 % of all, 1.2k calls/s``."""
     path, node = tree.at(path)
     seconds = max(window_ns, 1) / 1e9
     share = f", {format_percent(100 * node.ns / max(tree.ns, 1))} % of all" if path else ""
     return (
-        f"{escape_text(node.name)}: {format_ns(node.ns / seconds)} a second{share}, "
-        f"{format_count(node.count / seconds)} calls and waits/s"
+        escape_text(node.name),
+        f"{format_ns(node.ns / seconds)} a second{share}, "
+        f"{format_count(node.count / seconds)} calls and waits/s",
     )

@@ -2,8 +2,8 @@
 
 Keep one ``GpuHistory`` a screen and call ``take(frame)`` with every frame that is shown, live or of a
 recording. ``detail_lines(history, frame, gpu, width, height, glyphs)`` gives the graphs of one GPU above a
-line of figures, of exactly ``width`` columns. ``span_text(width)`` says how much time they span: two minutes,
-and more the wider they are.
+line of figures, of exactly ``width`` columns. ``span_text(width, known_ns)`` says how much time they span:
+two minutes, and more the wider they are; of a short session less, so that something is to be seen of it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
 MOST_GPUS = 64  # the others have no graph
 _DOT_NS = NS_PER_S  # of the graph, where it is wide enough for ``LEAST_NS``
+_SHORT_DOTS_NS = (BIN_NS, 2 * BIN_NS)  # of a short session, as long as it fits
 _LABEL, _FIGURE = 6, 8  # columns before a graph
 _MOST_ROWS = 4  # lines of one graph
 _HOLD = 2.5  # frames apart, from which on something is missing between two
@@ -85,32 +86,39 @@ class GpuHistory:
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 
+    def known_ns(self, index: int, end_ns: int) -> int:
+        """How long before a moment a GPU was seen first."""
+        ring = self._rings.get(index)
+        return end_ns - ring.oldest_ns if ring is not None and ring.oldest_ns is not None else 0
+
     def values(self, index: int, end_ns: int, columns: int) -> Floats:
         """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
         count = PER_COLUMN * columns
         ring = self._rings.get(index)
         if ring is None:
             return np.full((len(SERIES), count), np.nan)
-        return ring.cells(end_ns, count, _dot_ns(columns))
+        return ring.cells(end_ns, count, _dot_ns(columns, self.known_ns(index, end_ns)))
 
 
-def _dot_ns(columns: int) -> int:
-    """The time of one dot: a second, or what two minutes need."""
+def _dot_ns(columns: int, known_ns: int) -> int:
+    """The time of one dot: a second, or what two minutes need; less while no more is known."""
     dots = PER_COLUMN * max(columns, 1)
     needed = -(-LEAST_NS // dots)
-    return max(-(-needed // BIN_NS) * BIN_NS, _DOT_NS)
+    whole = max(-(-needed // BIN_NS) * BIN_NS, _DOT_NS)
+    return next((dot for dot in _SHORT_DOTS_NS if known_ns < dot * dots), whole)
 
 
-def span_ns(width: int) -> int:
-    """The time that the graphs of ``detail_lines`` span in so many columns."""
+def span_ns(width: int, known_ns: int) -> int:
+    """The time that the graphs of ``detail_lines`` span in so many columns, where so much is known."""
     columns = _columns(width)
-    return PER_COLUMN * columns * _dot_ns(columns)
+    return PER_COLUMN * columns * _dot_ns(columns, known_ns)
 
 
-def span_text(width: int) -> str:
-    """``last 2 min``, ``last 3 min 20 s``."""
-    minutes, seconds = divmod(span_ns(width) // NS_PER_S, 60)
-    return f"last {minutes} min" + (f" {seconds} s" if seconds else "")
+def span_text(width: int, known_ns: int) -> str:
+    """``last 23 s``, ``last 2 min``, ``last 3 min 20 s``."""
+    minutes, seconds = divmod(span_ns(width, known_ns) // NS_PER_S, 60)
+    parts = [*([f"{minutes} min"] if minutes else []), *([f"{seconds} s"] if seconds else [])]
+    return f"last {' '.join(parts)}"
 
 
 def _columns(width: int) -> int:

@@ -46,9 +46,7 @@ def rate_text(size: int | None) -> str:
 
 def memory_text(gpu: GpuRow) -> str:
     """Used and total memory: ``61.0G/80.0G``."""
-    if gpu.memory_used_bytes is None and gpu.memory_total_bytes is None:
-        return NA
-    return f"{format_bytes(gpu.memory_used_bytes)}/{format_bytes(gpu.memory_total_bytes)}"
+    return both_ways(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
 def power_text(gpu: GpuRow) -> str:
@@ -85,29 +83,25 @@ def held_text(gpu: GpuRow) -> str:
     return escape_text(", ".join(gpu.clock_events)) or "nothing"
 
 
-def both_ways(received: int | None, sent: int | None) -> str:
-    """Throughput to and from the GPU, without its unit: ``1.5G/300M``."""
-    if received is None and sent is None:
-        return NA
-    return f"{format_bytes(received)}/{format_bytes(sent)}"
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def both_ways(
+    received: int | None, sent: int | None, text: Callable[[int | None], str] = format_bytes
+) -> str:
+    """Throughput to and from the GPU, without its unit, or another pair of figures: ``1.5G/300M``."""
+    return NA if received is None and sent is None else f"{text(received)}/{text(sent)}"
 
 
 def ecc_text(gpu: GpuRow) -> str:
     """Errors of memory that were corrected, and those that were not: ``3/0``."""
-    if gpu.ecc_corrected_errors is None and gpu.ecc_uncorrected_errors is None:
-        return NA
-    return f"{_count(gpu.ecc_corrected_errors)}/{_count(gpu.ecc_uncorrected_errors)}"
+    return both_ways(gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors, _count)
 
 
 def video_text(gpu: GpuRow) -> str:
     """What encoder and decoder do: ``20/0``."""
-    if gpu.encoder_percent is None and gpu.decoder_percent is None:
-        return NA
-    return f"{_count(gpu.encoder_percent)}/{_count(gpu.decoder_percent)}"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+    return both_ways(gpu.encoder_percent, gpu.decoder_percent, _count)
 
 
 def _used_text(gpu: GpuRow, _: Glyphs) -> str:

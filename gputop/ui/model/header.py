@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, Storm
+from gputop.engine.rows import STORM_RUNNABLE_PERCENT
 from gputop.format import (
     NS_PER_S,
     clip,
@@ -14,9 +14,10 @@ from gputop.format import (
     format_clock,
     format_count,
     format_duration,
+    format_ns,
     format_percent,
 )
-from gputop.playback.feed import RecordingState
+from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.details import shares_text
 from gputop.ui.model.gpus import says_why_none
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
@@ -59,7 +60,7 @@ def _badge(status: Status) -> list[Span]:
     badge: Span = (" PAST ", "badge.replay") if status.playing else (" PAUSED ", "badge.paused")
     return [
         badge,
-        (f" -{format_duration(status.behind_ns)} behind live", "chrome"),
+        (f" {format_duration(status.behind_ns)} behind live", "chrome"),
         ("  [L] go live", "key"),
     ]
 
@@ -122,7 +123,8 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
     if status.failure:
         text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
     elif problems:
-        text, style, others = f"{glyphs.warning} {escape_text(problems[0])}", "warn", len(problems) - 1
+        assert frame is not None
+        text, style, others = f"{glyphs.warning} {escape_text(problems[0])}", "warn", len(frame.problems) - 1
     else:
         return []
     hint = f" [!] all {others + 1}" if others else ""
@@ -156,55 +158,56 @@ def storm_spans(
         traced: Whether eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.
     """
-    name = escape_text(storm.name, ascii_only=glyphs.ascii)
+    who = f"{storm.pid} {escape_text(storm.name, ascii_only=glyphs.ascii)} "
     unknown = "unknown" if traced else "not known without eBPF"
-    occupants = shares_text(storm.occupants, glyphs) or unknown
-    head: Span = (f"{glyphs.storm} storm ", "host")
-    rate = format_count(storm.involuntary_per_second)
+    every, few = (shares_text(storm.occupants, glyphs, most) or unknown for most in (4, 1))
+    rate, costs = f"{format_count(storm.involuntary_per_second)} preempt/s", f"  {cost} " if cost else ""
     percent = format_percent(storm.runnable_percent)
-    costs: list[Span] = [(f"  {cost} ", "host")] if cost else []
-    tellings: list[list[Span]] = [
-        [
-            head,
-            (f"{storm.pid} {name} ", "value"),
-            (f" {rate} inv/s  {runnable} {percent}%", "host"),
-            *costs,
-            (f"  {had} ", "dim"),
+    told = rate + costs if cost else ""
+    tellings = (
+        (who, f" {rate}  run queue {percent}%{costs}", "  preempted by ", every),
+        (who, f" {rate}  runq {percent}%{costs}", "  by ", every),
+        (who, told, "by ", every),
+        (who, told, "by ", few),
+        (f"{storm.pid}: ", told, "", every),
+        (f"{storm.pid}: ", told, "", few),
+    )
+    for sufferer, figures, had, occupants in tellings:
+        spans = [
+            (f"{glyphs.storm} storm ", "host"), (sufferer, "value"), (figures, "host"), (had, "dim"),
             (occupants, ""),
-        ]
-        for runnable, had in (("runnable", "preempted by"), ("runq", "by"))
-    ]
-    few = shares_text(storm.occupants, glyphs, 1) or unknown
-    if cost:
-        rated: list[Span] = [(f"{rate} inv/s", "host"), *costs]
-        named: list[Span] = [head, (f"{storm.pid} {name}  ", "value"), *rated, (" by ", "dim")]
-        tellings += [[*named, (occupants, "")], [*named, (few, "")]]
-        tellings.append([head, (f"{storm.pid}: ", "value"), *rated, (few, "")])
-    else:
-        tellings.append([head, (f"{storm.pid} {name}: ", "value"), (occupants, "")])
-        tellings.append([head, (f"{storm.pid}: ", "value"), (occupants, "")])
-    return next((spans for spans in tellings if line_width(spans) <= width), tellings[-1])
+        ]  # fmt: skip
+        if line_width(spans) <= width:
+            break
+    return spans
 
 
-def storm_lines(
-    storms: Sequence[Storm],
-    width: int,
-    height: int,
-    glyphs: Glyphs,
-    *,
-    traced: bool = True,
-    costs: Mapping[int, str] | None = None,
-) -> list[Line]:
+def storm_lines(frame: Frame, explained: Explained, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The storms under way with what they cost, the last line says how many there is no room for."""
+    storms = frame.storms
     if not storms:
+        longest = max(frame.processes, key=lambda row: row.runnable_percent or 0.0, default=None)
         text = f"{glyphs.dot} context switches normal"
+        if longest is not None and (longest.runnable_percent or 0.0) >= STORM_RUNNABLE_PERCENT:
+            name = escape_text(longest.name, ascii_only=glyphs.ascii)
+            percent = format_percent(longest.runnable_percent)
+            text = f"{glyphs.dot} no storm; {longest.pid} {name} waits for a CPU for {percent} % of the time"
         return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
-    lines = []
+    lines, costs = [], _storm_costs(explained)
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
-        cost = (costs or {}).get(storm.pid, "")
-        told = storm_spans(storm, glyphs, width - len(more), traced=traced, cost=cost)
+        cost = costs.get(storm.pid, "")
+        told = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
         body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
         lines.append(merged((*body, (more, "more"))))
     return lines
+
+
+def _storm_costs(explained: Explained) -> dict[int, str]:
+    """By process: what it costs that its threads get no CPU: ``GPU -72.0ms/s``; 0 is an answer."""
+    report = explained.report
+    if report is None or not report.span_ns:
+        return {}
+    seconds = report.duration_ns / NS_PER_S
+    return {pid: f"GPU -{format_ns(ns / seconds)}/s" if ns else "GPU -0ms/s" for pid, ns in report.cpu_waits}

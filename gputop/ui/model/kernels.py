@@ -43,9 +43,8 @@ def kernel_lines(
     shapes = width >= _SHAPES_FROM
     shape_head = f"{'SHAPE':<{_SHAPE_WIDTH}} " if shapes else ""
     gpu_head = f"{'GPU%':>6} " if timed else ""
-    head = (
-        f" {'n/s':>6} {'/STEP':>6} {'SHARE%':>6} {'SMALL%':>6} {gpu_head} {'LIBRARY':<16} {shape_head}KERNEL"
-    )
+    head = f" {'LAUNCH/s':>8} {'/STEP':>6} {'SHARE%':>6} {'SMALL%':>6} {gpu_head} {'LIBRARY':<16} "
+    head += f"{shape_head}KERNEL"
     lines: list[Line] = [((head, "head"),)]
     for kernel in by_folded_name(row.kernels):
         share = format_percent(100 * kernel.launches / max(total, 1))
@@ -54,7 +53,7 @@ def kernel_lines(
         step = "-" if told.per_step is None else per_step_text(told.per_step)
         small = "-" if kernel.small is None else format_percent(100 * kernel.small / kernel.shaped)
         gpu = f"{_gpu_text(told.gpu, glyphs):>6} " if timed else ""
-        lead = f" {format_count(kernel.launches / seconds):>6} {step:>6} {share:>6} {small:>6} {gpu} "
+        lead = f" {format_count(kernel.launches / seconds):>8} {step:>6} {share:>6} {small:>6} {gpu} "
         whose = escape_text(kernel.library or "-", ascii_only=glyphs.ascii)[:16]
         shape = "-" if kernel.shape is None else shape_text(kernel.shape)
         at = f"  {escape_text(told.line.brief, ascii_only=glyphs.ascii)}" if told.line is not None else ""

@@ -72,7 +72,7 @@ COLUMNS: tuple[Column[LineUse], ...] = (
            descending=False),
     Column("function", "FUNCTION", 12, _function, lambda use: use.line.function, right=False, keep=60,
            grow=36, descending=False),
-    Column("count", "n/s", 5, lambda u, c, w: (format_count(u.count / c.window_s), ""), lambda u: u.count,
+    Column("count", "CALLS/s", 7, lambda u, c, w: (format_count(u.count / c.window_s), ""), lambda u: u.count,
            keep=80),
     Column("time", "TIME/s", 6, lambda u, c, w: (format_ns(u.sum_ns / c.window_s), ""), lambda u: u.sum_ns,
            keep=90),

@@ -20,23 +20,21 @@ FILTER_HELP = (
 
 # by the heading of a column
 COLUMNS_HELP = {
-    "CALL/s": "outermost CUDA calls a second",
+    "CALLS/s": "CUDA calls a second; of a process those that no other call made",
     "TOP CALL": "the API with most time",
-    "n/s": "calls a second",
     "TIME/s": "time inside of it, a second",
     "p50": "half of its calls are faster",
     "p95": "95 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
     "p99": "99 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
-    "INV/s": "involuntary switches a second: driven off the CPU",
-    "VOL/s": "voluntary switches a second: it waits",
+    "PREEMPT/s": "preemptions a second: involuntary switches, driven off the CPU",
+    "VOL/s": "voluntary switches a second: it waits or sleeps",
     "RUNQ%": "time its threads were runnable and not running; 100 is one thread all the time",
     "BLK%": "time its CUDA threads waited for something else",
     "CPU%": "time its threads were running; 100 is one CPU",
-    "GMEM": "memory on GPUs",
-    "NOW": "calls that have not returned yet, and the age of the oldest",
+    "GPU MEM": "memory on GPUs",
+    "IN FLIGHT": "calls that have not returned yet, and the age of the oldest",
     "SHARE%": "of the time of all calls whose line is known, this line's",
-    "LAYER": "runtime, driver, NCCL; a nested call ran within another one",
-    "L": "layer: R runtime, D driver, N NCCL; n: a nested call ran within another one",
+    "LAYER": "runtime, driver, NCCL (R, D, N where it is narrow); a nested call (n) ran within another one",
     "C": "the thread made a CUDA call",
     "HISTOGRAM": "how long its calls took, from short to long; all rows share one range",
     "PREEMPTED BY": "who ran while it waited for a CPU",
@@ -47,6 +45,12 @@ _OTHER_HELP = (
     ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
     ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
     ("-  n/a", "could not be known; never shown as 0"),
+)
+_MOUSE_HELP = (
+    ("click", "a heading sorts by it, again reverses; a row is selected; a tab opens"),
+    ("", "a key in [ ] or in the last line does what it says; the verdict opens its chain"),
+    ("wheel", "scrolls the pane under the pointer"),
+    ("drag", "marks text; y or ^C copies it"),
 )
 Group = tuple[str, Sequence[tuple[str, str]]]
 
@@ -59,31 +63,18 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]
         width: Columns.
         glyphs: The signs used.
     """
+    sections: list[tuple[str, Sequence[tuple[str, str]], int, str]] = [
+        *((title, entries, 10, "key") for title, entries in groups),
+        ("Mouse", _MOUSE_HELP, 10, "key"),
+        ("Filter [/]", FILTER_HELP, 15, "value"),
+        ("Columns", (*COLUMNS_HELP.items(), *_OTHER_HELP), 15, "value"),
+    ]
     out: list[Line] = []
-    for title, entries in groups:
+    for title, entries, column, token in sections:
         out += [((" ", ""),), ((f" {title}", "head"),)] if out else [((f" {title}", "head"),)]
-        for keys, text in entries:
-            out += _entry(keys, text, 10, width, "key")
-    out += [((" ", ""),), ((" Mouse", "head"),)]
-    out += _entry(
-        "click", "a heading sorts by it, again reverses; a row is selected; a tab opens", 10, width, "key"
-    )
-    out += _entry(
-        "",
-        "a key in [ ] or in the last line does what it says; the verdict opens its chain",
-        10,
-        width,
-        "key",
-    )
-    out += _entry("wheel", "scrolls the pane under the pointer", 10, width, "key")
-    out += _entry("drag", "marks text; y or ^C copies it", 10, width, "key")
-    out += [((" ", ""),), ((" Filter [/]", "head"),)]
-    for name, text in FILTER_HELP:
-        out += _entry(name, text, 15, width, "value")
-    out += [((" ", ""),), ((" Columns", "head"),)]
-    for name, text in (*COLUMNS_HELP.items(), *_OTHER_HELP):
-        out += _entry(name, text, 15, width, "value")
-    storm = "at least 500 involuntary switches/s and 20 % runnable over 2 s"
+        for name, text in entries:
+            out += _entry(name, text, column, width, token)
+    storm = "at least 500 preemptions/s and 20 % of the time in the run queue, over 2 s"
     out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
     return [line for line in out if line[0][0]]
 

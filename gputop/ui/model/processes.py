@@ -58,8 +58,9 @@ def _gpu_order(row: ProcessRow) -> str:
     return ",".join(f"{index:04d}" for index in row.gpus or ())
 
 
-def _top_api(row: ProcessRow, context: Context, width: int) -> Span:
-    return (escape_text(short_api(row.top_api, width)), "") if row.top_api else ("-", "unknown")
+def _of_top(text: Callable[[ProcessRow, int], str]) -> Callable[[ProcessRow, Context, int], Span]:
+    """A cell about the call with most time, where there is one."""
+    return lambda row, _context, width: (text(row, width), "") if row.top_api else ("-", "unknown")
 
 
 def short_api(api: str, width: int) -> str:
@@ -73,20 +74,12 @@ def short_api(api: str, width: int) -> str:
     return api if len(api) <= width else api.replace("Synchronize", "Sync")
 
 
-def _top_p99(row: ProcessRow, context: Context, width: int) -> Span:
-    return (format_ns(row.top_api_p99_ns), "") if row.top_api else ("-", "unknown")
-
-
-def _top_share(row: ProcessRow, context: Context, width: int) -> Span:
-    return (format_ns(row.top_api_ns_per_second), "") if row.top_api else ("-", "unknown")
-
-
 def _state(row: ProcessRow, context: Context, width: int) -> Span:
     if row.exited_ns is not None:
         ago = max(context.time_ns - row.exited_ns, 0)
         seconds = f" {ago // NS_PER_S}s" if ago < 100 * NS_PER_S else f" {format_ns(ago)}"
-        word = f"{context.glyphs.exited} exited" + (seconds if width >= 13 else "")
-        return word, "exited"
+        word = ("exited" if width >= 8 else "exit") + (seconds if width >= 13 else "")
+        return f"{context.glyphs.exited} {word}", "exited"
     storm = context.storms.get(row.pid, "")
     return storm, "host" if storm else ""
 
@@ -112,7 +105,7 @@ def _scheduled(
             return "-", "unknown"
         return text(value), "host" if storm and row.pid in context.storms else ""
 
-    return Column(key, title, 5, cell, lambda row: figure(row) or 0.0, keep=keep)
+    return Column(key, title, len(title), cell, lambda row: figure(row) or 0.0, keep=keep)
 
 
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
@@ -125,19 +118,22 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
            descending=False),
     Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=60, grow=5,
            descending=False),
-    Column("calls", "CALL/s", 6, _calls, lambda r: r.calls_per_second, keep=80),
-    Column("api", "TOP CALL", 11, _top_api, lambda r: r.top_api.lower(), right=False, keep=70, grow=28,
-           descending=False),
-    Column("time", "TIME/s", 6, _top_share, lambda r: r.top_api_ns_per_second, keep=20),
-    Column("p99", "p99", 6, _top_p99, lambda r: r.top_api_p99_ns, keep=65),
-    _scheduled("involuntary", "INV/s", lambda r: r.involuntary_per_second, format_count, keep=96, storm=True),
+    Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),
+    Column("api", "TOP CALL", 12, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
+           lambda r: r.top_api.lower(), right=False, keep=70, grow=28, descending=False),
+    Column("time", "TIME/s", 6, _of_top(lambda r, w: format_ns(r.top_api_ns_per_second)),
+           lambda r: r.top_api_ns_per_second, keep=20),
+    Column("p99", "p99", 6, _of_top(lambda r, w: format_ns(r.top_api_p99_ns)), lambda r: r.top_api_p99_ns,
+           keep=65),
+    _scheduled("involuntary", "PREEMPT/s", lambda r: r.involuntary_per_second, format_count, keep=96,
+               storm=True),
     _scheduled("voluntary", "VOL/s", lambda r: r.voluntary_per_second, format_count, keep=50),
     _scheduled("runnable", "RUNQ%", lambda r: r.runnable_percent, format_percent, keep=94, storm=True),
     _scheduled("blocked", "BLK%", lambda r: r.blocked_percent, format_percent, keep=55),
     _scheduled("cpu", "CPU%", lambda r: r.on_cpu_percent, format_percent, keep=12),
-    Column("memory", "GMEM", 6, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
+    Column("memory", "GPU MEM", 7, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
            lambda r: r.gpu_memory_bytes or 0, keep=11),
-    Column("state", "STATE", 8, _state, lambda r: 0, right=False, keep=98, grow=13),
+    Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True),
     Column("user", "USER", 8, lambda r, c, w: (escape_text(r.user), "dim"), lambda r: r.user, right=False,
            keep=4, descending=False),
     Column("command", "COMMAND", 16, _command, lambda r: r.command, right=False, keep=3, grow=90,

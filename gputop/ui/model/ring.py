@@ -32,6 +32,7 @@ class Ring:
         self._values = np.full((kept, rows), np.nan, np.float32)
         self._number = np.full(kept, -1, np.int64)  # which bin a slot holds
         self.newest_ns = -1  # the moment of what was put last
+        self.oldest_ns: int | None = None  # the earliest moment that something was put of
 
     def follows(self, time_ns: int, hold_ns: int) -> bool:
         """Whether a moment comes so soon behind the last one that nothing is missing between them."""
@@ -52,6 +53,7 @@ class Ring:
         self._values[slots] = [np.nan if value is None else value for value in values]
         self._number[slots] = numbers
         self.newest_ns = time_ns
+        self.oldest_ns = time_ns if self.oldest_ns is None else min(self.oldest_ns, time_ns)
 
     def fill(self, row: int, end_ns: int, step_ns: int, values: Sequence[float | None]) -> None:
         """What was said before a moment, where nothing is known of a row yet.
@@ -66,6 +68,9 @@ class Ring:
         if not count:
             return
         begin_ns = end_ns - (count - 1) * step_ns
+        first_ns = (begin_ns + at * step_ns for at, value in enumerate(values[-count:]) if value is not None)
+        oldest_ns = next(first_ns, end_ns)
+        self.oldest_ns = oldest_ns if self.oldest_ns is None else min(self.oldest_ns, oldest_ns)
         numbers = np.arange(max(begin_ns // BIN_NS, 0), end_ns // BIN_NS + 1)
         at = np.clip(((numbers + 1) * BIN_NS - 1 - begin_ns) // step_ns, 0, count - 1)
         told = np.array([np.nan if value is None else value for value in values[-count:]])[at]

@@ -73,7 +73,7 @@ class SourcePage:
             if newer is None:
                 doubt = "the clock was set meanwhile: the file may have changed since the program began"
             out.append(((f" {glyphs.warning} {doubt}", "warn"),))
-        return [*out, ((f"  CPU%    n/s  TIME/s {'LINE':>6}", "head"),)]
+        return [*out, ((f"  CPU%  CALLS/s  TIME/s {'LINE':>6}", "head"),)]
 
     def _stack(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
         """What it calls on the way to CUDA, and who calls it."""
@@ -113,7 +113,7 @@ class SourcePage:
         """The text of a line: in its colours, or as the one that is shown."""
         chosen = "value+select" if here else ""
         shown = [(escape_text(text, ascii_only=glyphs.ascii), chosen or token) for text, token in code]
-        return fit_line(shown, max(width - 32, 1), ellipsis=glyphs.ellipsis, token=chosen)
+        return fit_line(shown, max(width - 34, 1), ellipsis=glyphs.ellipsis, token=chosen)
 
     def _lead(self, number: int, use: LineUse | None, share: float, seconds: float, glyphs: Glyphs) -> Line:
         """What a line costs: the share of the samples on a CPU, its calls and waits, and their time."""
@@ -125,7 +125,7 @@ class SourcePage:
         suffix = "+select" if here else ""
         return (
             (f" {cpu:>5} ", ("host" if share >= HOT else "value") + suffix),
-            (f"{rate:>6} {time:>7} ", ("value" if use else "") + suffix),
+            (f"{rate:>8} {time:>7} ", ("value" if use else "") + suffix),
             (f"{number:>6} ", "dim" + suffix),
             (f"{sign} ", "cursor" + suffix),
         )

@@ -41,8 +41,8 @@ class Column(Generic[T]):
         right: Whether it is aligned right, as numbers are.
         keep: Columns with the lowest go first when the terminal is narrow.
         grow: How wide it may become.
+        whole: Whether it grows to that or not at all: a longer word does not fit into a part of it.
         descending: Whether the biggest come first at first.
-        unless: The column in whose place it stands where that one does not fit.
     """
 
     key: str
@@ -53,17 +53,8 @@ class Column(Generic[T]):
     right: bool = True
     keep: int = 5
     grow: int = 0
+    whole: bool = False
     descending: bool = True
-    unless: str = ""
-
-
-def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
-    shown = list(columns)
-    while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
-        least = min(column.keep for column in shown)
-        # Of equals the rightmost goes: what stands left is what names the row.
-        shown.remove([column for column in shown if column.keep == least][-1])
-    return shown
 
 
 def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
@@ -73,16 +64,21 @@ def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Colum
         columns: All of them in the order shown.
         width: The columns of the terminal there are for them and the gaps between them.
     """
-    shown = _fitting([column for column in columns if not column.unless], width)
-    keys = {column.key for column in shown}
-    if any(column.unless and column.unless not in keys for column in columns):
-        shown = _fitting([column for column in columns if column.unless not in keys], width)
-        shown = [column for column in shown if column.unless or column.key in keys]
+    shown = list(columns)
+    while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
+        least = min(column.keep for column in shown)
+        # Of equals the rightmost goes: what stands left is what names the row.
+        shown.remove([column for column in shown if column.keep == least][-1])
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
-    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: -column.keep)
+    # who wants least first: what it leaves is for the others
+    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: column.grow - column.width)
     for place, column in enumerate(growing):
-        more = min(column.grow - column.width, max(spare, 0) // (len(growing) - place))
+        wanted, room = column.grow - column.width, max(spare, 0)
+        if column.whole:
+            more = wanted if wanted <= room else 0
+        else:
+            more = min(wanted, room // (len(growing) - place))
         widths[column.key] += more
         spare -= more
     return [(column, widths[column.key]) for column in shown]
@@ -128,14 +124,10 @@ class Table(Generic[T]):
         """Show these columns and no others, in this order.
 
         Args:
-            keys: Keys of columns, at least one; a column that stands in for another comes with it.
+            keys: Keys of columns, at least one.
         """
         by_key = {column.key: column for column in self.columns}
-        stand_ins = {column.unless: column for column in self.columns if column.unless}
-        chosen = [by_key[key] for key in keys]
-        self.columns = tuple(
-            column for one in chosen for column in (one, stand_ins.get(one.key)) if column is not None
-        )
+        self.columns = tuple(by_key[key] for key in keys)
         if self.sort_column not in self.columns:
             self.sort_by(self.columns[0].key)
 
@@ -147,9 +139,8 @@ class Table(Generic[T]):
 
     def shift_sort(self, by: int) -> None:
         """Sort by a neighbour among all columns; the title names one that is out of sight."""
-        keys = [column.key for column in self.columns if not column.unless]
-        here = keys.index(self.sort_column.unless or self.sort_column.key)
-        self.sort_by(keys[(here + by) % len(keys)])
+        keys = [column.key for column in self.columns]
+        self.sort_by(keys[(keys.index(self.sort_column.key) + by) % len(keys)])
 
     def resort(self) -> None:
         """Find the order anew with the next rows: they are others than before."""

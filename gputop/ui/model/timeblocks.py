@@ -26,6 +26,7 @@ _MOST_TICKS = 6
 _NOW = " now"
 _FIGURE = 14  # columns of the figure behind a lane
 _LEGEND_LINES = 2
+_LEAST_LINES = 4  # beside the lanes of the GPUs: the thread, its calls, the axis, a line of the legend
 _BETWEEN = "  "  # two entries of the legend
 _EARLY_NS = 2 * NS_PER_S  # lanes of a later time than this are of no use at a moment
 
@@ -118,6 +119,7 @@ class TimeBlocks:
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
         self._drawn: tuple[object, Picture] | None = None
+        self._most = 0, 0  # columns, and the most lines that one thread's picture had in them
         self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
 
     def take(self, explained: Explained) -> None:
@@ -138,9 +140,10 @@ class TimeBlocks:
         """Whether there is nothing to draw yet, or only what comes after this moment."""
         return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
 
-    def wanted(self, subjects: int = 1) -> int:
-        """Lines for everything there is, without a title."""
-        return max(len(self._history.gpus), 1) + 2 * subjects + 2 + _LEGEND_LINES
+    def wanted(self, width: int) -> int:
+        """Lines for everything there is, without a title; what was needed once stays: nothing jumps."""
+        least = max(len(self._history.gpus), 1) + _LEAST_LINES
+        return max(least, self._most[1]) if self._most[0] == width else least
 
     def title(self, width: int, now_ns: int) -> str:
         """What the title says about time: ``last 10.5 s``."""
@@ -170,6 +173,8 @@ class TimeBlocks:
         entries = self._entries(view, subjects, look)
         rows = _legend_rows([sign for entry in entries for sign in entry.signs], width)
         entries += [_Entry((4, place), 4 + place, row) for place, row in enumerate(rows)]
+        if len(subjects) <= 1:
+            self._most = width, max(len(entries), self._most[1] if self._most[0] == width else 0)
         kept = sorted(entries, key=lambda entry: (entry.rank, entry.place))[: max(height, 0)]
         shown = {entry.place for entry in kept}
         hidden = sum((0, gpu) not in shown for gpu in range(len(self._history.gpus)))

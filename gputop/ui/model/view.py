@@ -9,7 +9,7 @@ from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.chain import ChainPage
-from gputop.ui.model.config import Preferences
+from gputop.ui.model.config import USUAL, Asked, Preferences
 from gputop.ui.model.gpu_history import GpuHistory
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
@@ -33,28 +33,13 @@ class View:
         complaints: What is wrong with the preferences, in sentences.
     """
 
-    def __init__(
-        self,
-        mode: str = "live",
-        *,
-        ascii_only: bool = False,
-        selected_pid: int | None = None,
-        title: str = "",
-    ) -> None:
-        """Start without a frame.
-
-        Args:
-            mode: ``live`` or ``replay``.
-            ascii_only: Whether to draw with ASCII only.
-            selected_pid: The process selected as soon as it appears.
-            title: What is watched, for the header.
-        """
-        self.glyphs = ASCII if ascii_only else UNICODE
-        self.mode = mode
-        self.title = title
+    def __init__(self, asked: Asked = USUAL) -> None:
+        """Start without a frame, as it is asked for."""
+        self.glyphs = ASCII if asked.ascii else UNICODE
+        self.mode = asked.mode
+        self.title = asked.title
         self.frame: Frame | None = None
         self.hidden: set[str] = set()
-        self.complaints: tuple[str, ...] = ()
         self.log: list[str] = []
         self.log_shown = False
         self.failure: str | None = None
@@ -72,8 +57,9 @@ class View:
         self.threads: Table[ThreadRow] = details.thread_table()
         self.lines: Table[lines.LineUse] = lines.line_table()
         self._gpu: int | None = None
-        self._wanted_pid = selected_pid
+        self._wanted_pid = asked.selected_pid
         self._detail_pid: int | None = None
+        self._prefer(asked.preferences)
 
     @property
     def tables(self) -> dict[str, Table[object]]:
@@ -81,8 +67,7 @@ class View:
         names = ("processes", "calls", "threads", "lines")
         return {name: getattr(self, name) for name in names}
 
-    def prefer(self, preferences: Preferences) -> None:
-        """Start as the user prefers it."""
+    def _prefer(self, preferences: Preferences) -> None:
         self.hidden = set(preferences.hide)
         self.listing.as_tree = preferences.tree
         for name, keys in preferences.columns.items():

@@ -1,9 +1,9 @@
 """One step of the selected process as a waterfall: what the host does over what the GPU does.
 
-``step_of(explained, pid)`` finds the step (None where the process repeats nothing), ``title(step)`` says
-which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of exactly
-``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU, its idle
-time with the causes, the thread's states, what the signs mean, further threads. With
+``step_of(explained, pid)`` finds the step (None where the process repeats nothing), ``title(step, report)``
+says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of
+exactly ``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU,
+its idle time with the causes, the thread's states, what the signs mean, further threads. With
 ``letters=palette.letters`` (no colours, or sixteen) calls are told apart by their letters.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +30,18 @@ from gputop.explain.answer.picture import (
 )
 from gputop.format import SPARKS, clip, fit, format_count, format_ns
 from gputop.playback.feed import Explained
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
 from gputop.ui.model.whylines import figure, unit_of
+
+if TYPE_CHECKING:
+    from gputop.explain.answer.report import Report
 
 NO_STEP = "no step that repeats is known of this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
 _BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
+_UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are told
 _MOST = 0.5  # of a cell: what takes more of it is drawn
 
 Cells = npt.NDArray[np.float64]
@@ -61,11 +66,14 @@ def step_of(explained: Explained, pid: int) -> OneStep | None:
     return next((step for step in explained.steps if step.pid == pid), None)
 
 
-def title(step: OneStep | None) -> str:
-    """``one step, the median of 548: 9.8ms``."""
+def title(step: OneStep | None, report: Report | None) -> str:
+    """``one step, median of 548: 9.8ms``; with the mean, which the verdict tells, where it is another."""
     if step is None:
         return "one step"
-    return f"one step, the median of {format_count(step.count)}: {format_ns(step.length_ns)}"
+    steps = report.steps if report is not None else None
+    mean_ns = steps.usual_ns if steps is not None and steps.pid == step.pid else step.length_ns
+    mean = f", mean {format_ns(mean_ns)}" if abs(mean_ns - step.length_ns) > _UNLIKE * step.length_ns else ""
+    return f"one step, median of {format_count(step.count)}: {format_ns(step.length_ns)}{mean}"
 
 
 def waterfall_lines(
@@ -114,7 +122,7 @@ def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> list[_
         rows.append(_Row((1, 2 * place), 7 if place else 1, lane))
         idle = _line(" idle", _idle(step, gpu, whole, glyphs), glyphs)
         rows.append(_Row((1, 2 * place + 1), 8 if place else 2, idle))
-    return [*rows, _Row((2, 0), 5, _legend(rows, glyphs, letters=letters))]
+    return [*rows, _Row((2, 0), 5, _legend(rows, _LABEL + count, glyphs, letters=letters))]
 
 
 def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
@@ -236,8 +244,8 @@ def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
     return clip(texts[-1], length, "") if length >= len(texts[-1]) else rule * length
 
 
-def _legend(rows: Sequence[_Row], glyphs: Glyphs, *, letters: bool) -> Line:
-    """What the signs of the lanes mean, as far as there are any."""
+def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) -> Line:
+    """What the signs of the lanes mean, as far as there are any and as many as fit whole."""
     shown = {(char, token) for row in rows for text, token in row.line[1:] for char in set(text)}
     dash, hatched = ("~", "?") if glyphs.ascii else ("━", "░")
     signs = [
@@ -256,7 +264,9 @@ def _legend(rows: Sequence[_Row], glyphs: Glyphs, *, letters: bool) -> Line:
     bars = {token for char, token in shown if char not in (dash, " ")}  # of any height
     guesses = (("busy", "GPU busy"), ("unsure", "presumably busy"))
     signs += [(glyphs.full, token, word) for token, word in guesses if token in bars]
-    spans: list[Span] = [(" " * _LABEL, "")]
+    spans: list[Span] = []
     for sign, token, word in signs:
-        spans += [(sign, token), (f" {word}  ", "dim")]
+        entry: list[Span] = [("  " if spans else " ", ""), (sign, token), (f" {word}", "dim")]
+        if line_width([*spans, *entry]) <= width:
+            spans += entry
     return tuple(spans)

@@ -13,12 +13,15 @@ from gputop.engine.frame import Frame
 from gputop.explain.answer.figures import loss_ns, saved_of_step
 from gputop.format import NS_PER_S, format_count, format_ns
 from gputop.playback.feed import OLD_NS, Explained
-from gputop.ui.model.verdict import EARLY_NS, ENOUGH_NS, ENOUGH_STEPS
 
 if TYPE_CHECKING:
+    from gputop.explain.answer.picture import Lanes
     from gputop.explain.answer.report import Finding, GpuSpan, Range, Report
 
 MOST_CAUSES = 2
+_ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no loss that repeats" would be early
+_ENOUGH_STEPS = 3
+_EARLY_NS = 4 * NS_PER_S  # before, that something cannot be told would be early
 _MOSTLY = 0.5  # of a GPU's time: where nobody tells of more than that, its idle time cannot be told
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
 _UNTRACED = "nobody can tell without eBPF, which sees the CUDA calls: gputop check says what is missing"
@@ -153,7 +156,7 @@ def why_of(explained: Explained, frame: Frame) -> Why:
         causes=tuple(_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
-        said="" if shown else _without_causes(report),
+        said="" if shown else _without_causes(report, explained.lanes),
         doubts=tuple(_doubts(report)),
         calm=not shown or (diagnosis is not None and bool(kind) and diagnosis.lead is None),
     )
@@ -236,18 +239,19 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
     return Fix(reason, text, step[0], per_step=True, older_ns=older_ns)
 
 
-def _without_causes(report: Report) -> str:
+def _without_causes(report: Report, lanes: Lanes | None) -> str:
     """What is told where no loss repeats."""
     diagnosis = report.diagnosis
     if diagnosis is not None and diagnosis.kind is not None and diagnosis.evidence:
         return diagnosis.evidence[0]
     if not report.span_ns:
-        return "no work came to an end in this time"
+        busy = lanes is not None and lanes.busy_share > _MOSTLY
+        return "the GPU was at no moment seen without work" if busy else "no work came to an end in this time"
     silent = [gpu.account.unknown_ns for gpu in report.gpus if gpu.account.source is None]
     untold = sum(silent) > _MOSTLY * report.span_ns
     steps = report.steps.count if report.steps is not None else 0
-    few = report.span_ns < ENOUGH_NS and steps < ENOUGH_STEPS
-    if few or (untold and report.span_ns < EARLY_NS):
+    few = report.span_ns < _ENOUGH_NS and steps < _ENOUGH_STEPS
+    if few or (untold and report.span_ns < _EARLY_NS):
         return "not enough seen yet"
     if report.unexplained_ns > _UNEXPLAINED * report.span_ns:
         return f"for {format_ns(report.unexplained_ns)} the chain is not known"

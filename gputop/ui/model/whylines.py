@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_ns, format_percent, width_of
+from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_percent, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
-from gputop.ui.model.verdict import LEVEL_TOKENS
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
+LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
 _LEAST_TITLE = 24  # columns that a title keeps before something else goes
+_NOTHING = 0.01  # of the upper end of a range: so little is told as 0
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SIGNS = (("█", "▒", "░"), ("#", "+", ":"))  # proved, estimated, unknown
 _TOKENS = ("host", "warn", "unknown")
@@ -48,7 +49,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
         lines.append(_short_heading(why, width, glyphs))
     body = _body(why, width, room, glyphs, with_gpus=not merge)
     lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in body]
-    return [_aged(line) for line in lines[:height]] if why.old else lines[:height]
+    return [aged(line) for line in lines[:height]] if why.old else lines[:height]
 
 
 def heading(why: Why, glyphs: Glyphs) -> list[Span]:
@@ -94,13 +95,12 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
         if len(why.gpus) == 1:
             return [_calm_line(why, width, glyphs)][:room]
         return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *said][:room]
-    causes = _cause_lines(why, width, glyphs)
     gpus: list[Line] = []
     if with_gpus:
-        rows = max(room - len(causes) - len(fix), 1)
+        rows = max(room - len(why.causes) - len(fix), 1)
         gpus = _gpu_rows(why, width, rows, glyphs, legend=True)
-    causes = causes[: max(room - len(gpus) - len(fix), 0)]
-    return [*gpus, *causes, *fix][: max(room, 0)]
+    shown = why.causes[: max(room - len(gpus) - len(fix), 0)]
+    return [*gpus, *_cause_lines(shown, width, glyphs, calm=why.calm), *fix][: max(room, 0)]
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
@@ -122,7 +122,7 @@ def _shown(text: str, glyphs: Glyphs) -> str:
     return escape_text(text, ascii_only=glyphs.ascii)
 
 
-def _aged(line: Line) -> Line:
+def aged(line: Line) -> Line:
     """What is drawn as old: without the colours of an alarm, but for its age."""
     return merged([(text, token if token in ("title", "warn", "key") else "unsure") for text, token in line])
 
@@ -222,37 +222,38 @@ def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
 # -- causes -------------------------------------------------------------------------------------------
 
 
-def _cause_lines(why: Why, width: int, glyphs: Glyphs) -> list[Line]:
+def _cause_lines(causes: Sequence[Cause], width: int, glyphs: Glyphs, *, calm: bool) -> list[Line]:
     """One line a cause, all in the same columns; what tells least goes first where it is narrow."""
-    shares = [range_text(cause.low, cause.high, glyphs) for cause in why.causes]
+    if not causes:
+        return []
+    shares = [range_text(cause.low, cause.high, glyphs) for cause in causes]
     wide = max(width_of(share) for share in shares)
-    codes = [cause.number for cause in why.causes]
-    levels = [cause.level for cause in why.causes]
-    steps = [_step_text(cause, glyphs) for cause in why.causes]
-    places = [clip(_shown(cause.line, glyphs), 28, glyphs.ellipsis) for cause in why.causes]
+    codes = [cause.number for cause in causes]
+    levels = [cause.level for cause in causes]
+    steps = [step_text(cause, glyphs) for cause in causes]
+    places = [clip(_shown(cause.line, glyphs), 28, glyphs.ellipsis) for cause in causes]
     fixed = 3 + wide + 1 + max(map(len, codes)) + 2
-    title = min(
-        max(width_of(brief(cause.title, 0)) for cause in why.causes), max(_LEAST_TITLE, 2 * width // 5)
-    )
+    whole = max(width_of(brief(cause.title, 0)) for cause in causes)
+    least = min(whole, max(_LEAST_TITLE, 2 * width // 5))
     level_w, step_w, place_w = (max(map(width_of, column)) for column in (levels, steps, places))
     bar, with_level, with_step, with_place = 0, True, True, True
     for bar, with_level, with_step, with_place in _choices():
         taken = fixed + (bar + 2 if bar else 1) + (level_w + 1 if with_level else 0)
         taken += (step_w + 2 if with_step and step_w else 0) + (place_w + 2 if with_place and place_w else 0)
-        if taken + title <= width:
+        if taken + (whole if with_level and not bar else least) <= width:  # a title is more than its level
             break
     room = max(width - taken, 8)
-    titles = [brief(_shown(cause.title, glyphs), room) for cause in why.causes]
+    titles = [brief(_shown(cause.title, glyphs), room) for cause in causes]
     room = min(room, max(width_of(text) for text in titles))
     lines: list[Line] = []
-    for place, cause in enumerate(why.causes):
+    for place, cause in enumerate(causes):
         spans: list[Span] = [
             (f" {place + 1} ", "head"),
             (fit(shares[place], wide, right=True) + " ", "value"),
         ]
         spans += [*_cause_bar(cause, bar, glyphs), (" ", "")] if bar else []
-        spans.append((" " + fit(titles[place], room, ellipsis=glyphs.ellipsis), "" if why.calm else "value"))
-        token = "dim" if why.calm else LEVEL_TOKENS.get(cause.level, "warn")
+        spans.append((" " + fit(titles[place], room, ellipsis=glyphs.ellipsis), "" if calm else "value"))
+        token = "dim" if calm else LEVEL_TOKENS.get(cause.level, "warn")
         spans.append((f" {codes[place]}", token))
         spans += [(" " + fit(levels[place], level_w), token)] if with_level else []
         spans += [("  " + fit(steps[place], step_w), "")] if with_step and step_w else []
@@ -280,16 +281,16 @@ def _cause_bar(cause: Cause, width: int, glyphs: Glyphs) -> list[Span]:
     return [(fit(text, width), "host")]
 
 
-def _step_text(cause: Cause, glyphs: Glyphs) -> str:
+def step_text(cause: Cause, glyphs: Glyphs) -> str:
     """``3.7 of 9.8 ms/step``: what it takes of a step, in the unit of the step's length."""
     if cause.per_step_ns is None:
         return ""
     low, high = cause.per_step_ns
     most = max(cause.step_ns or 0, high)
     unit, name = unit_of(most)
-    told = figure(high / unit)
-    if figure(low / unit) != told:
-        told = f"{figure(low / unit)}{'-' if glyphs.ascii else '–'}{told}"
+    told, least = figure(high / unit), figure(low / unit) if low > _NOTHING * high else "0"
+    if least != told:
+        told = f"{least}{'-' if glyphs.ascii else '–'}{told}"
     whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
     return f"{told}{whole} {name}/step" + (" overhead" if cause.overhead else "")
 
@@ -312,11 +313,13 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     """What to change, and at its end what that saves at most; where there is room, in full and with why."""
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    older = f", {format_ns(fix.older_ns)} older" if fix.older_ns else ""
+    older = f", {fix.older_ns / NS_PER_S:.0f} s older" if fix.older_ns else ""
     saves = f" saves up to {most}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
-    room = max(width - len(_FIX) - len(saves) - 1, 8)
     text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
+    if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
+        saves = saves.replace(older, "")  # it is drawn as old all the same
+    room = max(width - len(_FIX) - len(saves) - 1, 8)
     told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
     right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []
     lines = [merged(spread([(_FIX, "head"), (told, token)], right, width))]
