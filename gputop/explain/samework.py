@@ -15,7 +15,7 @@ import numpy as np
 from gputop.engine.intervals import expand
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.apiclass import Group, Role
-from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Floats, Ints
 from gputop.explain.evidence.sequence import Sequence, Work
 
@@ -24,6 +24,7 @@ LAUNCHES_ALIKE = 0.02
 _REGULAR = 0.9  # of the steps must hold what is compared
 _LEAST_BYTES = 64  # smaller copies are numbers, no input
 _LOOKED_AT = 256  # steps
+_FAR = 10  # times as many bytes as usual: a first step, which takes the model to the device
 _KERNELS = 3  # kinds of kernels; fewer are no structure
 _TIMES = 1.5  # times as much work, to be told by launches and bytes together
 _TOGETHER = 0.15
@@ -94,12 +95,17 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
     launched = np.isin(work, (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE))
     regular = (counts > 0).mean(axis=0) >= _REGULAR
     usual = np.median(counts, axis=0)
-    size_of = np.bincount(number.reshape(-1), weights=evidence.calls["bytes"][known.rows[place]])
-    mean_size = size_of / np.maximum(counts.sum(axis=0), 1)
+    moved = np.bincount(
+        row * len(used) + number.reshape(-1),
+        weights=evidence.calls["bytes"][known.rows[place]],
+        minlength=counts.size,
+    ).reshape(counts.shape)
 
     def copies(kind: Work) -> tuple[Copies, ...]:
-        rows = np.flatnonzero(regular & (work == kind) & (mean_size >= _LEAST_BYTES))
-        return tuple(Copies(float(mean_size[one]), float(counts[:, one].mean())) for one in rows.tolist())
+        found = (
+            _usual(moved[:, one], counts[:, one]) for one in np.flatnonzero(regular & (work == kind)).tolist()
+        )
+        return tuple(one for one in found if one.size >= _LEAST_BYTES)
 
     graphs = float(np.median(counts[:, work == Work.GRAPH].sum(axis=1)))
     return Profile(
@@ -109,6 +115,12 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
         copies(Work.SEND),
         copies(Work.READ),
     )
+
+
+def _usual(moved: Column, counts: Column) -> Copies:
+    """Copies of one kind by the steps that have it, without those that move far more."""
+    usual = moved <= _FAR * np.median(moved[counts > 0])
+    return Copies(float(moved[usual].sum() / max(counts[usual].sum(), 1)), float(counts[usual].mean()))
 
 
 def _captured(evidence: Evidence, pid: int) -> float:
