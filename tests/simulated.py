@@ -33,9 +33,10 @@ class Deed:
     """What the host does once.
 
     Attributes:
-        kind: ``host`` (Python), ``preempted`` (another has its CPU), ``launch``, ``beside`` (a launch in
-            another stream, for which nobody waits), ``sync``, ``read`` (a few bytes to the host, and the
-            wait for them), ``send`` (from pageable memory, and the wait), ``malloc``.
+        kind: ``host`` (Python), ``preempted`` (another has its CPU), ``locked`` (another thread of its
+            process has a lock), ``launch``, ``beside`` (a launch in another stream, for which nobody
+            waits), ``sync``, ``read`` (a few bytes to the host, and the wait for them), ``send`` (from
+            pageable memory, and the wait), ``malloc``.
         us: Of the host; of a launch the kernel's duration.
         number: Which kernel it is.
         size: Bytes of a copy.
@@ -88,6 +89,12 @@ class Machine:
     def _preempted(self, deed: Deed) -> None:
         self.program.preempted(self.now, self.now + deed.us)
         self.now += deed.us
+
+    def _locked(self, deed: Deed) -> None:
+        """Another thread of the process, 11, holds the lock; then for ``number`` us there is no CPU."""
+        until = self.now + deed.us
+        self.program.off(self.now, until + deed.number, until, waker_pid=MAIN, waker_tid=11)
+        self.now = until + deed.number
 
     def _launch(self, deed: Deed) -> None:
         end = self.now + self.lead
