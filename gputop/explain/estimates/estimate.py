@@ -14,6 +14,7 @@ import numpy as np
 
 from gputop.explain.estimates.learned import Learned, as_waited, learn
 from gputop.explain.estimates.model import Model
+from gputop.explain.estimates.readback import readbacks
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, length
@@ -98,7 +99,8 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         if len(queue) >= effort.operations:
             queue = queue_of(evidence, gpu, device)
             learned = learn(gpu, device, queue, effort.operations)
-    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations)
+    back = readbacks(evidence, gpu, queue)
+    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations, back)
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
