@@ -87,6 +87,7 @@ def test_without_text_the_next_launch_of_the_same_line_tells_a_size_from_a_value
         ("amp/grad_scaler.py", "scaler"),
         ("cuda/amp/grad_scaler.py", "scaler"),
         ("nn/utils/clip_grad.py", "clip"),
+        ("serialization.py", "save"),
         ("optim/adam.py", "item"),
     ],
 )
