@@ -61,6 +61,12 @@ def test_a_wait_is_blamed_where_its_going_wins_more_than_a_fifth(host: int, caus
     assert first(report).cause == cause
 
 
+def test_all_waits_since_the_last_launch_count() -> None:
+    """Two streams: who waited for one of them finds the other one done."""
+    report, _left = told([*launches([1_000] * 4), Deed("sync"), Deed("read"), Deed("host", 6_000)])
+    assert first(report).cause == "C01"
+
+
 def test_work_on_what_came_back_stays_with_the_read() -> None:
     """A metric of 4 KiB on the host: nobody computes for long on a scalar, but on a tensor."""
     report, _left = told([*launches([250] * 4), Deed("read", size=4_096), Deed("host", 15_000)])

@@ -17,6 +17,7 @@ from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.format import format_ns
 
 LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
+_GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
 
 
@@ -38,20 +39,22 @@ def _other_work(scene: Scene, free: Mask) -> Mask:
 
 
 def _waited(scene: Scene, source: Ints) -> Ints:
-    """How long the wait took that drained the queue before each gap, with the copy that it was for.
+    """How long the thread had waited, since it last gave work, when the queue was drained before each gap.
 
-    That of a wait that polls is not known, and counts as long.
+    Of a wait that polls, and of a thread that only waits, that is not known, and counts as long.
     """
-    calls, facts, gaps = scene.evidence.calls, scene.gap_facts, scene.gaps
+    calls = scene.evidence.calls
     if not len(calls):
         return np.zeros(len(source), np.int64)
-    at = np.maximum(source, 0)
-    wait = np.maximum(gaps.drained_by[at], 0)
-    copy = np.maximum(facts.read_row[at], facts.moved_row[at])
-    first = np.where(copy >= 0, np.minimum(np.maximum(copy, 0), wait), wait)
-    polls = scene.evidence.group_of(wait) == Group.QUERY
-    ns = calls["end"][wait] - calls["begin"][first]
-    return np.where(polls, np.iinfo(np.int64).max // OUTWAITS, ns)
+    groups = scene.evidence.group(calls)
+    waits = np.isin(groups, [int(group) for group in (Group.SYNC, Group.COPY)])
+    total = np.cumsum(np.where(waits, calls["end"] - calls["begin"], 0))
+    gives = np.isin(groups, [int(group) for group in _GIVING])
+    gave = np.maximum.accumulate(np.where(gives, np.arange(len(calls)), -1))
+    wait = np.maximum(scene.gaps.drained_by[np.maximum(source, 0)], 0)
+    since = np.maximum(gave[wait], 0)
+    known = (gave[wait] >= 0) & (calls["row"][since] == calls["row"][wait]) & (groups[wait] != Group.QUERY)
+    return np.where(known, total[wait] - total[since], np.iinfo(np.int64).max // OUTWAITS)
 
 
 def _advise(claim: Claim) -> tuple[str, ...]:
