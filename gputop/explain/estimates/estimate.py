@@ -24,6 +24,7 @@ from gputop.explain.proofs.workqueue import Floats, Queue, queue_of
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it
+VAGUE = 0.25  # of the span: who may be off by more knows nothing of it
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
 
@@ -161,7 +162,9 @@ def _told(
 ) -> tuple[int, int, str, bool] | None:
     """(idle time within the unknown, its error, who says so, whether all who say something agree)."""
     if by_nvml is None:
-        return None if by_work is None else (int(by_work[0]), int(by_work[1]), "learned", True)
+        if by_work is None or by_work[1] > VAGUE * span_ns:
+            return None
+        return int(by_work[0]), int(by_work[1]), "learned", True
     if by_work is None or by_nvml[1] <= NEAR * span_ns < by_work[1]:
         return int(by_nvml[0]), int(by_nvml[1]), "nvml", True
     apart = abs(by_nvml[0] - by_work[0])
