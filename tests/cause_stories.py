@@ -86,6 +86,18 @@ def launches() -> Program:
     return program
 
 
+def collected() -> Program:
+    """``loss.item()`` of a GPU that works for a millisecond, then ten of something else."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(COPY_ASYNC, begin + 20, begin + 30, kind=D2H, bytes=4)
+        program.call(SYNC, begin + 40, begin + 1_000)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
 def printed() -> Program:
     """Every 200 ms a tensor of 200 elements is printed."""
     program, now = started(), 0
@@ -252,4 +264,5 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C24": hot,
     "C25": shared,
     "C27": moved,
+    "C28": collected,
 }

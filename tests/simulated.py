@@ -22,6 +22,7 @@ from tests.items import START
 from tests.programs import MAIN, US, Program, started
 
 START_US = 3  # from a launch's return to the kernel's begin
+FETCHED = 12_000  # bytes that come to pageable memory of the host in a microsecond
 STAGED = 8_000  # bytes that the CPU moves in a microsecond into the driver's buffers
 SECOND = 1_000_000
 Ints = npt.NDArray[np.int64]
@@ -33,9 +34,10 @@ class Deed:
     """What the host does once.
 
     Attributes:
-        kind: ``host`` (Python), ``preempted`` (another has its CPU), ``launch``, ``beside`` (a launch in
-            another stream, for which nobody waits), ``sync``, ``read`` (a few bytes to the host, and the
-            wait for them), ``send`` (from pageable memory, and the wait), ``malloc``.
+        kind: ``host`` (Python), ``preempted`` (another has its CPU), ``locked`` (another thread of its
+            process has a lock), ``launch``, ``beside`` (a launch in another stream, for which nobody
+            waits), ``sync``, ``read`` (a few bytes to the host, and the wait for them), ``fetch`` (many),
+            ``send`` (from pageable memory, and the wait), ``malloc``.
         us: Of the host; of a launch the kernel's duration.
         number: Which kernel it is.
         size: Bytes of a copy.
@@ -89,6 +91,12 @@ class Machine:
         self.program.preempted(self.now, self.now + deed.us)
         self.now += deed.us
 
+    def _locked(self, deed: Deed) -> None:
+        """Another thread of the process, 11, holds the lock; then for ``number`` us there is no CPU."""
+        until = self.now + deed.us
+        self.program.off(self.now, until + deed.number, until, waker_pid=MAIN, waker_tid=11)
+        self.now = until + deed.number
+
     def _launch(self, deed: Deed) -> None:
         end = self.now + self.lead
         self._call(p.LAUNCH, end, aux=p.KERNEL + deed.number)
@@ -111,6 +119,14 @@ class Machine:
         self._call(p.COPY_ASYNC, end, POOL, deed.size or 4, p.D2H)
         self._give(2, self.moved, end)
         self._call(p.SYNC, max(self.now + 2, self.done + 5))
+
+    def _fetch(self, deed: Deed) -> None:
+        """The call waits for the work before it, and for the copy to pageable memory."""
+        begin = max(self.now + START_US, self.done)
+        self.done = begin + deed.size // FETCHED
+        self.moved.append((begin, self.done))
+        self._call(p.COPY_ASYNC, self.done + 2, POOL, deed.size, p.D2H)
+        self._call(p.SYNC, self.now + 2)
 
     def _send(self, deed: Deed) -> None:
         """The call waits for the work before it, then the CPU stages."""

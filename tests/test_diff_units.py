@@ -181,6 +181,27 @@ def test_larger_batches_are_more_work() -> None:
     assert "the work of one step of BEFORE takes" in found.sentence
 
 
+def test_requests_served_in_batches_of_all_sizes_are_so_many_requests_each() -> None:
+    """Two steps take a model to the device, a thousand times as many bytes as a request has."""
+
+    def serve(sizes: list[int]) -> Step:
+        def run(loop: Loop, number: int) -> None:
+            loop.host(300)
+            loop.send(sizes[number] * 4 * KIB)
+            if number in (300, 301):  # of two steps that follow each other one is looked at
+                loop.send(4 * MIB)
+            loop.train(batch=False)
+
+        return run
+
+    sizes = np.random.default_rng(3).integers(8, 17, 600).tolist()
+    before, after = ran(serve([1] * 600), 600), ran(serve(sizes), 600, shift=77)
+    found = diff(before, after)
+    assert found.ratio.times == pytest.approx(np.mean(sizes), rel=0.03)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (600, sum(sizes))), rel=0.1)
+    assert "times as fast" in found.sentence
+
+
 def test_a_graph_is_the_work_of_what_it_captured() -> None:
     """Layers and nothing else: which of them make a step, the launches alone do not tell."""
 

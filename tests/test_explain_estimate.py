@@ -11,6 +11,7 @@ from probes.source import GPUS, Sample
 from tests import programs as p
 from tests.items import SECOND, START
 from tests.programs import COPY_ASYNC, H2D, LAUNCH, MAIN, SYNC, US, Program, started
+from tests.simulated import Deed, Machine
 
 STEP = 20_000  # us of a step
 KERNELS, LAUNCH_US = 10, 20
@@ -214,3 +215,17 @@ def test_a_gpu_is_idle_after_its_last_work_until_its_program_ends(ends_s: int) -
     assert told.outside_ns == pytest.approx(after, rel=0.05), "and it is no loss of the loop"
     assert report.outside_ns == pytest.approx(after, rel=0.05)
     assert "start-up and end" in report.verdict
+
+
+def test_waits_that_hardly_waited_teach_nothing_of_kernels_behind_a_slow_host() -> None:
+    """A thousand launches of 2 us, one each 13, then a wait of 60: the GPU may have been idle or not."""
+    machine, tight = Machine(), [Deed("launch", 2), Deed("host", 7)] * 1_000
+    for _ in range(50):
+        machine.run([*tight, Deed("launch", 60, 1), Deed("sync")])
+    report = explain(machine.finished().evidence())
+    (gpu,) = report.gpus
+    assert gpu.idle.estimate is None
+    assert gpu.idle.upper > 0.8 * gpu.span_ns, "as it was"
+    assert report.findings[0].cause == "C06"
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "launch", "it was called compute-bound, since the fit had begun there"

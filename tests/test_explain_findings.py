@@ -53,11 +53,11 @@ def test_removing_a_wait_wins_no_more_than_the_wait() -> None:
     program = started()
     for begin in range(0, 200_000, STEP):
         program.call(LAUNCH, begin, begin + 10)
-        program.call(SYNC, begin + 20, begin + 1020)
+        program.call(SYNC, begin + 20, begin + 6020)
     program.call(LAUNCH, 200_000, 200_010)
     finding = only(program.report())
-    assert finding.loss.lower == 10 * 18_980 * US
-    assert 10 * 1000 * US <= finding.max_gain_ns <= 1.05 * 10 * 1000 * US
+    assert finding.loss.lower == 10 * 13_980 * US
+    assert 10 * 6000 * US <= finding.max_gain_ns <= 1.05 * 10 * 6000 * US
 
 
 @pytest.mark.parametrize(("size", "cause"), [(4, "C01"), (16, "C01"), (17, "C02"), (8 << 20, "C02")])

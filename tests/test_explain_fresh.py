@@ -131,7 +131,7 @@ def test_what_begins_after_the_last_explanation_is_told_within_a_second() -> Non
     found = looked(session(busy_then_idle(4.0, 9.0)), 3.9)
     seen = {seconds: (verdict, fresh.contradicted) for seconds, verdict, _window, fresh in found}
     verdict, contradicted = seen[min(at for at in seen if at >= 4.99)]
-    assert verdict.report.findings[0].cause == "C03", "explicit synchronisation every step"
+    assert verdict.report.findings[0].cause == "C28", "four times as long as the wait before it"
     assert idle_share(verdict.report) == pytest.approx((4 * 0.05 + 1 * 0.8) / 5, abs=0.02)
     assert contradicted, "so the next whole explanation comes sooner"
     late = seen[max(seen)][0]

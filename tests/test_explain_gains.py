@@ -42,7 +42,7 @@ def after(report: Report, place: int = 0) -> float:
 
 
 @pytest.mark.parametrize(
-    ("host", "work"), [(6_000, 4_000), (4_000, 6_000), (9_000, 1_000), (1_000, 9_000), (5_000, 5_000)]
+    ("host", "work"), [(6_000, 4_000), (4_000, 6_000), (7_500, 2_500), (1_000, 9_000), (5_000, 5_000)]
 )
 def test_without_its_wait_a_loop_takes_what_the_longer_of_host_and_gpu_takes(host: int, work: int) -> None:
     step = [Deed("host", host), *launches([work // 4] * 4), Deed("read", cause="read")]
@@ -281,7 +281,8 @@ SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the short
 def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
     """What is won when the program is really run without the cause is at most what was told."""
     found = 0
-    for seed in range(8 if length == LONG else 3):
+    short, long = (7, 12) if cause == "read" else (3, 8)  # of a slow host the work is told, not the read
+    for seed in range(long if length == LONG else short):
         author = Author(1_000 * sorted(_CAUSES).index(cause) + seed)
         deeds = author.program(cause, length)
         machine, report = told(deeds)

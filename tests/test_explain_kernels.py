@@ -220,7 +220,7 @@ def test_a_launch_bound_program_is_told_what_it_launches_most_and_where() -> Non
 
 
 def refilled(*samples: Sample) -> tuple[str, ...]:
-    """The evidence where a query finds the GPU idle; 4 ms later mul ends each third gap, add the others."""
+    """The evidence where a query finds the GPU idle; 0.5 ms later mul ends each third gap, add the others."""
     program = started()
     program.samples += samples
     for step in range(30):
@@ -229,7 +229,7 @@ def refilled(*samples: Sample) -> tuple[str, ...]:
         program.call(LAUNCH, now, now + 10, aux=kernel, stack=stack)
         program.call(LAUNCH, now + 12, now + 14, aux=HANDLE)
         program.call(RECORD, now + 16, now + 18, aux=5)
-        program.call(EVENT_QUERY, now + 6000, now + 6002, aux=5)
+        program.call(EVENT_QUERY, now + 9500, now + 9502, aux=5)
     (finding,) = program.report().findings
     assert finding.cause == "C06"
     return finding.evidence

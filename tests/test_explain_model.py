@@ -109,6 +109,35 @@ def test_a_sample_stands_for_a_long_queue() -> None:
     assert part.copies_ns == pytest.approx(full.copies_ns, abs=0.001 * length(*unknown))
 
 
+def test_a_sample_stands_for_nothing_behind_the_last_that_was_given() -> None:
+    """A program ends three seconds after its loop, which the queue of no sample reaches."""
+    machine = fed(busy_us=12_000)
+    machine.now += 3 * SECOND
+    machine.program.ends(machine.now)
+    analysis = machine.finished().analysis()
+    queue = queue_of(analysis.evidence, analysis.gpu, 0)
+    unknown, pending = analysis.gpu.unknown[0], analysis.gpu.pending(0)
+    assert length(*unknown) > 5.5e9
+    part = Model(queue, unknown, pending, LEARNED, len(queue) // 4)
+    goal = int(4.2e9)  # 1.2 s of it in the loop's three
+    assert part.idle(part.fitted(goal, 0)) == pytest.approx(goal, rel=0.1)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 4 << 20])
+def test_a_large_read_is_no_kernel_and_no_idle_time(size: int) -> None:
+    """An image comes to the host in each step; NVML does not see it, and the call waits for the kernels."""
+    machine, step = Machine(), [Deed("host", 400), *launches([100] * 8), Deed("fetch", size=size)]
+    while machine.length < 3 * SECOND:
+        machine.run(step)
+    machine.utilization(SECOND // 6)
+    (gpu,) = explain(machine.finished().evidence()).gpus
+    truth = machine.idle(machine.first, machine.first + gpu.span_ns // 1000) * 1000
+    copied = sum(end - begin for begin, end in machine.moved) * 1000
+    assert copied > 0.06 * gpu.span_ns
+    assert gpu.idle.estimate is not None
+    assert gpu.idle.estimate / gpu.span_ns == pytest.approx(truth / gpu.span_ns, abs=0.02)
+
+
 def test_the_work_of_a_queue_is_told_but_of_one_that_is_too_long() -> None:
     model = modelled(fed(), LEARNED)
     work = model.work(model.known())

@@ -87,6 +87,7 @@ def test_without_text_the_next_launch_of_the_same_line_tells_a_size_from_a_value
         ("amp/grad_scaler.py", "scaler"),
         ("cuda/amp/grad_scaler.py", "scaler"),
         ("nn/utils/clip_grad.py", "clip"),
+        ("serialization.py", "save"),
         ("optim/adam.py", "item"),
     ],
 )
@@ -301,7 +302,7 @@ def test_a_query_that_succeeds_is_no_wait_but_polling_is() -> None:
     record = (6, "cudaEventRecord", {"aux": 5})
     asks = (4000, EVENT_QUERY, {"aux": 5})
     found = idle(program(WORK, record, asks))
-    assert (found.cause, found.title) == ("C06", "the submitting thread does other work between launches")
+    assert (found.cause, found.title) == ("C28", "the submitting thread does other work between launches")
     polls = (3990, EVENT_QUERY, {"aux": 5, "ret": 600})
     assert idle(program(WORK, record, polls, asks)).cause == "C03"
 

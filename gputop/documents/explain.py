@@ -121,6 +121,7 @@ class WhatIfJson(TypedDict):
     cause: str
     step_before_ns: int
     step_after_ns: int
+    step_least_ns: int
 
 
 class StormCostJson(TypedDict):

@@ -19,6 +19,7 @@ from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.ranges import Ints, Mask, distinct, length, union
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import ends_with_copy
+from gputop.explain.hosttime import whole_pieces
 
 MOST_FIXES = 3  # that are tried one after the other
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
@@ -61,17 +62,20 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
-            share = (loop.high - loop.low) / _length(scene, claim)
-            gone = [replays.removal(place)]
-            left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
-            gain = bound(loop.whole_ns, *left) / max(share, 1e-9)
-            stays = _known_work(scene, claim) - loop.done_for(gone) / max(share, 1e-9)
-            most = (1 + LEAST_MARGIN) * _length(scene, claim) - max(stays, 0.0)
-            finding = replace(finding, max_gain_ns=int(min(gain, most)))
+            gain = _most_won(scene, claim, loop, [replays.removal(place)]) * _length(scene, claim)
+            finding = replace(finding, max_gain_ns=int(gain))
         else:
             finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
         told.append(finding)
     return told
+
+
+def _most_won(scene: Scene, claim: Claim, loop: Loop, gone: Sequence[Removal]) -> float:
+    """The share of the time that can be won at most without what goes."""
+    length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
+    left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
+    stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
+    return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
 
 
 def _known_work(scene: Scene, claim: Claim) -> float:
@@ -104,7 +108,7 @@ def what_if(
     wanted = [one for one in findings if (one.cause, one.pid, one.tid) in numbers and one.kind == "idle"]
     if not wanted:
         return ()
-    pid = wanted[0].pid
+    pid, claim = wanted[0].pid, outcome.claims[numbers[wanted[0].cause, wanted[0].pid, wanted[0].tid]][1]
     steps = scene.steps_of(pid)
     loop = replays.loop(numbers[wanted[0].cause, pid, wanted[0].tid])
     if loop is None or steps is None or not steps.count:
@@ -116,7 +120,8 @@ def what_if(
     for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
         gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
         after = int(loop.without(gone) * scale)
-        told.append(WhatIf(one.cause, before, after))
+        least = int((1 - _most_won(scene, claim, loop, gone)) * steps.usual_ns)
+        told.append(WhatIf(one.cause, before, after, min(max(least, 0), after)))
         before = after
     return tuple(told)
 
@@ -149,19 +154,28 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     inside = _inside(cause, claim)
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
     freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
-    pieces = np.flatnonzero(claim.segments) if not cause.overlaps else np.zeros(0, np.int64)
-    segments = scene.segments
+    pieces = _pieces(cause, claim)
     short = _short(cause, claim)
     # a program that waits to time its layers still runs them: what lies between such waits stays
     loop = _loop_of_reads(claim, reads if cause is not EXPLICIT else reads[:0])
     return Removal(
-        np.concatenate([segments.begin[pieces], calls["begin"][freed], short[0], loop[0]]),
-        np.concatenate([segments.end[pieces], calls["end"][freed], short[1], loop[1]]),
+        np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0]]),
+        np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1]]),
         np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch; the wait behind it by nothing
         calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
         _launch_ns(claim) if cause is TINY_COPIES else 0,
     )
+
+
+def _pieces(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
+    """(begin, end) of the host's time that goes: none where only a wait does; of launches what is idle."""
+    if cause.overlaps:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if cause is not LAUNCHES:
+        return whole_pieces(claim)
+    rows = np.flatnonzero(claim.segments)
+    return claim.scene.segments.begin[rows], claim.scene.segments.end[rows]
 
 
 def _launch_ns(claim: Claim) -> int:

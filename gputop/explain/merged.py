@@ -103,7 +103,7 @@ class Partial:
         lost: By cause, kind and process.
         kinds: The class of each part, by the span of those that have it.
         steps: By (process, thread): count, sum of medians and of usual durations, each times the count.
-        what_if: By causes: steps, then before and after of each, times the steps.
+        what_if: By causes: steps, then before, after and least of each, times the steps.
         storms: By (process, thread): name, switches, seconds, GPU time.
     """
 
@@ -166,7 +166,7 @@ def part_of(report: Report, begin_ns: int) -> Partial:
         {
             tuple(one.cause for one in chances): (
                 count,
-                *(ns * count for one in chances for ns in (one.before_ns, one.after_ns)),
+                *(ns * count for one in chances for ns in (one.before_ns, one.after_ns, one.least_ns)),
             )
         }
         if chances
@@ -357,8 +357,8 @@ def _what_if(partial: Partial, findings: list[Finding]) -> tuple[WhatIf, ...]:
     causes, (count, *sums) = max(wanted.items(), key=lambda one: one[1][0])
     means = [ns // count for ns in sums]
     return tuple(
-        WhatIf(cause, before, after)
-        for cause, before, after in zip(causes, means[::2], means[1::2], strict=True)
+        WhatIf(cause, before, after, least)
+        for cause, before, after, least in zip(causes, means[::3], means[1::3], means[2::3], strict=True)
     )
 
 

@@ -8,22 +8,29 @@ launches, copies and waits, or make work on the GPU that was done on the host.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gputop.engine.intervals import expand
+from gputop.explain.causes.launched import kernel_name
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.apiclass import Group, Role
-from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Floats, Ints
 from gputop.explain.evidence.sequence import Sequence, Work
+from probes.shapes import Shape
 
 ALIKE = 0.05  # sizes and volumes that differ by no more are the same
 LAUNCHES_ALIKE = 0.02
 _REGULAR = 0.9  # of the steps must hold what is compared
 _LEAST_BYTES = 64  # smaller copies are numbers, no input
 _LOOKED_AT = 256  # steps
+_MOST = 0.5  # of the launches of each must be of kernels that both have in the same shape
+_AGREE = 0.8  # of these, in how many times as often
+_MANY = 4  # times as often; a change that leaves out a half or a third may be what was wanted
+_FAR = 10  # times as many bytes as usual: a first step, which takes the model to the device
 _KERNELS = 3  # kinds of kernels; fewer are no structure
 _TIMES = 1.5  # times as much work, to be told by launches and bytes together
 _TOGETHER = 0.15
@@ -50,12 +57,14 @@ class Profile:
         launches: Kernels, graphs and collectives.
         inside: Kernels that its graphs hold beside one each, by what was captured.
         kernels: How often each kernel, in ascending order.
+        named: How often each kernel by name and shape, where both are known: the same work in any recording.
         sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
     """
 
     launches: float
     inside: float
     kernels: Floats
+    named: Mapping[tuple[str, Shape], float]
     sends: tuple[Copies, ...]
     reads: tuple[Copies, ...]
 
@@ -94,21 +103,48 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
     launched = np.isin(work, (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE))
     regular = (counts > 0).mean(axis=0) >= _REGULAR
     usual = np.median(counts, axis=0)
-    size_of = np.bincount(number.reshape(-1), weights=evidence.calls["bytes"][known.rows[place]])
-    mean_size = size_of / np.maximum(counts.sum(axis=0), 1)
+    moved = np.bincount(
+        row * len(used) + number.reshape(-1),
+        weights=evidence.calls["bytes"][known.rows[place]],
+        minlength=counts.size,
+    ).reshape(counts.shape)
 
     def copies(kind: Work) -> tuple[Copies, ...]:
-        rows = np.flatnonzero(regular & (work == kind) & (mean_size >= _LEAST_BYTES))
-        return tuple(Copies(float(mean_size[one]), float(counts[:, one].mean())) for one in rows.tolist())
+        found = (
+            _usual(moved[:, one], counts[:, one]) for one in np.flatnonzero(regular & (work == kind)).tolist()
+        )
+        return tuple(one for one in found if one.size >= _LEAST_BYTES)
 
     graphs = float(np.median(counts[:, work == Work.GRAPH].sum(axis=1)))
     return Profile(
         float(np.median(counts[:, launched].sum(axis=1))),
         graphs * (_captured(evidence, int(evidence.threads.pid[steps.thread])) - 1) if graphs else 0.0,
         np.sort(usual[regular & (work == Work.KERNEL)]),
+        _named(evidence, steps, known.rows[place[work[number.reshape(-1)] == Work.KERNEL]], len(chosen)),
         copies(Work.SEND),
         copies(Work.READ),
     )
+
+
+def _usual(moved: Column, counts: Column) -> Copies:
+    """Copies of one kind by the steps that have it, without those that move far more."""
+    usual = moved <= _FAR * np.median(moved[counts > 0])
+    return Copies(float(moved[usual].sum() / max(counts[usual].sum(), 1)), float(counts[usual].mean()))
+
+
+def _named(evidence: Evidence, steps: Steps, rows: Ints, count: int) -> dict[tuple[str, Shape], float]:
+    """How often a step launches each kernel that these calls do, by name and shape."""
+    pid, calls = int(evidence.threads.pid[steps.thread]), evidence.calls
+    found: dict[tuple[str, Shape], float] = {}
+    if not evidence.facts.stacks.names_kernels:
+        return found
+    pairs = np.stack([calls["aux"][rows], calls["shape"][rows].astype(np.uint64)])
+    (handles, shapes), times = np.unique(pairs, axis=1, return_counts=True)
+    for handle, number, launched in zip(handles.tolist(), shapes.tolist(), times.tolist(), strict=True):
+        name, shape = kernel_name(evidence, pid, handle)[0], evidence.facts.shapes.get(number)
+        if name and shape is not None:
+            found[name, shape] = found.get((name, shape), 0.0) + launched / count
+    return found
 
 
 def _captured(evidence: Evidence, pid: int) -> float:
@@ -128,8 +164,9 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
     """How much of BEFORE's work one step of AFTER does."""
     if _shared(before.sends, after.sends):
         return SAME_STEP
-    if _shared(before.reads, after.reads):
-        return LIKELY_SAME
+    named = _by_names(before, after)  # who reads the last result only reads as much as one turn of the loop
+    if named.times != 1 or _shared(before.reads, after.reads):
+        return named
     launches = after.launches / max(before.launches, 1)
     if before.sends and after.sends:
         times = after.sent / before.sent
@@ -176,6 +213,22 @@ def _by_kernels(before: Floats, after: Floats) -> Ratio:
     if whole < 2 or not np.allclose(times, usual, rtol=ALIKE):
         return LIKELY_SAME
     return Ratio(float(whole) if usual > 1 else 1 / whole, BY_LAUNCHES)
+
+
+def _by_names(before: Profile, after: Profile) -> Ratio:
+    """Most of what both launch is the same kernels in the same shapes, so many times over.
+
+    A loop over samples that became a batch has other shapes, and a change that launches less no common ratio.
+    """
+    both = sorted(before.named.keys() & after.named.keys())
+    was, now = (np.array([side.named[one] for one in both]) for side in (before, after))
+    if len(both) < _KERNELS or min(was.sum() / before.launches, now.sum() / after.launches) < _MOST:
+        return LIKELY_SAME
+    times = now / was
+    order = np.argsort(times)
+    usual = float(times[order][np.searchsorted(np.cumsum(was[order]), was.sum() / 2)])
+    alike = was[np.abs(times - usual) <= ALIKE * usual].sum() >= _AGREE * was.sum()
+    return Ratio(usual, BY_LAUNCHES) if alike and max(usual, 1 / usual) >= _MANY else LIKELY_SAME
 
 
 def common_batch(

@@ -64,7 +64,8 @@ def _mixture(name: str, large: str, small: str) -> Maker:
     def make(draw: Draw) -> Scenario:
         draw.how(streams=False)
         big = draw.near("large_ms", LARGE_MS)
-        kernel, steps = draw.kernel(big * 4 / 3, most=8)
+        # each wait takes a third of what follows it, or more: else that is C28
+        kernel, steps = draw.kernel(big * 4 / 3, least=big * 0.7, most=big)
         halves, env, server_ms = [], {}, 0.0
         for cause, ms in ((large, big), (small, big / 3)):
             part = PARTS[cause]

@@ -41,7 +41,7 @@ def scalar(draw: Draw) -> Scenario:
     """A 4-byte read with its sync, then Python."""
     draw.how()
     host = draw.near("host_ms", 3)
-    kernel, steps = draw.kernel(host)
+    kernel, steps = draw.kernel(host, least=host / 3)  # of a shorter wait the work is told: T28
     step = lines(launches(draw, kernel), "C15 d2h 0 4 page", "C15 sync 0", f"C01 burn {int(host * MS)}")
     script = role("main") + lines(WARM, (steps, step))
     return made("T01", "scalar read each step", draw, script, steps, Expected("C01", PROVED))
@@ -76,10 +76,22 @@ def device_sync(draw: Draw) -> Scenario:
     """cudaDeviceSynchronize each step, then host work."""
     draw.how()
     host = draw.near("host_ms", 5)
-    kernel, steps = draw.kernel(host)
+    kernel, steps = draw.kernel(host, least=host / 3)
     step = lines(launches(draw, kernel), "C15 devsync", f"C03 burn {int(host * MS)}")
     script = role("main") + lines(WARM, (steps, step))
     return made("T03", "device sync each step", draw, script, steps, Expected("C03", PROVED))
+
+
+@scenario("T28")
+def other_work(draw: Draw) -> Scenario:
+    """A short wait, then long work that gives the GPU nothing: a garbage collection, a log."""
+    draw.how()
+    host = draw.near("host_ms", 12)
+    kernel, steps = draw.kernel(host, most=1.5)
+    wait = draw.random.choice(["d2h 0 4 page\nC15 sync 0", "devsync"])
+    step = lines(launches(draw, kernel), f"C15 {wait}", f"C28 burn {int(host * MS)}")
+    script = role("main") + lines(WARM, (steps, step))
+    return made("T28", "other work after a short wait", draw, script, steps, Expected("C28", PROVED))
 
 
 def _staging(draw: Draw, name: str, kind: str, *expected: Expected) -> Scenario:

@@ -29,7 +29,7 @@ def preempted(draw: Draw) -> Scenario:
     draw.how(streams=False, blocking=False)
     host = draw.near("host_ms", 6)
     kernel, steps = draw.kernel(host * 4, most=1)
-    step = lines(f"- launch 0 {kernel} 1", "C15 sync 0", f"C03 burn {int(host * MS)}")
+    step = lines(f"- launch 0 {kernel} 1", "C15 sync 0", f"C28 burn {int(host * MS)}")
     script = role("main") + lines(WARM, (steps, step)) + hogs(3)
     return made("T13", "launcher preempted", draw, script, steps, Expected("C13", PROVED))
 
@@ -37,9 +37,9 @@ def preempted(draw: Draw) -> Scenario:
 def _quota(draw: Draw, name: str, title: str, outside: str) -> Scenario:
     draw.how(streams=False, blocking=True)
     host = draw.near("host_ms", 6)
-    kernel, steps = draw.kernel(host * 2, most=2)
+    kernel, steps = draw.kernel(host * 2, most=1)
     steps = max(steps, 80)
-    step = lines(f"- launch 0 {kernel} 1", "C15 sync 0", f"C03 burn {int(host * MS)}")
+    step = lines(f"- launch 0 {kernel} 1", "C15 sync 0", f"C28 burn {int(host * MS)}")
     script = role("main", queue="C14") + lines(WARM, (steps, step))
     quota = draw.near("quota", 0.3, 0.15)
     more = {"quota": quota, "outside": outside, "language": "c", "attached": False}

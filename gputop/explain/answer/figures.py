@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gputop.format import format_ns, format_percent
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Finding, Range, Report
+    from gputop.explain.answer.report import Finding, Range, Report, WhatIf
 
 _NEAR = 1.05  # an upper bound below so many times the lower one tells nothing more
 
@@ -59,16 +59,22 @@ def is_about(loss: Range) -> bool:
 
 
 def what_if_text(report: Report) -> str:
-    """``A step takes 78.0ms; estimated with C12 fixed: 31.0ms, with C04 as well: 12.0ms.``, or ""."""
+    """``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: 12.0ms.``."""
     told = report.what_if
     if not told or (len(told) == 1 and len(report.findings) > 1):
         return ""
     first, *others = told
-    more = "".join(f", with {one.cause} as well: {format_ns(one.after_ns)}" for one in others)
+    more = "".join(f", with {one.cause} as well: {_left(one)}" for one in others)
     return (
         f"A step takes {format_ns(first.before_ns)}; estimated with {first.cause} fixed: "
-        f"{format_ns(first.after_ns)}{more}."
+        f"{_left(first)}{more}."
     )
+
+
+def _left(one: WhatIf) -> str:
+    """What is left of a step: a range, where its ends are not the same."""
+    after = format_ns(one.after_ns)
+    return after if one.after_ns <= _NEAR * one.least_ns else f"{format_ns(one.least_ns)} to {after}"
 
 
 def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:

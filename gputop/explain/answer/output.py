@@ -66,7 +66,12 @@ def report_to_json(report: Report) -> ExplainDocument:
         "events": [_event_json(event) for event in report.events],
         "findings": [_finding_json(finding) for finding in report.findings],
         "what_if": [
-            {"cause": one.cause, "step_before_ns": one.before_ns, "step_after_ns": one.after_ns}
+            {
+                "cause": one.cause,
+                "step_before_ns": one.before_ns,
+                "step_after_ns": one.after_ns,
+                "step_least_ns": one.least_ns,
+            }
             for one in report.what_if
         ],
         "storms": [

@@ -99,11 +99,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a step takes before and after a cause is gone, ns; those told before it are gone already."""
+    """What a step takes before and after a cause is gone, ns; those told before it are gone already.
+
+    Attributes:
+        least_ns: What may be left at the least: more than the cause's own time may go with it.
+    """
 
     cause: str
     before_ns: int
     after_ns: int
+    least_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from gputop.explain.answer.report import Finding, Level
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.ranges import Ints, Mask, distinct
 
 # the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
 # with the line at which the submitting thread was blocked after
@@ -62,15 +62,14 @@ class Claim:
 
         Eleven gaps in 120 steps are one in ten if that is how far they are apart: before the first and behind
         the last there is a part of a period. What is in a part of the steps only is counted by all of them.
+        Of sixty in every fiftieth step (a checkpoint) it is each fiftieth step, and not each.
         """
         steps, count = self.steps, len(calls)
         if steps is None or not steps.count or count < 2:
             return self.times_of(count)
-        at = np.searchsorted(
-            steps.begin, np.sort(self.scene.evidence.calls["begin"][calls])[[0, -1]], "right"
-        )
-        first, last = int(at[0]), int(at[1])
-        period = (last - first) / (count - 1)
+        at = distinct(np.searchsorted(steps.begin, self.scene.evidence.calls["begin"][calls], "right"))
+        first, last = int(at[0]), int(at[-1])
+        period = (last - first) / max(len(at) - 1, 1)
         through = max(first, steps.count - last) <= 2 * period
         return 1 / period if through and period > 1 else self.times_of(count)
 
@@ -105,6 +104,7 @@ class Cause:
         culprit: Which call is named.
         told: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
+        beside: The causes whose gaps, with its own, tell how long one usually is.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
 
@@ -117,6 +117,7 @@ class Cause:
     more: Callable[[Claim], int] = lambda _claim: 0
     calls_go: frozenset[str] = frozenset()
     culprit: Culprit = "drained_by"
+    beside: frozenset[str] = frozenset()
     crowded: bool = False
     fault: bool = True
     told: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()

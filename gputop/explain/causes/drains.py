@@ -43,13 +43,13 @@ def drained(scene: Scene) -> Ints:
 
 
 def _bytes(scene: Scene) -> Ints:
-    source = _source(scene)
+    source = source_of(scene)
     read = scene.gap_facts.read_bytes
     return np.where(source >= 0, read[np.maximum(source, 0)], -1) if len(read) else read
 
 
 def _kinds(scene: Scene) -> Ints:
-    source, facts = _source(scene), scene.gap_facts
+    source, facts = source_of(scene), scene.gap_facts
     kind = np.full(len(source), int(Drain.EXPLICIT), np.int64)
     at = np.maximum(source, 0)
     if len(source):
@@ -59,7 +59,7 @@ def _kinds(scene: Scene) -> Ints:
     return kind
 
 
-def _source(scene: Scene) -> Ints:
+def source_of(scene: Scene) -> Ints:
     """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
     found: Ints = scene.once("drain source", lambda: _find(scene))
     return found

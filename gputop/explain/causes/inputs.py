@@ -7,6 +7,7 @@ import numpy as np
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import read_between
 from gputop.explain.causes.forms import pattern_of
+from gputop.explain.causes.otherwork import long_work
 from gputop.explain.causes.reads import MOST_PARTS, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.places import line_numbers, sampled
@@ -70,7 +71,9 @@ def _prepared(scene: Scene, free: Mask) -> Mask:
     # of a scalar: after a loss.item() the next input is what the time goes into
     round_trip = read_between(scene)[gap] > SCALAR_BYTES
     prepares = own_work(scene) | (scene.unrecorded & scene.within(LOADER_ALONE))
-    return free & prepares & (facts.sent_bytes[gap] >= BIG_COPY) & ~round_trip
+    # a small one is an input where making it takes long: the tokens of a text, what an environment shows
+    input_ = (facts.sent_bytes >= BIG_COPY) | ((facts.sent_bytes > SCALAR_BYTES) & long_work(scene))
+    return free & prepares & input_[gap] & ~round_trip
 
 
 def _copies(claim: Claim) -> int:

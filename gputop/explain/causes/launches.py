@@ -14,6 +14,7 @@ from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, wi
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.launched import elementwise_among, launched_most, small_among
+from gputop.explain.causes.otherwork import LONG_NS
 from gputop.explain.causes.reads import not_waited, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
@@ -26,9 +27,6 @@ from gputop.format import format_ns, format_percent
 MANY = 100  # launches between two waits (causes.md C06)
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
 BUSY = 0.9  # of that time the thread is on a CPU
-LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
-OVERHEAD = "CPU overhead between launches"
-OTHER_WORK = "the submitting thread does other work between launches"
 FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (causes.md 2.2)
 ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
@@ -159,23 +157,7 @@ def _between_launches(scene: Scene) -> Mask:
     return short
 
 
-def _usual_ns(claim: Claim) -> float:
-    """How long the thread is usually at it between two launches."""
-    return float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
-
-
-def _title(claim: Claim) -> str:
-    """Launching is not what takes that long: who reads "overhead" would fuse kernels, in vain."""
-    return OTHER_WORK if _usual_ns(claim) >= LONG_NS else OVERHEAD
-
-
 def _advise_launches(claim: Claim) -> tuple[str, ...]:
-    usual = _usual_ns(claim)
-    if usual >= LONG_NS:
-        return (
-            f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
-            "another process, do it less often, or do it after the launches of the next step",
-        )
     rows = claim.scene.gaps.refilled_by[claim.gaps]
     return (ADVICE, *elementwise_among(claim.scene, rows, FUSE))
 
@@ -183,22 +165,19 @@ def _advise_launches(claim: Claim) -> tuple[str, ...]:
 def _kernels(claim: Claim) -> tuple[str, ...]:
     refilled = claim.scene.gaps.refilled_by[claim.gaps]
     most = launched_most(claim.scene, refilled, "the GPU waited for the launches of")
-    if _usual_ns(claim) >= LONG_NS:  # larger kernels would have waited as long
-        return most
     return (*most, *small_among(claim.scene, refilled, claim.scene.evidence.fill))
 
 
 LAUNCHES = register(
     Cause(
         "C06",
-        OVERHEAD,
+        "CPU overhead between launches",
         _launches,
         _advise_launches,
         lambda _claim: Level.STRONG,
         assess=launch_bound,
         culprit="refilled_by",
         told=_kernels,
-        titled=_title,
         family="H",
         rank=240,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Cause, Claim, bursts
-from gputop.explain.causes.drains import Drain, drained, read_between
+from gputop.explain.causes.drains import MANY_READS, Drain, drained, read_between
 from gputop.explain.causes.forms import pattern_of
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
@@ -20,7 +20,7 @@ from gputop.explain.chains.pytorch import (
 )
 from gputop.explain.chains.scene import SCALAR_BYTES, Scene
 from gputop.explain.evidence.apiclass import Group
-from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.explain.evidence.waits import Wait
 from gputop.format import format_bytes
 
@@ -49,8 +49,21 @@ def _prints(scene: Scene, free: Mask) -> Mask:
     if not len(scene.gaps):
         return scene.mask()
     in_burst = np.zeros(len(scene.gaps) + 1, np.bool_)
-    in_burst[tiny] = bursts(scene.gaps.begin[tiny], PRINT_READS, PRINT_NS)
+    in_burst[tiny] = bursts(scene.gaps.begin[tiny], PRINT_READS, PRINT_NS) & _many_a_step(scene, tiny)
     return free & own_work(scene) & (in_burst[:-1] | _formatted(scene))[scene.segments.gap]
+
+
+def _many_a_step(scene: Scene, reads: Ints) -> Mask:
+    """Reads of which there are many in few steps: of short steps a burst may be one read of each."""
+    many = np.ones(len(reads), np.bool_)
+    owner = scene.evidence.threads.pid[scene.gaps.thread[reads]]
+    for pid in np.unique(owner).tolist():
+        steps = scene.steps_of(pid)
+        if steps is not None and steps.count:
+            own = np.flatnonzero(owner == pid)
+            step = np.searchsorted(steps.begin, scene.gaps.begin[reads[own]], side="right")
+            many[own] = bursts(step, PRINT_READS, PRINT_READS // MANY_READS)
+    return many
 
 
 def _formatted(scene: Scene) -> Mask:

@@ -9,7 +9,7 @@ from typing import Literal
 from gputop.explain.evidence.apiclass import Role
 
 Form = Literal[
-    "item", "size", "read", "print", "scaler", "clip", "batch", "index", "made", "moved", "small",
+    "item", "size", "read", "print", "scaler", "clip", "save", "batch", "index", "made", "moved", "small",
     "device", "event", "stream", "sync",
 ]  # fmt: skip
 
@@ -22,6 +22,7 @@ _BY_FILE: tuple[tuple[str, Form], ...] = (
     ("/torch/amp/grad_scaler.py", "scaler"),
     ("/torch/cuda/amp/grad_scaler.py", "scaler"),
     ("/torch/nn/utils/clip_grad.py", "clip"),
+    ("/torch/serialization.py", "save"),
 )
 _LOADER = ("/torch/utils/data/",)
 _MASK = re.compile(
@@ -126,6 +127,7 @@ TITLES: dict[Form, str] = {
     "print": "`print(tensor)` {often}",
     "scaler": "`GradScaler` reads `found_inf` {often}",
     "clip": "gradient norm read {often} (`clip_grad_norm_`)",
+    "save": "`torch.save` of tensors on the GPU {often}",
     "batch": "blocking host-to-device copy {often} (`.to(device)`, `.cuda()`)",
     "index": "index tensor copied to the device {often} (`x[idx]`)",
     "made": "tensors made on the CPU and moved {often} (`.to(device)`)",
@@ -168,6 +170,12 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     "clip": (
         "clip_grad_norm_ waits {times} for the norm: leave error_if_nonfinite=False, and do not read what "
         "it returns",
+    ),
+    "save": (
+        "torch.save copies tensors to the host one after the other and writes a file while the GPU is idle: "
+        "save less often",
+        "or copy them with non_blocking=True into pinned memory and write them in a thread of its own "
+        "(torch.distributed.checkpoint.async_save)",
     ),
     "batch": (
         "{size} are copied from pageable memory {times}, and the host waits for each copy: copy from pinned "

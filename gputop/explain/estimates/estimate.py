@@ -14,6 +14,7 @@ import numpy as np
 
 from gputop.explain.estimates.learned import Learned, as_waited, learn
 from gputop.explain.estimates.model import Model
+from gputop.explain.estimates.readback import readbacks
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, length
@@ -23,6 +24,7 @@ from gputop.explain.proofs.workqueue import Floats, Queue, queue_of
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it
+VAGUE = 0.25  # of the span: who may be off by more knows nothing of it
 AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
 WORTH_NS = 1_000_000  # less time than this is not worth an estimate
 
@@ -98,7 +100,8 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         if len(queue) >= effort.operations:
             queue = queue_of(evidence, gpu, device)
             learned = learn(gpu, device, queue, effort.operations)
-    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations)
+    back = readbacks(evidence, gpu, queue)
+    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations, back)
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
@@ -159,7 +162,9 @@ def _told(
 ) -> tuple[int, int, str, bool] | None:
     """(idle time within the unknown, its error, who says so, whether all who say something agree)."""
     if by_nvml is None:
-        return None if by_work is None else (int(by_work[0]), int(by_work[1]), "learned", True)
+        if by_work is None or by_work[1] > VAGUE * span_ns:
+            return None
+        return int(by_work[0]), int(by_work[1]), "learned", True
     if by_work is None or by_nvml[1] <= NEAR * span_ns < by_work[1]:
         return int(by_nvml[0]), int(by_nvml[1]), "nvml", True
     apart = abs(by_nvml[0] - by_work[0])

@@ -9,15 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.estimates.learned import Learned
-from gputop.explain.evidence.ranges import Ints, covered, intersect, length, shared, union
+from gputop.explain.evidence.ranges import FOREVER, Ints, covered, intersect, length, shared, union
 from gputop.explain.proofs.witness import Work
-from gputop.explain.proofs.workqueue import Floats, Queue
+from gputop.explain.proofs.workqueue import START_NS, Floats, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
 _STRETCHES = 16  # of time, which stand for a long queue
 _ROUNDS, _CLOSE = 20, 2.0**-9
 MOST_KERNELS = 500_000  # of a queue that is held against NVML reading by reading
 NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
+_NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
 _USUAL_NS = 10_000.0  # what a kernel takes, to begin with
 
 
@@ -35,6 +36,7 @@ class Model:
         pending: tuple[Ints, Ints],
         learned: Learned | None,
         operations: int,
+        readbacks: tuple[Ints, Ints] = _NONE,
     ) -> None:
         """Beyond so many operations a sample stands for the whole.
 
@@ -44,16 +46,20 @@ class Model:
             pending: When it certainly had.
             learned: What the program's waits taught of kernels.
             operations: How many of a long queue are looked at.
+            readbacks: (place in the queue, ns) of copies that are made when their calls return.
         """
-        queue = _as_moved(queue, pending)
+        queue = _read_inside(_as_moved(queue, pending), *readbacks)
         self.queue, self.unknown, self.learned = queue, unknown, learned
         self._pending, self._moving = pending, _moving(queue, pending)
         self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
-        self._weight = whole / max(length(*self._part_unknown), 1)
+        # behind all that it was given there is nothing to sample: it is idle there
+        behind = (queue.ready.max(keepdims=True), np.array([FOREVER]))
+        self._behind_ns = length(*intersect(unknown, behind)) if len(self._part) < len(queue) else 0
+        self._weight = (whole - self._behind_ns) / max(length(*self._part_unknown), 1)
         # idle time within the unknown if kernels took no time at all: what is left are copies
         least = self._inside(_USUAL_NS, 0.0)
-        self.copies_ns = max(whole - int(least * self._weight), 0) + length(*self._moving)
+        self.copies_ns = max(whole - int(self._whole(least)), 0) + length(*self._moving)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
         """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
@@ -66,6 +72,10 @@ class Model:
         idle = self._part.idle(self._durations(self._part, usual, scale=scale))
         return shared(idle, self._part_unknown)
 
+    def _whole(self, inside: float) -> float:
+        """Idle time within the unknown, of that of the sample."""
+        return inside * self._weight + self._behind_ns
+
     def known(self) -> Floats:
         """The durations that are learned."""
         return self._durations(self.queue, self._usual(), scale=1.0)
@@ -75,8 +85,8 @@ class Model:
 
         Those that are learned stay as they are where that is near enough.
         """
-        usual, goal = self._usual(), idle_ns / self._weight
-        if self.learned is not None and abs(self._inside(usual, 1.0) - goal) * self._weight <= error_ns:
+        usual, goal = self._usual(), max(idle_ns - self._behind_ns, 0) / self._weight
+        if self.learned is not None and abs(self._whole(self._inside(usual, 1.0)) - idle_ns) <= error_ns:
             return self.known()
         most = self._inside(usual, 0.0)
         scale = _solved(lambda one: self._inside(usual, one), most, goal)
@@ -100,7 +110,7 @@ class Model:
             return None
         error = max(learned.error, LEAST_ERROR)
         scales = (1 + error, max(learned.sure, 1e-3) / (1 + error))
-        least, most = (self._weight * self._inside(learned.usual_ns, scale) for scale in scales)
+        least, most = (self._whole(self._inside(learned.usual_ns, scale)) for scale in scales)
         return (least + most) / 2, (most - least) / 2
 
     def work(self, duration: Floats) -> Work | None:
@@ -127,6 +137,14 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
     fixed = queue.fixed.copy()
     fixed[last] = queue.limit[last] - queue.ready[last]
     return replace(queue, fixed=fixed)
+
+
+def _read_inside(queue: Queue, made: Ints, took: Ints) -> Queue:
+    """The queue with copies at the end of the calls that made them."""
+    ready, fixed = queue.ready.copy(), queue.fixed.copy()
+    ready[made] -= START_NS + took
+    fixed[made] = took
+    return replace(queue, ready=ready, fixed=fixed)
 
 
 def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:

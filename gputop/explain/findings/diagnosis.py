@@ -15,7 +15,6 @@ import numpy as np
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.launched import elementwise_among, small_among
-from gputop.explain.causes.launches import OTHER_WORK
 from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.places import waiting_line
 from gputop.explain.chains.scene import Scene
@@ -42,6 +41,7 @@ _CAUSES: dict[DiagnosisKind, str] = {
     DiagnosisKind.INPUT: "C08 C09 C10 C11 C12 C19",
     DiagnosisKind.SYNC: "C01 C02 C03 C07 C20 C21",
     DiagnosisKind.LAUNCH: "C06 C22",
+    DiagnosisKind.HOST: "C28",
     DiagnosisKind.COPY: "C04 C05 C27",
     DiagnosisKind.COMMUNICATION: "C23",
     DiagnosisKind.CPU: "C13 C14 C15 C16",
@@ -69,8 +69,8 @@ BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
 
 
 def class_of(finding: Finding) -> DiagnosisKind | None:
-    """The class of its cause; of C06 by how long the thread is at it: launching takes microseconds."""
-    return DiagnosisKind.HOST if finding.title == OTHER_WORK else CLASS_OF.get(finding.cause)
+    """The class of its cause."""
+    return CLASS_OF.get(finding.cause)
 
 
 def diagnose(

@@ -71,11 +71,13 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
         if not cause.fault:
             continue
         taken = owner == number
+        beside = [row for row, other in enumerate(CATALOGUE) if row == number or other.number in cause.beside]
         for pid in np.unique(processes[scene.segments.gap[taken]]).tolist():
-            mine = taken & (processes[scene.segments.gap] == pid)
+            here = processes[scene.segments.gap] == pid
+            mine, alike = taken & here, np.isin(owner, beside) & here
             more = short.pop((number, pid), 0)
             finding, claim, lonely, rest = _judge(
-                scene, cause, mine, least, early.left_ns, more, coverage=coverage
+                scene, cause, mine, alike, least, early.left_ns, more, coverage=coverage
             )
             events += lonely
             small += rest
@@ -103,15 +105,25 @@ def _doubt(scene: Scene) -> float:
 
 
 def _judge(
-    scene: Scene, cause: Cause, mine: Column, least: _Least, slack_ns: Ints, short_ns: int, *, coverage: bool
+    scene: Scene,
+    cause: Cause,
+    mine: Column,
+    alike: Column,
+    least: _Least,
+    slack_ns: Ints,
+    short_ns: int,
+    *,
+    coverage: bool,
 ) -> tuple[Finding | None, Claim, list[Event], int]:
     """(the finding if it repeats and is worth it, what repeats, gaps that stand alone, what is neither).
 
-    ``short_ns`` are gaps too short to be among these that belong to the cause, too.
+    ``short_ns`` are gaps too short to be among these that belong to the cause, too; ``alike`` are pieces that
+    tell what is usual.
     """
-    per_gap = scene.gap_ns(mine)
-    gaps = np.flatnonzero(per_gap)
-    alone = _lonely(per_gap[gaps], scene.gaps.begin[gaps])
+    per_gap, usual = scene.gap_ns(mine), scene.gap_ns(alike)
+    gaps, among = np.flatnonzero(per_gap), np.flatnonzero(usual)
+    lonely = among[_lonely(usual[among], scene.gaps.begin[among])]
+    alone = np.isin(gaps, lonely)
     events = []
     for gap in gaps[alone].tolist():
         if per_gap[gap] >= least.proved:
