@@ -13,7 +13,16 @@ import pytest
 
 from tests.ebpf.interpreters import interpreter
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
-from tests.ebpf.told_lines import Line, assert_all_right, counted, known, meetings, reads_its_input, seen
+from tests.ebpf.told_lines import (
+    Line,
+    assert_all_right,
+    counted,
+    known,
+    meetings,
+    reads_its_input,
+    recorded,
+    seen,
+)
 from tests.waiting import wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
@@ -46,8 +55,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Reco
         programs |= {f"{version} {name}": [path, *given] for name, given in words.items()}
     if not found:
         return {}
-    recorded = Workshop(tmp_path_factory.mktemp("free"), lines="costly").record_all(programs)
-    return {(version, name): recorded[f"{version} {name}"] for version in found for name in words}
+    runs = recorded(tmp_path_factory.mktemp("free"), programs)
+    return {(version, name): runs[f"{version} {name}"] for version in found for name in words}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import library, skip_without
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
-from tests.ebpf.told_lines import MEET, assert_all_right, known, reads_its_input
+from tests.ebpf.told_lines import MEET, assert_all_right, known, reads_its_input, recorded
 from tests.waiting import wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
         programs[f"meets {minor}"] = [*command(minor, "opened", folder), "-c", MEET]
         for way in WAYS:
             programs[f"{minor} {way}"] = [*command(minor, way, folder), PROGRAM, "3"]
-    return Workshop(folder, lines="costly").record_all(programs)
+    return recorded(folder, programs)
 
 
 @pytest.mark.parametrize("way", WAYS)

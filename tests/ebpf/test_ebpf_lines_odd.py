@@ -19,6 +19,7 @@ from tests.ebpf.told_lines import (
     meetings,
     python,
     reads_its_input,
+    recorded,
     seen,
 )
 from tests.waiting import wait_until
@@ -49,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
         "compiled": ["env", "PYTHON_JIT=1", python(NEWEST), PROGRAM, "often"],
         "late key": ["env", f"LD_PRELOAD={keys}", python(11), PROGRAM, "destructors"],
     }
-    return Workshop(folder, lines="costly").record_all(programs)
+    return recorded(folder, programs)
 
 
 @pytest.mark.parametrize("minor", [*EARLIER, NEWEST])

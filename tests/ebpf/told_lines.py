@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tests.ebpf.bpf_objects import existing
 from tests.ebpf.growing import marks
 from tests.ebpf.interpreters import interpreter, skip_without
 from tests.ebpf.recording import Recorded, Workshop
 
+TRIES = 3
 READY_MARKS = 3  # by then gputop has looked at every program that ran before it
 
 
@@ -35,6 +37,34 @@ while ctypes.string_at(begin, 1) != b"\\xcc":
 def meetings(interpreters: Iterable[str]) -> dict[str, list[str]]:
     """Programs of a recording: each lasts until its interpreter is known; the next one has all its lines."""
     return {f"meets {path}": [path, "-c", MEET] for path in interpreters}
+
+
+def recorded(
+    folder: Path, programs: Mapping[str, Sequence[str]], without: Collection[str] = ()
+) -> dict[str, Recorded]:
+    """Records programs behind each other, each with its interpreter known by then.
+
+    Where somebody else's gputop is there, its breakpoint may be what a program has met, and ours came later:
+    where lines are missing then, it is done again.
+
+    Args:
+        folder: For all files.
+        programs: Their words by a name, those of ``meetings`` among them.
+        without: Names of those that need not have lines.
+    """
+    for attempt in range(TRIES):
+        place = folder / f"recording{attempt}"
+        place.mkdir()
+        runs = Workshop(place, lines="costly").record_all(programs)
+        named = [run for name, run in runs.items() if name not in without]
+        if all(map(_is_whole, named)) or not existing().links:
+            break
+    return runs
+
+
+def _is_whole(run: Recorded) -> bool:
+    told = [sum(seen(run.process(line["pid"])).values()) for line in run.said]
+    return told == [sum(counted(line["lines"]).values()) for line in run.said]
 
 
 def known(workshop: Workshop) -> bool:
