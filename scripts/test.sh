@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: first those that measure times (marker "timed"), one behind the other and before all else that
 # this machine does (tests/sharing.py), beside them those that stay in one process (tests/quick.py), for which it
-# is no matter; then all others, which they would disturb, in two processes for each processor, eight at most:
+# is no matter; then all others, which they would disturb, in three processes for each processor, eight at most:
 # two thirds of their time is waiting for programs that are observed. Whatever failed of them is run again
 # alone and must pass then: so a busy machine fails no run, and the tests that it disturbed are named at the end
 # (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one process. A test that
@@ -33,7 +33,7 @@ run() {
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
-processes=$((2 * $(nproc)))
+processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses="$processes" -q --durations=0 --durations-min=5

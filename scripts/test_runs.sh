@@ -18,9 +18,9 @@ alone() {
 trap alone EXIT
 
 failed=0
-for ((number = 1; number <= runs; number++)); do
+for number in $(seq "$runs"); do
 	log=$folder/$(printf %02d "$number").log beside=quiet status=0
-	if ((number % 3 == 0)); then
+	if [ $((number % 3)) -eq 0 ]; then
 		beside=busy
 		stress-ng --quiet --cpu 2 &
 		others+=($!)

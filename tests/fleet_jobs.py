@@ -20,7 +20,7 @@ HANDLE, STREAM = 0xC0, 0
 CPU, QUEUE, GPU = "at work", "starved", "slow GPU"  # what makes a rank late
 AFTER, BEFORE, NEVER = "after the collective", "after the next kernel", "never"
 ASKS = "asks at once, waits where it has not ended"  # as PyTorch's DistributedDataParallel
-CAUSE = {CPU: "C03", QUEUE: "C13", GPU: None}  # as docs/causes/ has it
+CAUSE = {CPU: "C28", QUEUE: "C13", GPU: None}  # as docs/causes/ has it
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Job:
     def cause(self) -> str | None:
         """What is found: where nobody waits for the collective, no call proves an idle GPU after it."""
         if self.waits == ASKS:
-            return "C06"  # a host that works without having waited gives its GPU work too slowly
+            return "C28"  # a host that works without having waited gives its GPU no work meanwhile
         return CAUSE[self.how] if self.waits == AFTER else None
 
 
