@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,21 @@ class BpfObjects:
 
     def __bool__(self) -> bool:
         return bool(self.links or self.programs)
+
+
+def others_probe(*own: int) -> bool:
+    """Whether a process besides these probes functions: somebody else's gputop, which may probe ours too."""
+    told = (path for path in Path("/proc").glob("[0-9]*") if int(path.name) not in own)
+    return any(_holds(process, "link_type:\tuprobe_multi") for process in told)
+
+
+def _holds(process: Path, words: str) -> bool:
+    with suppress(OSError):  # it has ended
+        for file in (process / "fdinfo").iterdir():
+            with suppress(OSError):
+                if words in file.read_text():
+                    return True
+    return False
 
 
 def held_by(pid: int) -> BpfObjects:

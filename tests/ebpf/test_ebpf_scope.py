@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from probes.samples import text_of
-from tests.ebpf.bpf_objects import existing, held_by
+from tests.ebpf.bpf_objects import others_probe
 from tests.ebpf.growing import marks, samples
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
@@ -79,7 +79,7 @@ def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(worksh
         (folder / "begin").touch()
         seen = marks(file)
         wait_until(lambda: marks(file) > seen + 2, "calls")
-        if (code := bystander.code()) != before and existing().links - held_by(recorder.pid).links:
+        if (code := bystander.code()) != before and others_probe(recorder.pid):
             pytest.skip("somebody else's gputop probes the bystander")
         assert code == before, "it pays nothing"
         (folder / "beget").touch()

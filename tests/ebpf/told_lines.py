@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.ebpf.bpf_objects import existing
+from tests.ebpf.bpf_objects import others_probe
 from tests.ebpf.growing import marks
 from tests.ebpf.interpreters import interpreter, skip_without
 from tests.ebpf.recording import Recorded, Workshop
 
-TRIES = 3
 READY_MARKS = 3  # by then gputop has looked at every program that ran before it
 
 
@@ -27,11 +26,13 @@ def python(minor: int) -> str:
 
 # an interpreter that is new is looked into while it runs; it sees the breakpoint of the probe in its own code
 MEET = """
-import ctypes, time
+import ctypes, os, time
 begin = ctypes.cast(ctypes.pythonapi.Py_RunMain, ctypes.c_void_p)
 while ctypes.string_at(begin, 1) != b"\\xcc":
     time.sleep(0.01)
+time.sleep(float(os.environ["STAYS_S"]))
 """
+STAYS_S = ("0", "2", "4")  # in each attempt: where the breakpoint is somebody else's, ours comes meanwhile
 
 
 def meetings(interpreters: Iterable[str]) -> dict[str, list[str]]:
@@ -45,19 +46,19 @@ def recorded(
     """Records programs behind each other, each with its interpreter known by then.
 
     Where somebody else's gputop is there, its breakpoint may be what a program has met, and ours came later:
-    where lines are missing then, it is done again.
+    where lines are missing then, it is done again, with more time.
 
     Args:
         folder: For all files.
         programs: Their words by a name, those of ``meetings`` among them.
         without: Names of those that need not have lines.
     """
-    for attempt in range(TRIES):
-        place = folder / f"recording{attempt}"
+    for stays_s in STAYS_S:
+        place = folder / f"stays{stays_s}"
         place.mkdir()
-        runs = Workshop(place, lines="costly").record_all(programs)
+        runs = Workshop(place, lines="costly").record_all(programs, STAYS_S=stays_s)
         named = [run for name, run in runs.items() if name not in without]
-        if all(map(_is_whole, named)) or not existing().links:
+        if all(map(_is_whole, named)) or not others_probe():
             break
     return runs
 
