@@ -15,7 +15,7 @@ from gputop.simgpu import environment
 from probes.process import in_time
 from probes.process.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
 from probes.source import FRAMES, NOTE, PROCESS
-from tests.ebpf.growing import has, samples
+from tests.ebpf.growing import has, marks, samples
 from tests.ebpf.recording import Workshop, library
 from tests.waiting import wait_until
 
@@ -143,7 +143,9 @@ def test_a_later_library_of_another_user_is_attached_to_and_its_lines_are_known_
             wait_until(lambda: has(workshop.file, NOTE, "are traced", str(path)), "the library")
             wait_until(lambda: has(workshop.file, FRAMES, "'call'"), "a line of its calls")
             assert has(workshop.file, PROCESS, str(pid), "0,7"), "a variable of its environment"
-            found = threads(recorder.pid)
+            found, seen = threads(recorder.pid), marks(workshop.file)
+            # that line may have been met by a sample before the library was traced
+            wait_until(lambda: marks(workshop.file) > seen + 1, "calls")
         finally:
             end.touch()
             run = workshop.finish(recorder)
