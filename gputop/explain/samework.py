@@ -222,7 +222,8 @@ def _by_names(before: Profile, after: Profile) -> Ratio:
     """
     both = sorted(before.named.keys() & after.named.keys())
     was, now = (np.array([side.named[one] for one in both]) for side in (before, after))
-    if len(both) < _KERNELS or min(was.sum() / before.launches, now.sum() / after.launches) < _MOST:
+    shares = was.sum() / max(before.launches, 1), now.sum() / max(after.launches, 1)
+    if len(both) < _KERNELS or min(shares) < _MOST:
         return LIKELY_SAME
     times = now / was
     order = np.argsort(times)
