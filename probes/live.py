@@ -266,6 +266,8 @@ class LiveSource:
                 deadline = max(deadline + period, time.monotonic())
             else:
                 yield from self._drain()
+                if self._lines is not None:
+                    self._lines.relieve()
             pace.born(self._roster.births)
         self._detach()
         self._ring.close()

@@ -29,7 +29,7 @@ from probes.ebpf import minimal
 _OTHERS = (path.stem for path in Path(__file__).parent.iterdir() if path.stem != "conftest")
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _OTHERS))
 
-from tests import apart, quick, rootless_support, sharing  # noqa: E402
+from tests import apart, quick, rootless_support, sharing, variants  # noqa: E402
 
 # the same examples each time, however slow the machine is, and more of them with -m long (scripts/test.sh);
 # others: pytest --hypothesis-profile=random
@@ -50,6 +50,7 @@ _MARKERS = {
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "timed": "measures times: it and what it starts go before all others, one such test at a time",
     "slow": "takes more than a second of CPU in this process: make check leaves it out",
+    variants.MARKER: "its variants with these identifiers; the others are long",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
 
@@ -128,11 +129,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before markers are looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Perf-event probes take the kernel 0.1 s each to detach, after the test: such tests come last.
 
     First among them are those that wait for it, as long as there is little to wait for.
     """
+    variants.mark(items)
     chosen = items
     if config.getoption("quick"):
         chosen = [*filter(quick.selected, items)]

@@ -12,7 +12,7 @@ import pytest
 from probes.code import mmap_events
 from probes.code.mmap_events import Hears, MmapEvents
 from probes.source import Sample
-from probes.stacks import lines
+from probes.stacks import lines, stackring
 from probes.stacks.mappings import Mappings
 from probes.stacks.native import NotYet
 from probes.stacks.resolver import Resolver, Stack
@@ -20,13 +20,15 @@ from probes.stacks.resolver import Resolver, Stack
 
 def test_stacks_that_take_too_long_wait_for_the_next_mark() -> None:
     unread = deque([b"first", b"second"])
-    assert list(lines._Turn(0).of(unread)) == []
-    assert list(lines._Turn(10).of(unread)) == [b"first", b"second"]
+    assert list(stackring.Turn(0).of(unread)) == []
+    assert list(stackring.Turn(10).of(unread)) == [b"first", b"second"]
     assert not unread
 
 
 class Ring:
     """The ring of stacks with one record in it."""
+
+    fill = 0.1
 
     def __init__(self, record: bytes) -> None:
         self._records = [record]
@@ -49,9 +51,12 @@ def with_one_left_and_one_in_the_ring(
         looked_at.extend(records)
         return iter(())
 
-    monkeypatch.setattr(subject, "_ring", Ring(newest))
+    ring: Any = Ring(newest)
+    inbox = stackring.Inbox(ring, lambda _record: False)
+    monkeypatch.setattr(subject, "_inbox", inbox)
     monkeypatch.setattr(subject._resolver, "take", take)
-    subject._unread.append(left)
+    inbox.unread.append(left)
+    inbox.looked_at()
     return subject, looked_at
 
 
@@ -61,7 +66,7 @@ def test_at_the_end_the_ring_is_read_although_something_is_left_from_before(
     """The lines of a process that ended last were lost on a busy machine."""
     told: list[Sample] = []
     subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
-    assert list(subject._stacks([], last=True)) == []
+    assert list(subject.drain(0, last=True)) == []
     assert [record[0] for record in looked_at] == [1, 2]
     assert told == []
 
@@ -70,7 +75,7 @@ def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.Mon
     monkeypatch.setattr(lines, "_LAST_TURN_S", 0.0)
     told: list[Sample] = []
     subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
-    assert list(subject._stacks([], last=True)) == []
+    assert list(subject.drain(0, last=True)) == []
     assert looked_at == []
     (problem,) = told
     assert problem.data["text"].startswith("the last 2 stacks were not resolved in time")

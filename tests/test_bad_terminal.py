@@ -34,6 +34,7 @@ def read_until(terminal: int, text: bytes, output: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGKILL])
+@pytest.mark.mainly("6", "11")
 def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(number: signal.Signals) -> None:
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)

@@ -80,6 +80,7 @@ def interpreter(home: Path, *rights: str) -> tuple[str, ...]:
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_rights_of_the_file_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
     """Such a process is started in the loader's secure mode, and may not read all of its own /proc."""
     python = interpreter(home, "bpf", "perfmon")

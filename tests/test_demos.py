@@ -115,6 +115,7 @@ def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
 
 @pytest.mark.ebpf
 @pytest.mark.timed
+@pytest.mark.long
 def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_samples(tmp_path: Path) -> None:
     text = Path(loaders.__file__).read_text().splitlines()
     asks = next(number for number, line in enumerate(text, 1) if "next(batches)" in line)

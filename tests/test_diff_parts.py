@@ -40,6 +40,7 @@ def whole_part(path: Path) -> compare_parts.Seen:
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.slow
+@pytest.mark.mainly("pair1", "pair3")
 def test_of_one_part_each_it_is_the_comparison_of_the_whole(pair: tuple[str, str]) -> None:
     paths = [FOLDER / f"{name}.msgpack" for name in pair]
     found = compare_parts.finish(*map(whole_part, paths))

@@ -86,6 +86,7 @@ def proved_within(mine: list[Gap], whole: list[Gap]) -> bool:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow), 4, 5])
 @pytest.mark.slow
+@pytest.mark.mainly("1", "3")
 def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_less(seed: int) -> None:
     window, compared, same, found = Window(items.HEADER), 0, 0, 0
     for number, item in enumerate(recording(seed)):
@@ -109,6 +110,7 @@ def test_the_newest_part_proves_nothing_else_than_everything_does_and_hardly_les
     ],
 )
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers", "healthy")
 def test_looks_add_up_to_what_a_whole_explanation_says_then(name: str) -> None:
     reader = SessionReader(RECORDINGS / f"{name}.msgpack")
     compared = 0
@@ -219,6 +221,7 @@ def test_the_lanes_of_looks_have_no_holes_and_are_those_of_a_whole_explanation()
 
 @pytest.mark.ebpf
 @pytest.mark.timed
+@pytest.mark.long
 def test_at_twenty_thousand_calls_a_second_a_verdict_comes_every_second() -> None:
     whole: list[Verdict] = []
     moments: list[tuple[int, int]] = []  # what a verdict is about, and when it was there: CLOCK_MONOTONIC

@@ -78,7 +78,6 @@ def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp
 
 
 @pytest.mark.ebpf
-@pytest.mark.timed
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:

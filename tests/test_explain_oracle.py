@@ -12,6 +12,7 @@ from gputop.explain.build import explain
 from tests.programs import US
 from tests.simulated import SECOND, Deed, Machine, launches
 
+pytestmark = pytest.mark.xdist_group("oracle")  # both tests ask the same programs
 PROGRAMS, LENGTH = 30, 6 * SECOND
 MANY = 200  # programs, of which make test-long takes all
 NEAR, OFTEN = 0.05, 0.95

@@ -80,6 +80,7 @@ def sums(report: Report) -> dict[str, object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", EACH)
+@pytest.mark.mainly("dataloader-workers", "healthy")
 def test_what_is_proved_in_parts_is_what_the_whole_proves(file: Path) -> None:
     whole = sums(explain(file))
     for cuts in ([7], [4, 9], [2, 5, 8, 11]):
@@ -101,6 +102,7 @@ def test_it_does_not_matter_where_a_recording_is_cut(data: st.DataObject) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dataloader", "storm"])
+@pytest.mark.mainly("dataloader")
 def test_the_answer_in_parts_is_that_of_the_whole(name: str, tmp_path: Path) -> None:
     path = tmp_path / "long"
     long_session.write(FOLDER / f"{name}.msgpack", path, {"dataloader": 12_000, "storm": 400_000}[name])

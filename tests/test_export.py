@@ -66,6 +66,7 @@ def call_sums(recording: Path) -> dict[tuple[int, str], tuple[int, int]]:
     ids=lambda file: file.stem,
 )
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers")
 def test_perfetto_finds_every_call_state_wakeup_and_idle_piece(recording: Path, tmp_path: Path) -> None:
     records = records_of(recording)
     with gputop.open_session(recording) as session:

@@ -229,12 +229,12 @@ def test_an_interrupt_keeps_what_is_explained_and_leaves_no_process(
 
 
 def _busy(pid: int) -> bool:
-    """Whether two processes of a command have worked for two seconds: some recordings are done then."""
+    """Whether two processes of a command have worked for a second each: some recordings are done then."""
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     stats = [Path(f"/proc/{child}/stat") for thread in threads for child in thread.read_text().split()]
     told = [stat.read_text().rpartition(")")[2].split() for stat in stats]
     used = [(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") for fields in told]
-    return len([seconds for seconds in used if seconds > 2]) >= 2
+    return len([seconds for seconds in used if seconds > 1]) >= 2
 
 
 def _there(group: int) -> bool:

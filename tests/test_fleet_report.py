@@ -162,6 +162,7 @@ def test_tables_sort_by_their_exact_figures_and_what_is_not_known_is_least(page:
 
 @BROWSER
 @pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.mainly("False")
 def test_on_a_phone_nothing_runs_out_of_the_screen_in_either_colours(dark: bool, page: Path) -> None:
     with opened(page, width=390, dark=dark) as shown:
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390

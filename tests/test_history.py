@@ -189,6 +189,7 @@ def test_what_is_kept_of_a_cut_history_stands_alone(
 @pytest.mark.parametrize("late", [0, 60, 700])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("private", [True, False])
+@pytest.mark.mainly("True-True-0", "True-False-60", "False-True-60", "False-False-0")
 def test_what_is_recorded_beside_the_history_ends_with_its_totals(
     history: History, tmp_path: Path, *, late: int, whole: bool, private: bool
 ) -> None:

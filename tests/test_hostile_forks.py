@@ -56,6 +56,7 @@ def storm(seconds: int, take: Callable[[Sample], object]) -> None:
         lambda: FileSums().take,
     ],
 )
+@pytest.mark.mainly("<lambda>2")
 def test_facts_of_ended_processes_are_not_kept_for_ever(
     made: Callable[[], Callable[[Sample], object]],
 ) -> None:

@@ -167,6 +167,12 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("name", "command"), PAIRS)
+@pytest.mark.mainly(
+    "waits of many threads-explain",
+    "long tables-stats",
+    "times far apart-replay --once",
+    "equal records-stats",
+)
 def test_a_file_that_says_very_much(name: str, command: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "session"
     path.write_bytes(msgpack.packb(HEAD) + b"".join(FILES[name]()))

@@ -234,6 +234,7 @@ def test_an_imported_file_is_a_recording_to_every_command(kind: str, tmp_path: P
     assert typed("explain", str(tmp_path / "part.msgpack")) in (0, 3)
 
 
+@pytest.mark.long
 def test_a_real_trace_of_torch_profiler_is_taken_and_says_that_it_holds_no_kernels(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", str(ROOT / "scripts" / "torch.sh")], capture_output=True, text=True, check=False

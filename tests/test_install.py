@@ -90,6 +90,7 @@ def everything_in(folder: Path) -> set[Path]:
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_what_was_installed_does_not_change_with_the_checkout(prefix: Path) -> None:
     done = subprocess.run([prefix / "bin/gputop", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"gputop {program_version()}\n"
@@ -99,6 +100,7 @@ def test_what_was_installed_does_not_change_with_the_checkout(prefix: Path) -> N
         assert path.is_symlink() or not facts.st_mode & 0o022, path
 
 
+@pytest.mark.long
 def test_the_launcher_needs_nothing_of_its_environment(prefix: Path, tmp_path: Path) -> None:
     # code in the current folder must not get into a program that runs as root
     (tmp_path / "gputop.py").write_text("raise SystemExit('the wrong gputop')\n")
@@ -115,6 +117,7 @@ def test_the_launcher_needs_nothing_of_its_environment(prefix: Path, tmp_path: P
         assert "gputop" in done.stdout or "healthy" in done.stdout
 
 
+@pytest.mark.long
 def test_an_installation_stands_below_destdir_and_goes_again(prefix: Path, tmp_path: Path) -> None:
     # as a packager does; not built again, which takes long
     below = tmp_path / str(prefix)[1:]

@@ -26,6 +26,7 @@ def wait_for(file: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "words", [("explain",), ("--once", "--duration", "30"), ("stream", "--jsonl"), ("record", "-o", "x")]
 )
+@pytest.mark.mainly("words1")
 def test_an_interrupt_of_ours_is_one_of_the_command_s(tmp_path: Path, words: tuple[str, ...]) -> None:
     """It is in no process group of ours, so nobody else tells it."""
     said = tmp_path / "said"

@@ -151,6 +151,7 @@ def server(catalogue: Catalogue) -> Any:
     [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(PLANTED)],
 )
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers", "healthy")
 async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(
     server: Any, session: str
 ) -> None:

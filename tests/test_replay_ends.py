@@ -17,6 +17,7 @@ from tests.each_recording import FILES as EACH
 
 @pytest.mark.parametrize("file", EACH)
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers", "healthy")
 def test_who_plays_to_the_end_reads_there_what_the_command_says(file: Path) -> None:
     with gputop.open_session(file) as session:
         wanted = gputop.explain(session)

@@ -81,6 +81,7 @@ def kinds_in(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("name", ["storm", "dataloader-workers"])
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers")
 def test_a_frame_by_a_snapshot_is_the_frame_of_reading_everything(name: str, tmp_path: Path) -> None:
     reader = copied(RECORDINGS / f"{name}.msgpack", tmp_path / "copy")
     assert kinds_in((tmp_path / "copy").read_bytes()).count(fmt.SNAPSHOT) >= 2

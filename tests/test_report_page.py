@@ -134,6 +134,7 @@ def test_a_box_of_the_flame_graph_grows_and_all_come_back(tmp_path: Path) -> Non
 
 @BROWSER
 @pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.mainly("True")
 def test_on_a_phone_nothing_runs_out_of_the_screen_in_either_colours(dark: bool, tmp_path: Path) -> None:
     with opened(page_of(STORM, tmp_path), width=390, dark=dark) as shown:
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -72,6 +72,7 @@ def test_each_segment_can_be_shown_wherever_the_recording_ends(marks: int, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.mainly("dataloader-workers", "dataloader")
 def test_totals_and_answer_of_segments_are_those_of_one_file(name: str, tmp_path: Path) -> None:
     cut(name, tmp_path / "cut")
     path = FOLDER / f"{name}.msgpack"

@@ -57,6 +57,7 @@ def test_a_library_of_somebody_else_is_refused(cache: Path) -> None:
         build.ensure_built()
 
 
+@pytest.mark.long
 def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_FLAGS", (*build._FLAGS, "-O0"))  # as good here, and much sooner
     monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)

@@ -26,6 +26,7 @@ def compile_cu(major: int, directory: Path) -> Path:
 
 @pytest.mark.timed
 @pytest.mark.parametrize("major", [12, 13])
+@pytest.mark.mainly("13")
 def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
     program = compile_cu(major, tmp_path)
     bench = Bench(tmp_path)
@@ -41,6 +42,7 @@ def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
 
 
 @pytest.mark.parametrize("major", [12, 13])
+@pytest.mark.mainly("13")
 def test_the_same_program_with_the_real_library_lacks_a_driver(tmp_path: Path, major: int) -> None:
     if any(Path(p).exists() for p in ("/dev/nvidiactl", "/dev/nvidia0")):
         pytest.skip("this machine has a GPU")

@@ -43,6 +43,7 @@ def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
 
 
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers", "numpy-sync")
 def test_the_cause_is_there_without_a_key_and_the_call_and_the_thread_with_one(
     told: tuple[str, Frame, Explained],
 ) -> None:

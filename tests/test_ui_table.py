@@ -281,6 +281,7 @@ def test_when_the_followed_process_has_left_it_is_said() -> None:
 
 @pytest.mark.parametrize("size", [(120, 40), (40, 12), (80, 24), (170, 40), (200, 50)], ids=str)
 @pytest.mark.slow
+@pytest.mark.mainly("(80, 24)", "(200, 50)")
 def test_whatever_is_hidden_the_other_panes_fill_the_screen(size: tuple[int, int]) -> None:
     screen, hidden = Shown(fake.frame(processes=3), size=size), set[int]()
     for wanted in ({0}, {0, 1}, {0, 1, 4}, {1}, {1, 2}, {2}, {2, 3}, {3}, {0, 2, 3}):

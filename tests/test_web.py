@@ -138,6 +138,7 @@ def test_nothing_is_told_without_token_cookie_and_the_servers_own_page() -> None
 
 
 @pytest.mark.parametrize("sent", ["", "[" * 60_000, '["resize", {"width": Infinity, "height": 1}]'])
+@pytest.mark.mainly("sent1")
 def test_a_browser_that_goes_at_once_or_sends_nonsense_leaves_no_screen_and_no_traceback(sent: str) -> None:
     with served(str(RECORDING)) as (server, address):
         place = urlsplit(address)

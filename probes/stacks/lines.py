@@ -7,7 +7,6 @@ import errno
 import os
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from probes.stacks.mappings import Mappings, State
 from probes.stacks.native import Samples
 from probes.stacks.programs import LinePrograms
 from probes.stacks.resolver import Resolver, Stack
-from probes.stacks.stackring import StackRing
+from probes.stacks.stackring import Inbox, StackRing, Turn
 from probes.stacks.telling import places_samples, stacks_sample
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
@@ -78,7 +77,7 @@ class Lines(Hears):
         self._tell = tell
         self._pythons = pythons
         self._programs: LinePrograms | None = None
-        self._ring: StackRing | None = None
+        self._inbox: Inbox | None = None
         self._begun = False
         self._rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
@@ -96,7 +95,7 @@ class Lines(Hears):
         self._swept_ns = 0
         self._gone: set[int] = set()
         self._ready = Latch()
-        self._unread: deque[bytes] = deque()  # what was taken from the ring, and not looked at in time
+        self._places: list[bytes] = []  # lines of threads' code, as stacks
 
     def load(self, loaded: LinePrograms | None = None) -> None:
         """Loads the programs, a quarter of a second; tells why if the kernel does not take them.
@@ -110,7 +109,7 @@ class Lines(Hears):
             programs.join(self._others, loaded)
             if loaded.timer is not None:
                 self._attachments.start_timers(loaded.timer, programs.TIMER_HZ, max_cpus())
-            self._ring = StackRing(loaded.maps["stacks"], programs.STACK_BYTES)
+            self._inbox = Inbox(StackRing(loaded.maps["stacks"], programs.STACK_BYTES), self._aside)
         except (ProbeError, OSError) as error:
             text = f"lines of Python are unknown: {error}"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
@@ -314,11 +313,10 @@ class Lines(Hears):
 
     def drain(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
         """The stacks that came since the last time; at the end those that wait for symbols, too."""
-        if self._ring is None:
+        if self._inbox is None:
             return
         batch: list[Stack] = []
-        places: list[bytes] = []
-        for stack in self._stacks(places, last=last):
+        for stack in self._stacks(self._inbox, last=last):
             if stack.sampled and not self._samples.is_new(stack.id, stack.pid, stack.frames):
                 continue
             batch.append(stack)
@@ -328,31 +326,36 @@ class Lines(Hears):
         if batch:
             yield stacks_sample(batch, now_ns)
         yield from self.kernels.samples(now_ns, last=last)
+        places, self._places = self._places, []
         yield from places_samples(places, now_ns, self._samples.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
             self._swept_ns = now_ns
             self._sweep()
 
-    def _stacks(self, places: list[bytes], *, last: bool) -> Iterator[Stack]:
-        assert self._ring is not None
-        if last or not self._unread:  # else the ring keeps what comes, and the kernel drops what has no room
-            self._unread.extend(record for record in self._ring.read() if not self._aside(record, places))
+    def relieve(self) -> None:
+        """Makes room for more stacks between two marks."""
+        if self._inbox is not None:
+            self._inbox.relieve()
+
+    def _stacks(self, inbox: Inbox, *, last: bool) -> Iterator[Stack]:
+        inbox.take(last=last)
         self._hear()  # what was mapped before a stack was taken is known from here on
-        turn = _Turn(_LAST_TURN_S if last else _TURN_S)
-        yield from self._resolver.take(turn.of(self._unread))
+        turn = Turn(_LAST_TURN_S if last else _TURN_S)
+        yield from self._resolver.take(turn.of(inbox.unread))
+        inbox.looked_at()
         yield from self._resolver.complete(turn.lasts)
         until = time.monotonic() + (_LAST_TURN_S if last else 0)  # by the wall: files may never be read
         while self._resolver.waits and turn.lasts() and time.monotonic() < until:
             self._resolver.natives.wait(until - time.monotonic())
             yield from self._resolver.complete(turn.lasts)
-        if last and (rest := len(self._unread) + self._resolver.waits):
+        if last and (rest := len(inbox.unread) + self._resolver.waits):
             text = f"the last {rest} stacks were not resolved in time: their lines are unknown"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
-    def _aside(self, record: bytes, places: list[bytes]) -> bool:
+    def _aside(self, record: bytes) -> bool:
         """Takes what is no stack, nor any part of one."""
         if (kind := int.from_bytes(record[:4], "little")) == LINE_RECORD:
-            places.append(record)
+            self._places.append(record)
         elif kind == HANDLE_RECORD:
             self.kernels.hear(record)
         return kind in (LINE_RECORD, HANDLE_RECORD)
@@ -374,26 +377,10 @@ class Lines(Hears):
     def close(self) -> None:
         """Unmaps the ring."""
         self._resolver.natives.close()
-        if self._ring is not None:
-            self._ring.close()
+        if self._inbox is not None:
+            self._inbox.close()
 
 
 def _identity(path: Path) -> Identity:
     status = os.stat(path)
     return status.st_dev, status.st_ino
-
-
-class _Turn:
-    """So much time of the processor, for the thread that makes it."""
-
-    def __init__(self, seconds: float) -> None:
-        self._until = time.thread_time() + seconds
-
-    def lasts(self) -> bool:
-        """Whether some is left."""
-        return time.thread_time() < self._until
-
-    def of(self, records: deque[bytes]) -> Iterator[bytes]:
-        """The first of these records, which are taken away."""
-        while records and self.lasts():
-            yield records.popleft()

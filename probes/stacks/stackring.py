@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
 _HEADER_BYTES = 8
+_FULL, _MOST = 0.5, 4.0  # of a ring: what is relieved, and how much memory may wait for a mark
 
 
 class StackRing:
@@ -26,6 +29,11 @@ class StackRing:
         self._producer_map = mmap.mmap(map_fd, self._page, mmap.MAP_SHARED, mmap.PROT_READ, offset=self._page)
         self._consumer = np.frombuffer(self._consumer_map, np.uint64, 1)
         self._producer = np.frombuffer(self._producer_map, np.uint64, 1)
+
+    @property
+    def fill(self) -> float:
+        """How full the buffer is, 0 to 1."""
+        return (int(self._producer[0]) - int(self._consumer[0])) / self._size
 
     def read(self) -> Iterator[bytes]:
         """What is there now, each record a copy; stops before one that is still being written.
@@ -63,3 +71,55 @@ class StackRing:
         del self._consumer, self._producer
         self._consumer_map.close()
         self._producer_map.close()
+
+
+class Inbox:
+    """Stacks from a ring that are not looked at yet: at a mark they are.
+
+    Code that runs for the first time can fill the ring between two marks, so it is emptied meanwhile, too.
+    Where more comes than can be looked at, the ring keeps what it has room for: the kernel drops the rest.
+
+    Args:
+        ring: Closed with it.
+        aside: Takes what is no stack, and says whether it did.
+    """
+
+    def __init__(self, ring: StackRing, aside: Callable[[bytes], bool]) -> None:
+        self._ring, self._aside = ring, aside
+        self.unread: deque[bytes] = deque()
+        self._taken = 0.0  # rings full of it
+
+    def relieve(self) -> None:
+        """Makes room between two marks, where it is needed."""
+        if self._ring.fill > _FULL:
+            self.take()
+
+    def take(self, *, last: bool = False) -> None:
+        """Empties the ring; ``last``: also where too much waits already."""
+        if last or self._taken < _MOST:
+            self._taken += self._ring.fill
+            self.unread.extend(record for record in self._ring.read() if not self._aside(record))
+
+    def looked_at(self) -> None:
+        """A mark is over; first those that it had no time for."""
+        self._taken = _MOST if self.unread else 0.0
+
+    def close(self) -> None:
+        """Closes the ring."""
+        self._ring.close()
+
+
+class Turn:
+    """So much time of the processor, for the thread that makes it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.thread_time() + seconds
+
+    def lasts(self) -> bool:
+        """Whether some is left."""
+        return time.thread_time() < self._until
+
+    def of(self, records: deque[bytes]) -> Iterator[bytes]:
+        """The first of these records, which are taken away."""
+        while records and self.lasts():
+            yield records.popleft()

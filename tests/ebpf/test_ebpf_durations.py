@@ -62,6 +62,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(("waiting", "threads", "calls"), [("spin", 2, 400), ("block", 6, 250)])
+@pytest.mark.mainly("block-6-250")
 def test_98_percent_of_long_calls_fall_into_the_bucket_where_bpftrace_sees_them(
     tmp_path: Path, program: str, waiting: str, threads: int, calls: int
 ) -> None:

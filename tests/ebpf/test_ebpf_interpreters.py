@@ -34,6 +34,7 @@ print(sys.version_info.minor, compiler.import_bcc().__file__)
 
 
 @pytest.mark.parametrize("minor", [10, 11, 12, 13, 14, 15])
+@pytest.mark.mainly("10", "15")
 def test_the_distributions_bcc_works_under_each_python(minor: int, tmp_path: Path) -> None:
     python = interpreter(minor)
     if python is None:

@@ -185,7 +185,7 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
         process = _program(home, STEPS, "-1", "100000")
         try:
             pid = _said(process, "ready")
-            marks_go_on(daemon, 9)
+            marks_go_on(daemon, 6)
             kept = _kept(home, "slow-step", pid)
             own_ms = [int(line) / 1e6 for line in (home / "steps").read_text().splitlines()]
             slow = [ms for ms in own_ms if ms > 1.8 * sorted(own_ms)[len(own_ms) // 2]]

@@ -123,6 +123,17 @@ def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
     assert not found - told, "no line has more calls than were made there"
 
 
+def test_code_that_is_new_by_the_thousand_between_two_marks_is_known(tmp_path: Path) -> None:
+    """It fills the ring of stacks twice, and frames of the screen are two seconds apart."""
+    interpreter, many = python(12), 4_000
+    programs = meetings([interpreter]) | {"new": [interpreter, str(PROGRAMS / "new_code.py"), str(many)]}
+    workshop = Workshop(tmp_path, lines="costly")
+    run = workshop.record_all(programs, ("--simgpu", "--rate", "0.5"), STAYS_S="0")["new"]
+    (process,) = [row for row in run.stats["processes"] if row["lines"]]
+    assert process["unknown_lines"] == 0
+    assert sum(line["count"] for line in process["lines"]) == many
+
+
 def test_lines_can_be_left_out(tmp_path: Path) -> None:
     run = Workshop(tmp_path, lines="off").record(sys.executable, PROGRAM, "1")
     process = run.process(run.said[0]["pid"])

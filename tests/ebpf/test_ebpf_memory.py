@@ -13,5 +13,6 @@ _SLACK = 1.05  # other interpreters, other versions of numpy
 
 
 @pytest.mark.parametrize("words", [(), ("--lines", "off")], ids=["lines", "no lines"])
+@pytest.mark.mainly("lines")
 def test_a_recorder_takes_a_few_times_what_its_libraries_take(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert of_recorder(tmp_path, words, 3.0) < BOUND * _SLACK * of_plain()

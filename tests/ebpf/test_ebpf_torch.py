@@ -99,6 +99,7 @@ def true_causes(run: Recorded, workers: int, idle_ns: int) -> set[str]:
         long(4, "pageable", 3),
     ],
 )
+@pytest.mark.long
 def test_the_idle_time_is_explained_by_its_true_cause(
     torch_python: str, tmp_path: Path, workers: int, memory: str, busy: int
 ) -> None:
