@@ -6,7 +6,7 @@ from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines
 from tests import fake_frames as fake
 from tests import fake_reports as why
-from tests.screen_support import running, text_of
+from tests.screen_support import running, text_of, until
 
 
 async def test_a_zoomed_table_stands_below_the_verdict_with_its_tabs() -> None:
@@ -40,11 +40,15 @@ async def test_a_small_screen_draws_no_box_around_the_calls_that_have_the_keys()
 async def test_beside_the_tabs_stands_what_fits_whole() -> None:
     """Half of a range is another range: ``2.0us to 1`` was no ``2.0us to 16.8ms``."""
     async with running(fake.frame(), (120, 40)) as (app, _, pilot):
-        whole = next(line for line in text_of(app).splitlines() if "Calls  Lines" in line).strip(" │")
-        assert " histogram 1.0us to 67.1ms" in whole
+
+        def title() -> str:
+            return next((line for line in text_of(app).splitlines() if "Calls  Lines" in line), "")
+
+        assert " histogram 1.0us to 67.1ms" in title()
         for width in range(80, 120, 3):
             await pilot.resize_terminal(width, 20)
-            line = next(line for line in text_of(app).splitlines() if "Calls  Lines" in line)
+            await until(pilot, lambda: len(title()) == width, "the new width")  # noqa: B023
+            line = title()
             assert ("histogram" in line) == ("histogram 1.0us to 67.1ms" in line)
             assert " rows" in line
 
