@@ -18,9 +18,11 @@ from probes.source import FRAMES, PLACES, Sample
 from replay.format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
+from tests.ebpf.bpf_objects import others_probe
 from tests.ebpf.interpreters import interpreter
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 from tests.ebpf.told_lines import (
+    STAYS_S,
     Line,
     assert_all_right,
     counted,
@@ -128,7 +130,8 @@ def test_code_that_is_new_by_the_thousand_between_two_marks_is_known(tmp_path: P
     interpreter, many = python(12), 4_000
     programs = meetings([interpreter]) | {"new": [interpreter, str(PROGRAMS / "new_code.py"), str(many)]}
     workshop = Workshop(tmp_path, lines="costly")
-    run = workshop.record_all(programs, ("--simgpu", "--rate", "0.5"), STAYS_S="0")["new"]
+    stays_s = STAYS_S[-1] if others_probe() else STAYS_S[0]
+    run = workshop.record_all(programs, ("--simgpu", "--rate", "0.5"), STAYS_S=stays_s)["new"]
     (process,) = [row for row in run.stats["processes"] if row["lines"]]
     assert process["unknown_lines"] == 0
     assert sum(line["count"] for line in process["lines"]) == many
