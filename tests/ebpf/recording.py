@@ -268,7 +268,7 @@ def bpftrace(script: str, output: Path) -> Iterator[None]:
     with output.open("w") as file:
         tracer = subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: tracer.poll() is not None or _ready(output), "bpftrace to attach")
+        wait_until(lambda: tracer.poll() is not None or _ready(output), "bpftrace", 150)
         assert tracer.poll() is None, tracer.communicate()[1]
         yield
         time.sleep(0.2)  # its perf buffers are polled
