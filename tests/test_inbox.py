@@ -12,12 +12,15 @@ class Ring:
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
+        self.stuck = False
 
     @property
     def fill(self) -> float:
         return len(self.records) / 10
 
     def read(self) -> list[bytes]:
+        if self.stuck:
+            return []
         taken, self.records = self.records, []
         return taken
 
@@ -55,6 +58,17 @@ def test_what_waits_for_a_mark_is_bounded_and_goes_on_after_it() -> None:
     assert len(inbox.unread) == 40, "the mark had no time for them: first those"
     inbox.unread.clear()
     inbox.looked_at()
+    inbox.take()
+    assert len(inbox.unread) == 10
+
+
+def test_a_record_that_is_still_being_written_uses_up_nothing() -> None:
+    ring = Ring()
+    inbox = inbox_of(ring)
+    ring.records, ring.stuck = [b"a"] * 10, True
+    for _ in range(100):
+        inbox.relieve()
+    ring.stuck = False
     inbox.take()
     assert len(inbox.unread) == 10
 

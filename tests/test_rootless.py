@@ -48,7 +48,10 @@ pytestmark = [
 # computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read
 SLEEPER = """
 import os, resource, sys, threading, time
-time.sleep(0.5)  # by then gputop has looked at it first
+sizes = set()
+while len(sizes) < 3:  # of the recording: gputop has looked at this process by then
+    time.sleep(0.01)
+    sizes.add(os.path.getsize(sys.argv[2]))
 before = resource.getrusage(resource.RUSAGE_THREAD)
 began = time.monotonic_ns()
 for _ in range(200):
@@ -133,7 +136,7 @@ def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
 def test_thread_totals_of_a_recording_are_those_of_the_kernel(home: Path) -> None:
     file, truth = home / "run.gputop", home / "truth"
     # by way of sh: whether nobody could run this interpreter itself is not the question
-    command = ("sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", SLEEPER, str(truth))
+    command = ("sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", SLEEPER, str(truth), str(file))
     done = run(
         "record", "-o", str(file), "--", *command, program=(*as_nobody(), *GPUTOP), env=environment(home)
     )

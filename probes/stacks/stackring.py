@@ -1,4 +1,7 @@
-"""Reads the second ring buffer, in which stacks and code objects come: rare records of different sizes."""
+"""Reads the second ring buffer, in which stacks and code objects come: rare records of different sizes.
+
+They are kept until there is time for them, at a mark.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +100,9 @@ class Inbox:
     def take(self, *, last: bool = False) -> None:
         """Empties the ring; ``last``: also where too much waits already."""
         if last or self._taken < _MOST:
-            self._taken += self._ring.fill
+            before = self._ring.fill
             self.unread.extend(record for record in self._ring.read() if not self._aside(record))
+            self._taken += before - self._ring.fill  # one that is still being written stops it
 
     def looked_at(self) -> None:
         """A mark is over; first those that it had no time for."""
