@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs the tests: first those that measure times (marker "timed"), one behind the other and before all else that
-# this machine does (tests/sharing.py), beside them those that stay in one process (tests/quick.py), for which it
-# is no matter; then all others, which they would disturb, in three processes for each processor, eight at most:
-# two thirds of their time is waiting for programs that are observed. Whatever failed of them is run again
-# alone and must pass then: so a busy machine fails no run, and the tests that it disturbed are named at the end
-# (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one process. A test that
-# hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are
-# run by -m long alone, for six hours at most. --quick alone is what needs neither root nor eBPF nor another
-# process: a minute on two processors.
+# Runs the tests in three parts: those that measure times (marker "timed"), one behind the other and before all else
+# that this machine does (tests/sharing.py); beside them from the beginning those that need neither eBPF nor a look at
+# the whole machine, which are no matter to them; and once the times are measured, all others. Two thirds of their time
+# is waiting for programs that are observed, so they are three processes for each processor, eight at most. Whatever
+# failed is run again alone and must pass then: so a busy machine fails no run, and the tests that it disturbed are
+# named at the end (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one
+# process. A test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes
+# (marker "long") are run by -m long alone, for six hours at most. --quick alone is what needs neither root nor eBPF
+# nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -70,19 +70,20 @@ again() {
 
 failed=0 unsteady=""
 folder=$(mktemp -d)
+export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
+mkdir "$GPUTOP_TEST_NAMESPACES"
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
-: >"$folder/decided" # also where that run is ended before it has decided anything
-part quick --quick --decided="$folder/decided" -q --durations=5 >"$folder/said" 2>&1 </dev/null &
+alone="ebpf or bpftrace or nobody"
+part beside -m "not (timed or long or $alone)" --numprocesses="$((processes / 2))" -q --durations=10 \
+	>"$folder/said" 2>&1 </dev/null &
 beside=$!
-timed=0 quick=0 others=0
+timed=0 quiet=0 others=0
 part timed -m "timed and not long" -q --durations=5 || timed=$?
-: >"$folder/decided.enough"
-wait "$beside" || quick=$?
+part others -m "not timed and not long and ($alone)" --numprocesses="$processes" -q --durations=10 || others=$?
+wait "$beside" || quiet=$?
 cat "$folder/said"
 again timed "$timed" || failed=$?
-again quick "$quick" || failed=$?
-part others -m "not timed and not long" --decided="$folder/decided" --numprocesses="$processes" -q \
-	--durations=15 || others=$?
+again beside "$quiet" || failed=$?
 again others "$others" || failed=$?
 if [ -n "$unsteady" ]; then
 	printf 'test: failed beside others, passed alone (each is to be mended):\n%s' "$unsteady"

@@ -46,9 +46,10 @@ def _set_apart(worker: str, folder: Path, libraries: Path) -> None:
         if kernel.mount(os.fsencode(source), os.fsencode(target), None, flags, None):
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), str(target))
-    namespaces = folder / "namespaces"
+    # of all parts of a run (scripts/test.sh)
+    namespaces = Path(os.environ.get(NAMESPACES, folder / "namespaces"))
     namespaces.mkdir(exist_ok=True)
-    (namespaces / worker).write_text(str(namespace_of(os.getpid())))
+    (namespaces / str(os.getpid())).write_text(str(namespace_of(os.getpid())))
     os.environ[NAMESPACES] = str(namespaces)
 
 

@@ -49,6 +49,7 @@ _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "timed": "measures times: it and what it starts go before all others, one such test at a time",
+    "nobody": "looks at all of nobody's processes, so also at those of other such tests: one at a time",
     "slow": "takes more than a second of CPU in this process: make check leaves it out",
     variants.MARKER: "its variants with these identifiers; the others are long",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
@@ -101,14 +102,8 @@ def missing_for_bpftrace() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--quick`` is make check; ``--decided`` divides make test."""
+    """``--quick`` is make check."""
     parser.addoption("--quick", action="store_true", help="what needs neither root nor another process")
-    parser.addoption(
-        "--decided",
-        metavar="FILE",
-        type=Path,
-        help="with --quick, which tests have passed or failed is written there; else they are left out",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,8 +116,6 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
     if config.getoption("quick"):
         config.pluginmanager.register(quick.Quick())
-        if decided := config.getoption("decided"):
-            config.pluginmanager.register(quick.Decided(decided))
     config.pluginmanager.register(sharing.Sharing())
     config.addinivalue_line("markers", "xdist_group(name): runs behind the others of that name, never beside")
     for name, meaning in _MARKERS.items():
@@ -136,12 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     First among them are those that wait for it, as long as there is little to wait for.
     """
     variants.mark(items)
-    chosen = items
     if config.getoption("quick"):
         chosen = [*filter(quick.selected, items)]
-    elif decided := config.getoption("decided"):
-        chosen = quick.undecided(items, decided)
-    if chosen is not items:
         config.hook.pytest_deselected(items=[*set(items) - set(chosen)])
         items[:] = chosen
     items.sort(key=_place)
@@ -152,6 +141,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """What is left goes with the process: pytest would look at all of it five times more."""
+    gc.collect()
+    gc.freeze()
 
 
 def _place(item: pytest.Item) -> int:

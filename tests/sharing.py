@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-TIMED = "timed"
+TIMED, NOBODY = "timed", "nobody"
 _RESET_ON_FORK = getattr(os, "SCHED_RESET_ON_FORK", 0)
 
 
@@ -43,8 +43,9 @@ def group_of(item: pytest.Item) -> str:
     """
     if (said := item.get_closest_marker("xdist_group")) is not None:
         return str(said.args[0])
-    if item.get_closest_marker(TIMED) is not None:
-        return TIMED
+    for marker in (TIMED, NOBODY):
+        if item.get_closest_marker(marker) is not None:
+            return marker
     fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     return item.nodeid.split("::")[0] if any(made[-1].scope == "module" for made in fixtures.values()) else ""
 

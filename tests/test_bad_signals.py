@@ -42,12 +42,13 @@ def test_a_signal_that_a_library_swallows_is_told_once_and_ends_the_block(number
 
 
 def test_what_was_to_be_ignored_stays_ignored_and_handlers_are_as_before() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before, interrupted = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGINT)
     try:
         with heeding(lambda number: pytest.fail(f"signal {number} was heeded")):
+            assert signal.getsignal(signal.SIGINT) is not interrupted
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is interrupted
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -42,7 +42,7 @@ from tests.rootless_support import (
 ATTEMPTS = 8
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
-    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+    pytest.mark.nobody,
 ]
 
 # computes and sleeps a known number of times, says what the kernel counted of it, then waits to be read

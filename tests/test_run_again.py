@@ -11,11 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
-CONFTEST = """
-def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true")
-    parser.addoption("--decided")
-"""
 # it fails the first time: whoever comes after finds the file
 ONCE = """
 from pathlib import Path
@@ -35,7 +30,6 @@ def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
     shutil.copy(ROOT / "scripts/test.sh", folder / "scripts")
     (folder / ".venv").symlink_to(ROOT / ".venv")
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers =\n    timed:\n    long:\n")
-    (folder / "conftest.py").write_text(CONFTEST)
     for name, text in ({"sound": "def test_sound(): pass\n"} | modules).items():
         (folder / f"tests/test_{name}.py").write_text(text)
     done = subprocess.run(

@@ -22,9 +22,7 @@ from tests.conftest import needed, skip_or_fail
 from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody
 
-pytestmark = pytest.mark.xdist_group(
-    "nobody"
-)  # who looks at all of nobody's processes sees those of other tests
+pytestmark = pytest.mark.nobody
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
 PATIENCE_S = 30.0
 

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.ebpf,
-    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+    pytest.mark.nobody,
 ]
 PLANTED_S = 0.4  # less than ten steps: longer ones are no steps any more
 # 56 ms of waiting for the GPU in each step; one step computes in Python before its end

@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.ebpf,
-    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+    pytest.mark.nobody,
 ]
 SECRET = "the-secret-of-root"
 

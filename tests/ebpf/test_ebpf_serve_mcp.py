@@ -19,7 +19,7 @@ from tests.serving import calling, serving
 
 pytestmark = [
     pytest.mark.ebpf,
-    pytest.mark.xdist_group("nobody"),  # who looks at all of nobody's processes sees those of other tests
+    pytest.mark.nobody,
 ]
 
 
