@@ -78,6 +78,7 @@ class OffFlag(IntFlag):
     WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
     THROTTLED = 128  # its control group had used up its CPU quota: not runnable until it got a new one
     WAKER_SOFTIRQ = 256  # woken from a softirq that ran on the waker's CPU: its doing, or chance
+    RETURN_MISSED = 512  # nobody saw it come back: it ends where the kernel's count of its CPU time says
 
 
 class ExitFlag(IntFlag):
@@ -255,6 +256,7 @@ THREAD_STATE: tuple[Field, ...] = (
     Field("nivcsw", "u64", "<u8", "the kernel's count at the last switch"),
     Field("group", "u64", "<u8", "THROTTLED: its group's run queue on that CPU"),
     Field("group_time", "u64", "<u8", "THROTTLED: when it is let go, less what the group was throttled"),
+    Field("ran", "u64", "<u8", "the kernel's count of its CPU time when it left its CPU"),
 )
 
 CPU_STATE: tuple[Field, ...] = (

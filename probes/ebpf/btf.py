@@ -38,7 +38,7 @@ WANTED: dict[str, tuple[str, ...]] = {
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "task_struct": ("se", "throttled", "thread"),
     "thread_struct": ("fsbase",),  # x86-64
-    "sched_entity": ("cfs_rq",),
+    "sched_entity": ("cfs_rq", "sum_exec_runtime"),
     "cfs_rq": ("rq", "throttled_clock_self", "throttled_clock_self_time"),
     "rq": ("cpu", "clock"),
     "thread_info": ("preempt_count",),  # arm64

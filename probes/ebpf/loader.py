@@ -151,6 +151,8 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         defines["TASK_STATE"] = task["__state"]
     if layout.oom_tells_task:
         defines["OOM_TELLS_TASK"] = 1
+    if "task_struct.se" in offsets and "sched_entity.sum_exec_runtime" in offsets:
+        defines["TASK_RAN"] = task["se"] + offsets["sched_entity.sum_exec_runtime"]
     defines |= _interrupt_defines(layout) | _throttle_defines(layout)
     if as_old:
         defines["OUTLIVES"] = 1

@@ -21,7 +21,7 @@ from tests.ebpf.recording import Recorded, Workshop, compile_program
 
 pytestmark = pytest.mark.ebpf
 PERIOD_US, QUOTA_US = 100_000, 30_000
-ATTEMPTS = 8  # of a switch that no BPF program could see, the slice counts as on the CPU: 3 % of a run
+ATTEMPTS = 8  # who left its CPU is not known where no BPF program could see it
 MS = 1_000_000
 
 

@@ -79,15 +79,31 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 	t->waker_pid = t->waker_tid = t->waker_flags = 0;
 }
 
+/* `now` it leaves its CPU, and nobody saw it come back: the kernel hides some switches from BPF programs.
+ * It has been on a CPU since for as long as the kernel has counted; this switch brought the count up to date. */
+static __always_inline void missed_return(struct thread *t, void *task, u64 now)
+{
+	u64 back = t->queued_since ? t->queued_since : now;
+#ifdef TASK_RAN
+	u64 ran = FIELD(u64, task, TASK_RAN) - t->ran, least = t->queued_since ? t->queued_since : t->off_since;
+	back = least < now && ran < now - least ? now - ran : least;
+#endif
+	t->off_flags |= OFF_RETURN_MISSED;
+	take_cpu(t, back);
+}
+
 static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32 number, bool preempt,
 				      s64 state, void *next, u64 next_id)
 {
 	u64 nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	u32 faults = FIELD(u64, task, TASK_MIN_FLT);
 	struct pt_regs *user = task_registers(task);
-	if (t->off_since) /* nobody saw it come back: the kernel hides some threads' switches from BPF */
-		take_cpu(t, t->queued_since ? t->queued_since : now);
+	if (t->off_since)
+		missed_return(t, task, now);
 	t->off_since = now;
+#ifdef TASK_RAN
+	t->ran = FIELD(u64, task, TASK_RAN);
+#endif
 	t->state = state;
 	t->off_flags = nivcsw != t->nivcsw ? OFF_INVOLUNTARY : 0;
 	t->nivcsw = nivcsw;
