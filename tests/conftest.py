@@ -163,7 +163,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             skip_or_fail(reason)
 
 
-@pytest.fixture(params=["multi", "pairs", "perf"])
+@pytest.fixture(params=["multi", pytest.param("pairs", marks=pytest.mark.long), "perf"])
 def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
     """The functions that are traced: attached as newer kernels can, then as Linux 6.6 and 5.15 can.
 

@@ -48,6 +48,7 @@ def limited(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
+@pytest.mark.long
 def test_with_little_memory_a_recording_is_explained_or_one_sentence_says_why_not() -> None:
     told = []
     for megabytes in (900, 200, 170, 130):

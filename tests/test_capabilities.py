@@ -54,6 +54,7 @@ def test_two_capabilities_say_what_they_leave_out_of_the_whole_machine(home: Pat
 
 
 @pytest.mark.parametrize(("right", "other"), [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")])
+@pytest.mark.mainly("perfmon-CAP_BPF")
 def test_one_capability_alone_names_the_other(home: Path, right: str, other: str) -> None:
     assert is_rootless(frame(home, within=as_nobody(right)), f"no eBPF without {other}")
 
@@ -91,6 +92,7 @@ def test_rights_of_the_file_trace_the_calls_of_one_s_own_processes_exactly(home:
 
 
 @pytest.mark.parametrize(("right", "other"), [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")])
+@pytest.mark.mainly("bpf-CAP_PERFMON")
 def test_one_right_of_the_file_names_the_other(home: Path, right: str, other: str) -> None:
     program = (*interpreter(home, right), "-m", "gputop")
     assert is_rootless(frame(home, program=program), f"no eBPF without {other}")

@@ -201,6 +201,7 @@ def evidence_of_file(path: Path) -> Any:
         return evidence_of(session)
 
 
+@pytest.mark.long
 def test_what_is_not_kept_is_said_wherever_the_recording_is_shown(around: tuple[Path, Path, int]) -> None:
     full, less, _moment = around
     found = json.loads(run("inspect", "--json", str(less)).stdout)

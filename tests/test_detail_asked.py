@@ -73,6 +73,7 @@ def test_a_thread_whose_switches_were_not_kept_is_not_said_to_run() -> None:
     assert not running[:, since:].any()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_query_and_an_export_say_what_their_tables_do_not_hold(sums: Path, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")

@@ -184,6 +184,7 @@ print(1024 * (own + processors() * one), report.notes[0])
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path) -> None:
     path, memory = tmp_path / "long", 300 << 20

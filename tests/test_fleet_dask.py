@@ -178,6 +178,7 @@ def test_a_scheduler_and_processes_of_this_machine_exclude_each_other(
     assert other[0] in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_a_worker_with_another_gputop_is_refused(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,9 +204,8 @@ def test_nobody_else_on_the_machine_can_give_the_workers_code_to_run() -> None:
             distributed.Client(address, timeout=3, set_as_default=False)
 
 
-@pytest.mark.parametrize(
-    "on", [["--workers", "2"], pytest.param(["--dask", "--workers", "2"], marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("on", [["--workers", "2"], ["--dask", "--workers", "2"]])
 def test_an_interrupt_keeps_what_is_explained_and_leaves_no_process(
     on: list[str], sessions: Path, pool: Path, tmp_path: Path
 ) -> None:

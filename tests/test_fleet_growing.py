@@ -79,6 +79,7 @@ def test_what_was_torn_when_it_was_ingested_is_no_problem_any_more(tmp_path: Pat
     assert taken(path, into=tmp_path / "lake")["problems"] == []
 
 
+@pytest.mark.long
 def test_what_is_ingested_in_another_order_counts_as_far_as_it_ever_went(tmp_path: Path) -> None:
     files = ranks(tmp_path, **NUMBERS)
     truth = taken(*files, into=tmp_path / "lake")
@@ -109,6 +110,7 @@ def test_segments_that_are_named_one_by_one_are_parts_of_which_each_counts(tmp_p
     assert {row[1] for row in found["sessions"]} == {*map(str, segments)}
 
 
+@pytest.mark.long
 def test_where_nothing_says_who_recorded_it_each_content_counts(tmp_path: Path) -> None:
     """Private and imported recordings: two of them may begin alike."""
     files = ranks(tmp_path)

@@ -175,6 +175,7 @@ def test_a_session_of_two_jobs_is_in_the_part_of_each(tmp_path: Path) -> None:
     assert [len(of_part(lake, Part(job))["findings"]) for job in ("a", "b", "c")] == [1, 1, 0]
 
 
+@pytest.mark.long
 def test_an_older_lake_stays_readable_and_may_grow(whole: Path, ranks: Path, tmp_path: Path) -> None:
     old = tmp_path / "old"
     as_before(whole, old)

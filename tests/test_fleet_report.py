@@ -118,6 +118,7 @@ def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_asked
         assert (shown.asked, shown.complaints) == ([], [])
 
 
+@pytest.mark.long
 @BROWSER
 def test_coverage_is_the_sum_of_the_sessions_and_what_is_wrong_is_told(
     lake: Path, page: Path, capsys: pytest.CaptureFixture[str]
@@ -140,6 +141,7 @@ def test_coverage_is_the_sum_of_the_sessions_and_what_is_wrong_is_told(
         assert sum(parts) == sums["gpu_span_ns"]
 
 
+@pytest.mark.long
 @BROWSER
 def test_tables_sort_by_their_exact_figures_and_what_is_not_known_is_least(page: Path) -> None:
     with opened(page) as shown:
@@ -160,6 +162,7 @@ def test_tables_sort_by_their_exact_figures_and_what_is_not_known_is_least(page:
         assert head.get_attribute("aria-sort") == "ascending"
 
 
+@pytest.mark.long
 @BROWSER
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.mainly("False")

@@ -168,7 +168,6 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "command"), PAIRS)
 @pytest.mark.mainly(
-    "waits of many threads-explain",
     "long tables-stats",
     "times far apart-replay --once",
     "equal records-stats",

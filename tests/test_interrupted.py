@@ -76,6 +76,7 @@ def test_an_answer_about_what_was_read_is_told_as_such() -> None:
     assert report.findings[0].cause == "C12"
 
 
+@pytest.mark.long
 def test_of_parts_those_that_are_joined_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(totals, "LONG_BYTES", 1)
     monkeypatch.setattr(totals, "SEGMENT_BYTES", 10_000)

@@ -91,6 +91,7 @@ def test_idle_pieces_of_parts_are_the_same_time_by_the_same_causes(little_memory
     assert set(found.cause) == set(whole.cause)
 
 
+@pytest.mark.long
 def test_the_page_says_of_a_long_recording_what_explain_says(
     little_memory: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

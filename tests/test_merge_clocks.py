@@ -82,6 +82,7 @@ def test_clocks_of_one_speed_are_said_to_have_no_drift(tmp_path: Path) -> None:
     assert part["drift_ppm"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_collectives_of_a_long_recording_are_those_of_its_parts(tmp_path: Path) -> None:
     """Read in processes as large as memory allows; of one at a border nobody may see the end."""

@@ -91,6 +91,7 @@ def test_in_a_browser_every_figure_is_that_of_explain_and_nothing_is_asked_for(
         assert (shown.asked, shown.complaints) == ([], [])
 
 
+@pytest.mark.long
 @BROWSER
 def test_the_tables_are_those_of_stats_and_sort_by_their_exact_figures(tmp_path: Path) -> None:
     totals = gputop.stats(STORM)
@@ -117,6 +118,7 @@ def test_the_tables_are_those_of_stats_and_sort_by_their_exact_figures(tmp_path:
         assert shown.complaints == []
 
 
+@pytest.mark.long
 @BROWSER
 def test_a_box_of_the_flame_graph_grows_and_all_come_back(tmp_path: Path) -> None:
     with opened(page_of(STORM, tmp_path)) as shown:
@@ -132,6 +134,7 @@ def test_a_box_of_the_flame_graph_grows_and_all_come_back(tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.long
 @BROWSER
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.mainly("True")

@@ -44,6 +44,7 @@ def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.long
 def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None:
     # "sound" lets the timed part pass; the quick part, which runs all, meets "once" first
     status, said = run(tmp_path, once=ONCE.format(name="once"), of_time=MARKED + "def test_of_time(): pass\n")

@@ -45,7 +45,8 @@ def _generation(service: Service, number: int, pids: int = PIDS) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pids", [200, pytest.param(PIDS, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("pids", [200, PIDS])
 def test_processes_that_come_and_go_leave_memory_and_descriptors_as_they_were(
     pids: int, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_three_gputops_count_each_its_own_program_exactly(tmp_path: Path) -> Non
         assert run.lost == 0
 
 
+@pytest.mark.long
 def test_a_tracefs_that_is_unmounted_meanwhile_changes_nothing(tmp_path: Path) -> None:
     """In a mount namespace of its own: this machine's stays where it is."""
     if shutil.which("unshare") is None or not Path("/sys/kernel/tracing/events").exists():

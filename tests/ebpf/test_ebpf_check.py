@@ -90,6 +90,7 @@ def caller(folder: Path, what: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("way", ["multi", "perf"])
+@pytest.mark.mainly("multi")
 def test_every_library_counts_the_check_s_own_calls(way: str) -> None:
     status, found = check("--simgpu", env={"GPUTOP_ATTACH": way})
     assert (status, found["live"]) == (0, True), missing(found)
@@ -116,6 +117,7 @@ def test_the_check_makes_no_context_and_leaves_no_process_on_the_gpu(tmp_path: P
 
 
 @pytest.mark.parametrize("way", ["multi", "perf"])
+@pytest.mark.mainly("multi")
 def test_hits_of_a_running_process_are_counted_by_library_file(tmp_path: Path, way: str) -> None:
     with caller(tmp_path / "a", "calls") as busy, caller(tmp_path / "b", "rests") as idle:
         status, found = check("--pid", f"{busy},{idle}", env={"GPUTOP_ATTACH": way})

@@ -101,6 +101,7 @@ def test_a_second_start_loads_the_same_programs_and_no_compiler(tmp_path: Path) 
     assert "on_switch" not in know_pid
 
 
+@pytest.mark.long
 def test_programs_and_maps_are_those_that_bcc_itself_would_load() -> None:
     # as for older kernels: bcc knows no tracepoints whose arguments have types
     text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).replace(late(0), "70000")

@@ -25,6 +25,7 @@ sys.exit(cli.run(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("detail", ["summary", "adaptive"])
+@pytest.mark.mainly("adaptive")
 def test_sums_are_of_the_calls_that_were_made(detail: str, tmp_path: Path) -> None:
     program = str(compile_program("counts.c", tmp_path))
     workshop = Workshop(tmp_path, gputop=(sys.executable, "-c", HASTY))

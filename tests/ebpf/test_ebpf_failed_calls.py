@@ -24,6 +24,7 @@ def test_each_failed_call_has_its_error_and_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [7, 23])
+@pytest.mark.mainly("7")
 def test_the_launch_that_broke_the_context_is_among_those_before_the_error(
     tmp_path: Path, number: int
 ) -> None:

@@ -129,6 +129,7 @@ def holder(library: Path) -> Iterator[tuple[subprocess.Popen[str], int, BpfObjec
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.drains
 def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_their_helper(
     small_library: Path,

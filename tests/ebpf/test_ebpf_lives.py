@@ -72,6 +72,7 @@ def test_the_life_of_a_thread_that_executed_a_program_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("open_before", [False, True])
+@pytest.mark.mainly("True")
 def test_attached_to_a_process_its_later_threads_and_children_are_counted_and_others_are_not(
     tmp_path: Path, open_before: bool
 ) -> None:

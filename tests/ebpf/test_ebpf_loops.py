@@ -74,6 +74,7 @@ def test_such_a_loop_would_be_found() -> None:
     assert runs_into_loops(b"".join(i + bytes(4) for i in (work, work, jump_if, leave))) == []
 
 
+@pytest.mark.long
 def test_programs_have_loops_that_old_verifiers_take(main: loader.Programs) -> None:
     lines = programs.loaded(main, may_goto=False)
     for module in (main.module, lines.module):
@@ -82,6 +83,7 @@ def test_programs_have_loops_that_old_verifiers_take(main: loader.Programs) -> N
     lines.module.close()
 
 
+@pytest.mark.long
 def test_a_kernel_with_may_goto_looks_at_a_loop_once_or_twice_and_not_at_each_of_its_steps(
     main: loader.Programs,
 ) -> None:

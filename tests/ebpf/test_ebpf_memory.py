@@ -12,6 +12,7 @@ pytestmark = pytest.mark.ebpf
 _SLACK = 1.05  # other interpreters, other versions of numpy
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [(), ("--lines", "off")], ids=["lines", "no lines"])
 @pytest.mark.mainly("lines")
 def test_a_recorder_takes_a_few_times_what_its_libraries_take(tmp_path: Path, words: tuple[str, ...]) -> None:

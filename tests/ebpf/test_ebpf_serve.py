@@ -93,6 +93,7 @@ def test_each_user_sees_their_own_processes_whole_and_of_others_number_and_sums(
         assert _row(whole, nobodys)["calls"]
 
 
+@pytest.mark.long
 def test_the_past_that_a_user_keeps_holds_nothing_of_others(daemon: Daemon) -> None:
     with (
         calling(daemon.home, 100_000, 0.005, SECRET) as roots,
@@ -116,6 +117,7 @@ def test_the_past_that_a_user_keeps_holds_nothing_of_others(daemon: Daemon) -> N
         assert SECRET in text
 
 
+@pytest.mark.long
 def test_a_users_part_has_no_losses_where_there_were_none(daemon: Daemon) -> None:
     """Records of others are left out, which must not look as if they had been lost."""
     with calling(daemon.home, 100_000, 0.002), calling(daemon.home, 100_000, 0.002, nobody=True) as mine:
@@ -212,6 +214,7 @@ def test_nobody_else_than_root_can_switch_it_off(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("way", ["off", "SIGUSR1", "SIGTERM"])
+@pytest.mark.mainly("SIGTERM")
 def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str) -> None:
     with serving(tmp_path) as daemon:
         held = held_by(daemon.process.pid)

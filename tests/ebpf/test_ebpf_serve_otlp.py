@@ -65,6 +65,7 @@ def test_counts_are_the_programs_own_and_the_last_ones_come_with_the_end(
         assert len(errors(daemon)) == 1
 
 
+@pytest.mark.long
 def test_without_a_collector_it_says_so_once_observes_and_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
