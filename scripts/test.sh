@@ -73,13 +73,13 @@ folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
-alone="ebpf or bpftrace or nobody"
-part beside -m "not (timed or long or $alone)" --numprocesses="$((processes / 2))" -q --durations=10 \
-	>"$folder/said" 2>&1 </dev/null &
+part beside -m 'not (timed or long or ebpf or bpftrace or nobody)' --numprocesses="$((processes - 1))" -q \
+	--durations=10 >"$folder/said" 2>&1 </dev/null &
 beside=$!
 timed=0 quiet=0 others=0
 part timed -m "timed and not long" -q --durations=5 || timed=$?
-part others -m "not timed and not long and ($alone)" --numprocesses="$processes" -q --durations=10 || others=$?
+part others -m '(ebpf or bpftrace or nobody) and not (timed or long)' --numprocesses="$processes" -q \
+	--durations=10 || others=$?
 wait "$beside" || quiet=$?
 cat "$folder/said"
 again timed "$timed" || failed=$?

@@ -45,50 +45,54 @@ def pieces() -> Explained:
         return explained(session)
 
 
-WHOLE = picture()
-PIECES = pieces()
+@pytest.fixture(scope="module")
+def whole() -> tuple[Pictured, Explained]:
+    """With all the memory there is."""
+    return picture()[1], pieces()
 
 
 def test_lanes_of_parts_are_those_of_the_whole_but_for_the_columns_at_their_borders(
-    little_memory: list[int],
+    whole: tuple[Pictured, Explained], little_memory: list[int]
 ) -> None:
+    in_one, _ = whole
     report, found = picture()
     (parts,) = little_memory
     assert parts > 2
-    lanes, whole = found.lanes, WHOLE[1].lanes
-    assert (lanes.first, lanes.columns - whole.columns) in ((whole.first, 0), (whole.first, 1))
-    both = slice(whole.columns)
+    lanes, expected = found.lanes, in_one.lanes
+    assert (lanes.first, lanes.columns - expected.columns) in ((expected.first, 0), (expected.first, 1))
+    both = slice(expected.columns)
     for lane in lanes.gpus:
-        other = next(one for one in whole.gpus if one.label == lane.label)
+        other = next(one for one in expected.gpus if one.label == lane.label)
         assert (lane.shares[BUSY, both] != other.shares[BUSY]).sum() <= 2 * parts
     assert len(lanes.threads) <= looking.LONG_THREADS
     for one in lanes.threads:
-        same = next(row for row in whole.threads if row.tid == one.tid)
+        same = next(row for row in expected.threads if row.tid == one.tid)
         differs = (one.states[:, both] != same.states).any(axis=0)
         known = one.states[:, both].any(axis=0)  # who neither calls nor switches in a part has no lane there
         assert (differs & known).sum() <= parts
-        assert found.names[one.tid] == WHOLE[1].names[one.tid]
+        assert found.names[one.tid] == in_one.names[one.tid]
     moments = [moment for finding in report.findings for moment in finding.moments_ns]
     moments += [event.time_ns for event in report.events]
     columns = {(moment + report.start_ns) // COLUMN_NS - lanes.first for moment in moments}
     assert set(np.flatnonzero(lanes.marks[FINDING]).tolist()) == columns & set(range(lanes.columns))
 
 
-def test_idle_pieces_of_parts_are_the_same_time_by_the_same_causes(little_memory: list[int]) -> None:
-    found = pieces().idle
+def test_idle_pieces_of_parts_are_the_same_time_by_the_same_causes(
+    whole: tuple[Pictured, Explained], little_memory: list[int]
+) -> None:
+    found, expected = pieces().idle, whole[1].idle
     assert little_memory[0] > 2
-    whole = PIECES.idle
 
     def by_level(idle: object, level: str) -> int:
         own = [one == level for one in idle.level]  # type: ignore[attr-defined]
         return int((idle.end - idle.begin)[own].sum())  # type: ignore[attr-defined]
 
-    assert by_level(found, "proved") == by_level(whole, "proved") > 0
+    assert by_level(found, "proved") == by_level(expected, "proved") > 0
     for label in set(found.gpu):
         rows = [row for row, one in enumerate(found.gpu) if one == label]
         begin, end = found.begin[rows], found.end[rows]
         assert (begin[1:] >= end[:-1]).all(), "by begin, and none overlaps another"
-    assert set(found.cause) == set(whole.cause)
+    assert set(found.cause) == set(expected.cause)
 
 
 @pytest.mark.long

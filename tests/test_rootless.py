@@ -121,7 +121,7 @@ def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
     """Switches are provoked 500 times a second by a rival that yields."""
     rival = RIVALS.replace("    pass", "    os.sched_yield()")
     with started(home, rival) as pid:
-        found = frame(home, "--pid", str(pid), "--duration", "2")
+        found = frame(home, "--pid", str(pid))
         text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
     storm = next(storm for storm in found["storms"] if storm["pid"] == pid)
     assert storm["runnable_percent"] > 30
@@ -313,7 +313,7 @@ def test_without_tracefs_nothing_is_missing(home: Path) -> None:
 
 def test_hidden_processes_are_spoken_of(home: Path) -> None:
     within = (*mounted("mount -t proc -o hidepid=2 none /proc"), *as_nobody())
-    with started(home, CALLER, "0") as pid, started(home, RIVALS, within=()) as others:
+    with started(home, CALLER, "0") as pid, started(home, CALLER, "60", within=()) as others:
         found = frame(home, within=within)
         done = run("--once", "--pid", str(others), program=(*within, *GPUTOP), env=environment(home))
     told = {row["pid"] for row in found["processes"]}  # others of this user's may run beside

@@ -20,7 +20,10 @@ def test_{name}():
     seen.touch()
     assert not first
 """
-MARKED = "import pytest\npytestmark = pytest.mark.timed\n"
+MARKERS = "markers =\n" + "".join(
+    f"    {name}:\n" for name in ("timed", "long", "ebpf", "bpftrace", "nobody")
+)
+MARKED = "import pytest\npytestmark = pytest.mark.{}\n"
 
 
 def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
@@ -29,8 +32,12 @@ def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
     (folder / "tests").mkdir()
     shutil.copy(ROOT / "scripts/test.sh", folder / "scripts")
     (folder / ".venv").symlink_to(ROOT / ".venv")
-    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers =\n    timed:\n    long:\n")
-    for name, text in ({"sound": "def test_sound(): pass\n"} | modules).items():
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n" + MARKERS)
+    # each part of a run has one that passes
+    sound = {"sound": "", "of_time": MARKED.format("timed"), "of_ebpf": MARKED.format("ebpf")}
+    for name, text in (
+        {name: f"{mark}def test_{name}(): pass\n" for name, mark in sound.items()} | modules
+    ).items():
         (folder / f"tests/test_{name}.py").write_text(text)
     done = subprocess.run(
         ["bash", "scripts/test.sh"],
@@ -46,8 +53,7 @@ def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
 
 @pytest.mark.long
 def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None:
-    # "sound" lets the timed part pass; the quick part, which runs all, meets "once" first
-    status, said = run(tmp_path, once=ONCE.format(name="once"), of_time=MARKED + "def test_of_time(): pass\n")
+    status, said = run(tmp_path, once=ONCE.format(name="once"))
     assert status == 0, said
     assert said.splitlines()[-2:] == [
         "test: failed beside others, passed alone (each is to be mended):",
@@ -58,23 +64,24 @@ def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None
 @pytest.mark.long
 def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     never = "def test_never(): assert False\n"
-    status, said = run(tmp_path, never=never, of_time=MARKED + ONCE.format(name="of_time"))
+    status, said = run(tmp_path, never=never, of_time=MARKED.format("timed") + ONCE.format(name="of_time"))
     assert status == 1
     assert "tests/test_never.py::test_never" in said
-    # whether the timed part or the one beside it meets the other test first, and tells it here
-    assert "never" not in said.partition("passed alone (each")[2]
+    assert (
+        said.partition("passed alone (each is to be mended):\n")[2] == "tests/test_of_time.py::test_of_time\n"
+    )
 
 
 @pytest.mark.long
 def test_many_failures_are_no_chance(tmp_path: Path) -> None:
     many = "".join(ONCE.format(name=f"once{number}") for number in range(13))
-    status, said = run(tmp_path, many=many, of_time=MARKED + "def test_of_time(): pass\n")
+    status, said = run(tmp_path, many=many)
     assert status == 1
     assert "run again alone" not in said
 
 
 @pytest.mark.long
 def test_nothing_is_run_again_where_that_is_not_wanted(tmp_path: Path) -> None:
-    status, said = run(tmp_path, again="0", of_time=MARKED + ONCE.format(name="of_time"))
+    status, said = run(tmp_path, again="0", of_time=MARKED.format("timed") + ONCE.format(name="of_time"))
     assert status == 1
     assert "run again alone" not in said

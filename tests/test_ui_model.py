@@ -56,9 +56,7 @@ KEYS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
 async def test_a_walk_of_keys_clicks_and_resizes_leaves_the_screen_whole(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,9 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(
-    scope="module", params=["multi", pytest.param("pairs", marks=pytest.mark.long), "perf"]
-)
+@pytest.fixture(scope="module", params=["multi", pytest.param("pairs", marks=pytest.mark.long), "perf"])
 def runs(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Each case, all of a way of attaching in one recording."""
     folder, library = tmp_path_factory.mktemp(request.param), built
