@@ -22,9 +22,10 @@ from tests.waiting import wait_until
 
 NOBODY = 65534
 UNSEEN = "CUDA calls and who preempts are not shown"
-# two threads of two processes on one CPU, both always busy
+# two threads of two processes on one CPU, both always busy, and in nobody's way but each other's
 RIVALS = """
 import os, sys, time
+os.nice(19)
 os.sched_setaffinity(0, {0})
 os.fork()
 end = time.monotonic() + 60

@@ -80,10 +80,10 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
         slices = run.records(Kind.OFFCPU).view(ALIASED)
         mine = slices[slices["tid"] == line["tid"]]
         left = mine["t_end"] - mine["duration"]
-        own = mine["flags"][(left >= line["begin"]) & (left <= line["read_at"])]
-        preempted = own & OffFlag.INVOLUNTARY != 0
+        own = mine[(left >= line["begin"]) & (left <= line["read_at"])]
+        preempted = own["flags"] & OffFlag.INVOLUNTARY != 0
         counted = ((~preempted).sum(), preempted.sum()) == (line["voluntary"], line["involuntary"])
-        if counted and not (own & OffFlag.WAKE_MISSED).any():
+        if counted and not (own["flags"] & OffFlag.WAKE_MISSED).any():
             break
     else:
         pytest.fail(f"in {ATTEMPTS} recordings some of its switches or wakeups were hidden from BPF programs")
@@ -101,7 +101,12 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
     told = seen["off_cpu"]
     assert told["throttled_ns"] - later == pytest.approx(truth, rel=0.02 if crowded else 0.01)
     assert len(rows) <= told["throttled_count"] <= len(rows) + 1, "one may be under way at the end"
-    assert abs(seen["on_cpu_ns"] - line["cpu"]) <= max(line["cpu"] // 50, 2 * MS)
+    off = mine[(left >= line["begin"]) & (left <= line["end"])]
+    after = int(np.maximum(off["t_end"].astype(np.int64) - line["end"], 0).sum())
+    on_cpu = line["end"] - line["begin"] - int(off["duration"].sum()) + after
+    assert abs(on_cpu - line["cpu"]) <= max(line["cpu"] // 50, 2 * MS)
+    # it was loaded before it began to count, on a busy machine in more than ten milliseconds
+    assert on_cpu <= seen["on_cpu_ns"] <= on_cpu + line["cpu_before"] + 5 * MS
     marks = [row for row in opened(run, line["tid"]) if row["flags"] & OffFlag.THROTTLED]
     assert marks
     assert not any(row["queued_since"] for row in marks), "throttled is not waiting for a CPU"

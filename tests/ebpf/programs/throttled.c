@@ -41,9 +41,9 @@ int main(int count, char **arguments) {
   uint64_t read_at = now_ns(CLOCK_MONOTONIC);
   preempted = switches("nonvoluntary_ctxt_switches:") - preempted;
   slept = switches("\nvoluntary_ctxt_switches:") - slept;
-  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"involuntary\": %ld, \"voluntary\": %ld, "
+  say("{\"pid\": %d, \"tid\": %d, \"begin\": %lu, \"cpu\": %lu, \"cpu_before\": %lu, \"involuntary\": %ld, \"voluntary\": %ld, "
       "\"throttled\": %ld, \"read_at\": %lu, \"end\": %lu}\n",
-      getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before,
+      getpid(), thread_id(), begin, now_ns(CLOCK_THREAD_CPUTIME_ID) - before, before,
       preempted, slept, throttled, read_at, now_ns(CLOCK_MONOTONIC));
   return 0;
 }
